@@ -1,4 +1,4 @@
-"""What every baseline is: a small frozen object whose `values` maps arrays to values."""
+"""The base class of all baselines: small frozen objects whose `values` maps arrays to values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kaestat.core.arrays import Array, Groups, Visits
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What one training step gives.
+    """The result of one training step.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Baseline(ABC):
-    """A baseline: the value that is subtracted from each completion's reward.
+    """A baseline: the value to subtract from each completion's reward.
 
     Class attributes say what a baseline needs, so that `AdvantageEstimator` and `value_risk` can serve it:
 
@@ -79,7 +79,7 @@ class Baseline(ABC):
 
     @abstractmethod
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        """Value assigned to each completion.
+        """The value of each completion.
 
         Parameters
         ----------
@@ -100,27 +100,27 @@ class Baseline(ABC):
 
     @property
     def horizon(self) -> float:
-        """Largest lag (steps) whose visit can matter: 0 for memoryless baselines, ``inf`` for unbounded ones."""
+        """Largest lag (steps) at which a visit can matter: 0 for memoryless baselines, ``inf`` for unbounded ones."""
         return 0.0
 
     @property
     def max_visits(self) -> float:
-        """Largest number of newest visits of a prompt that can matter, within the horizon."""
+        """Largest number of a prompt's newest visits that can matter, within the horizon."""
         return math.inf
 
     @property
     def state_size(self) -> int:
-        """Numbers kept of each prompt beside its visits (`Visits.state`); 0 for none."""
+        """How many numbers are kept for each prompt in addition to its visits (`Visits.state`); 0 for none."""
         return 0
 
     @property
     def in_order_only(self) -> bool:
-        """Whether steps must come in order, as what is known of the past is streamed through them beside the visits."""
+        """Whether steps must come in order, because the baseline keeps a running state in addition to the visits."""
         return self.initial_carry() is not None
 
     @property
     def pools_prompts(self) -> bool:
-        """Whether the value of a prompt with a past in reach can depend on the rewards of *other* prompts.
+        """Whether the value of a prompt with visits in reach can depend on the rewards of *other* prompts.
 
         Errors of different prompts are not independent then, and `value_risk` has its standard errors from replaying
         the log again without groups of prompts. Falling back on the other prompts where nothing is known of a prompt
@@ -130,27 +130,27 @@ class Baseline(ABC):
 
     @property
     def one_mean(self) -> bool:
-        """Whether the value is one mean over all completions of the step, the same number for each of them."""
+        """Whether the value is one mean over all completions of the step, the same for each of them."""
         return False
 
     @property
     def takes_divergence(self) -> bool:
-        """Whether the policy divergence between visits enters the value."""
+        """Whether the value depends on the policy divergence between visits."""
         return False
 
     @property
     def refuses_prior(self) -> str | None:
-        """Why visits from before the run (`kaestat.Prior`) have no meaning, in plain words; None if they have one."""
+        """Why this baseline cannot use visits from before the run (`kaestat.Prior`); None if it can."""
         return None
 
     @property
     def missing_input(self) -> str | None:
-        """An input beyond rewards that has not been given yet, in plain words; None if the baseline is ready."""
+        """An input other than rewards that is still to be given, in words; None if the baseline is ready."""
         return None
 
     @property
     def includes_own(self) -> bool:
-        """Whether a value contains the completion's own reward, tried out on two groups without a past."""
+        """Whether a value contains the completion's own reward, found by a trial on two groups without a past."""
         groups = Groups(np.array([[0.0, 1.0], [1.0, 1.0]]), prompt_ids=["a", "b"])
         own = self.own_derivative(groups, Visits.empty(groups), step=0, carry=self.initial_carry())
         return bool(np.any(np.asarray(own) != 0))
@@ -163,7 +163,7 @@ class Baseline(ABC):
         return 0.0
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        """How many completions of now would tell as much of the value as the past does; shape (..., P, 1).
+        """The number of current completions as informative as the past; shape (..., P, 1).
 
         For a weighted mean of past rewards that is ``1 / sum of squared weights``, and 0 where nothing is in reach.
         Unless a baseline says otherwise, all completions within the horizon count in full.
@@ -178,11 +178,11 @@ class Baseline(ABC):
         return xp.sum(within * visits.count, axis=-1, keepdims=True)
 
     def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array | None:
-        """A scale that belongs to the method itself (Kalman gain of `Krpo`); None for the rest."""
+        """A scale that is part of the method (Kalman gain of `Krpo`); None for most methods."""
         return None
 
     def initial_carry(self) -> Any:
-        """Arrays (a dict of NumPy arrays) that must survive between steps beyond the visits; None if there are none."""
+        """Arrays (a dict of NumPy arrays) to keep between steps in addition to the visits; None if there are none."""
         return None
 
     def advance(self, carry: Any, groups: Groups, visits: Visits, *, step: int | Array) -> Any:
@@ -190,7 +190,7 @@ class Baseline(ABC):
         return carry
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        """`values`, and what the next steps need to know of this one; what both of them need is computed once."""
+        """The `values` and the next carry, with shared work done once."""
         return Served(
             values=self.values(groups, visits, step=step, carry=carry),
             carry=self.advance(carry, groups, visits, step=step),
@@ -198,7 +198,7 @@ class Baseline(ABC):
         )
 
     def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
-        """Whether finite arrays, read from a stored state, can be a carry of this baseline.
+        """Whether finite arrays from a stored state are a valid carry of this baseline.
 
         By default they must have the names and shapes of `initial_carry`, if there is one.
         """
@@ -206,11 +206,11 @@ class Baseline(ABC):
         return fresh is None or shapes_of(fresh) == shapes_of(carry)
 
     def on_range(self, low: float, high: float) -> Baseline:
-        """The same baseline for rewards between ``low`` and ``high``, where its parameters have the unit of rewards."""
+        """The same baseline for rewards between ``low`` and ``high``, its parameters in the unit of rewards."""
         return self
 
     def leave_one_out(self) -> Baseline:
-        """The same baseline without the completion's own reward, as the paper's Table 1 compares them."""
+        """The same baseline without the completion's own reward, as in the paper's Table 1."""
         return self
 
 

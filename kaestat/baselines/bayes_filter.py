@@ -1,4 +1,4 @@
-"""A Bayes filter of every prompt's value that learns from all prompts how values move, jump and are spread."""
+"""A Bayes filter of every prompt's value. It learns from all prompts how values drift, jump and spread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCK = 4000  # prompts whose arrays fit the processor's cache
 
 @dataclass(frozen=True)
 class BayesFilter(RangedBaseline):
-    """Posterior mean of the prompt's value, given its past, the rest of its group and what all prompts have shown.
+    """Posterior mean of the prompt's value, given its past, the rest of its group and the learned population.
 
     Each prompt's success rate V has a Beta distribution for each of 14 hypotheses on how it moves, on the logit scale,
     from visit to visit: 6 walks, 6 drifts of its own, and a jump one or two visits ago, which draws it anew. The past
@@ -88,12 +88,12 @@ class BayesFilter(RangedBaseline):
         return PARTS * plain_rates().variance.shape[0]
 
     def initial_carry(self) -> dict[str, np.ndarray]:
-        """What `Population` learns; the last step that scored; the range of the rewards."""
+        """What `Population` learns, the last scored step, and the range of the rewards."""
         fresh = {name: np.array(array) for name, array in first_carry(plain_rates()).items()}
         return fresh | {"last_scored": np.array(-1.0), "range": np.array([0.0, 1.0])}
 
     def on_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
-        """Rewards for which the range that was given is [0, 1]."""
+        """Rewards mapped from the given range to [0, 1]."""
         if (self.low, self.high) == (0.0, 1.0):
             return groups, visits
         width = self.high - self.low
@@ -112,7 +112,7 @@ class BayesFilter(RangedBaseline):
         return now.served(self, [now.belief(known, rows) for rows in now.blocks], known)
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        """``p (1 - p) / u - 1`` of the posterior's mean p and variance u, those of a Beta distribution."""
+        """``p (1 - p) / u - 1`` for posterior mean p and variance u, as for a Beta distribution."""
         now = _Now.of(self, groups, visits, step, carry)
         known, found = now.population.moving(), []
         for rows in now.blocks:

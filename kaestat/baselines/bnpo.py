@@ -17,7 +17,7 @@ LEAST_DENSITY = 1e-6  # the authors' code multiplies by at most 1e6
 
 @dataclass(frozen=True)
 class Bnpo(GroupMean):
-    """Group mean whose `deviation` is a Beta density at it, fitted to the means of all groups of the step.
+    """Group mean with a `deviation`: a Beta density at that mean, fitted to the means of all groups of the step.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class Ebpo(Baseline):
         return xp.astype(value, groups.reward.dtype)  # the moments of a whole run are doubles
 
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
-        """Change of a completion's value with its own reward, per unit of reward, shape (..., P, G).
+        """Derivative of a completion's value in its own reward, shape (..., P, G).
 
         The own reward is in the group's mean, in mu, and in S by way of sigma^2 and tau^2, so the value is not linear
         in it. For rewards 0 and 1 the covariance of reward and value is ``Var(Z) (b(1) - b(0))`` whatever b is, so the

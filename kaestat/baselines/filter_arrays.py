@@ -11,7 +11,7 @@ from kaestat.core.arrays import Array, namespace, not_negative
 
 
 class Scale(NamedTuple):
-    """Of rewards that do not lie in [0, 1]; arrays that broadcast to (..., M, P).
+    """Scale of rewards that do not lie in [0, 1]; arrays that broadcast to (..., M, P).
 
     ``low`` and ``width`` are of the range, ``beyond`` what the sums of a step's rewards have outside of it.
     """
@@ -22,28 +22,28 @@ class Scale(NamedTuple):
 
 
 def as_type_of(array: Any, model: Array) -> Array:
-    """``array`` in the kind, floating type and device of the model."""
+    """``array`` in the array kind, floating type and device of the model."""
     if type(model) is np.ndarray:
         return np.asarray(array, dtype=model.dtype)
     return namespace(model).asarray(array, dtype=model.dtype, device=device(model))
 
 
 def added_up(array: Array, axis: int = -2) -> Array:
-    """Sums over an axis, which is kept; NumPy's own function takes as long again before it begins."""
+    """Sums over an axis, which is kept; faster than NumPy's own function, whose overhead doubles the time."""
     if type(array) is np.ndarray:
         return np.add.reduce(array, axis=axis, keepdims=True)
     return namespace(array).sum(array, axis=axis, keepdims=True)
 
 
 def largest(array: Array, axis: int = -2) -> Array:
-    """The largest along an axis, which is kept."""
+    """The largest entry along an axis, which is kept."""
     if type(array) is np.ndarray:
         return np.maximum.reduce(array, axis=axis, keepdims=True)
     return namespace(array).max(array, axis=axis, keepdims=True)
 
 
 def elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Array, Array]:
-    """Returns of the prompts since the last step at which some returned, and how many return now."""
+    """Returns of prompts since the last step with a return, and how many prompts return now."""
     xp = namespace(newest)
     lag = added_up(xp.where(scored, newest, 0.0), -1)[..., 0]
     returns = added_up(as_type_of(scored, newest), -1)[..., 0]
@@ -53,7 +53,7 @@ def elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Arr
 
 
 def summed(column: Array, times: Array | None) -> Array:
-    """Sums over completions of what is 0 in the padding; faster than sum."""
+    """Sums over completions of an array that is 0 in the padding; faster than sum."""
     xp = namespace(column)
     if not column.shape[-1]:
         return xp.sum(column, axis=-1)
@@ -61,10 +61,10 @@ def summed(column: Array, times: Array | None) -> Array:
 
 
 def of_rows(array: Array, rows: slice) -> Array:
-    """Of some prompts, (..., P); an array that is the same for all prompts has one."""
+    """The entries of some prompts, (..., P); an array that is the same for all prompts has one."""
     return array if array.shape[-1] == 1 else array[..., rows]
 
 
 def joined(parts: list[Array], axis: int = -1) -> Array:
-    """The parts one after the other along an axis; a single part as it is."""
+    """The parts concatenated along an axis; a single part is returned unchanged."""
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)

@@ -1,4 +1,4 @@
-"""What a filter believes of each prompt: Beta distributions, one for each hypothesis on how its value moves."""
+"""The filter's belief about each prompt: one Beta distribution for each hypothesis about how its value moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAYS, JUMPED = slice(None, -AGES), slice(-AGES, None)  # of the hypotheses
 
 @dataclass(frozen=True, eq=False)
 class Moving:
-    """What is known of all prompts when values move; arrays that broadcast to (..., M, P).
+    """What is known about all prompts while values move; arrays that broadcast to (..., M, P).
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Moving:
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """Of P prompts under M hypotheses.
+    """The belief about P prompts under M hypotheses.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Belief:
 
     @classmethod
     def unpacked(cls, state: Array, known: Moving, scale: Scale | None) -> Belief:
-        """From the state of each prompt, shape (..., P, 4 M).
+        """The belief from the state of each prompt, shape (..., P, 4 M).
 
         A state has the count of completions and the sum of their rewards, on their own scale, the share, and the odds:
         of the ways, how much better they predicted the past, up to a factor; of the jumps, how much better than the
@@ -109,7 +109,7 @@ class Belief:
 
     @classmethod
     def unknown(cls, rates: Rates, known: Moving, shape: tuple[int, ...]) -> Belief:
-        """Of prompts without a past; ``shape`` is (..., P)."""
+        """The belief about prompts without a past; ``shape`` is (..., P)."""
         xp, *leading, n_prompts = namespace(rates.variance), *shape
         here = {"dtype": rates.variance.dtype, "device": device(rates.variance)}
         n_ways = rates.variance.shape[0]
@@ -120,7 +120,7 @@ class Belief:
         return cls(parts, probability)
 
     def where(self, chosen: Array, other: Belief) -> Belief:
-        """This where ``chosen`` (shape (..., P)), elsewhere the other."""
+        """This belief where ``chosen`` (shape (..., P)), the other elsewhere."""
         xp, mine = namespace(self.parts), chosen[..., None, :]
         parts = xp.where(mine[..., None, :, :], self.parts, other.parts)
         return Belief(parts, xp.where(mine, self.probability, other.probability))
@@ -130,7 +130,7 @@ class Belief:
         return _beta(self.parts, known)
 
     def moved(self, rates: Rates, known: Moving) -> Belief:
-        """One visit on: a prompt may change the way in which it moves, or jump; then values move.
+        """The belief one visit later: the hypothesis may change, the value may jump, then values move.
 
         What this belief was is written over.
         """
@@ -177,7 +177,7 @@ class Belief:
 
 
 def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:
-    """Successes and failures of logits moved by so much, as precisely known as before, with the prior that holds then.
+    """Successes and failures after logits move by so much, as precise as before, under the prior that then holds.
 
     With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by).
     """

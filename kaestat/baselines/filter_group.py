@@ -1,4 +1,4 @@
-"""What a filter makes of a group: values of its completions, and how likely the group was under each hypothesis."""
+"""How the filter uses a group: values of its completions, and the group's likelihood under each hypothesis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a filter learns of all prompts together, and carries from step to step."""
+"""What a filter learns from all prompts together and carries from step to step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PSEUDO_SQUARES = 0.05  # of binary rewards, while little is known
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """The learned numbers of a carry, for one step.
+    """The learned numbers in a carry, for one step.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Population:
 
     @classmethod
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
-        """After so many returns of the prompts, shape (...,)."""
+        """The population after so many returns of the prompts, shape (...,)."""
         within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
         dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
         learned = carry["each"] / added_up(carry["each"], -1)
@@ -68,7 +68,7 @@ class Population:
         )
 
     def moving(self) -> Moving:
-        """What beliefs need to know of it."""
+        """The part of the population that beliefs need."""
         ways = added_up(self.mixture[..., :, None] * self.mixtures)[..., 0, :]
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
         a, b = prior_of(self.carry["population"][..., None, :])
@@ -77,7 +77,7 @@ class Population:
         return Moving(a, b, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
 
     def with_prompts(self, each: Array, now: Array) -> tuple[Array, tuple[Array, Array]]:
-        """Sums behind the prior after the step, and the prior of each prompt from the others.
+        """Sums behind the prior after the step, and each prompt's prior from the other prompts.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Population:
         return past + now[..., 0, :], prior_of(past[..., None, :] + now - each)
 
     def after(self, sums: dict[str, Array]) -> dict[str, Array]:
-        """The carry after a step; each part fades towards what it was at first, and gains its sum."""
+        """The carry after a step: each part decays towards its initial value and adds its sum."""
         xp, carry, kept = namespace(self.kept), self.carry, self.kept[..., None]
         first = {
             "mixture": xp.log(self.rates.mixture_prior),
@@ -115,7 +115,7 @@ class Population:
     def learned_from(
         self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None
     ) -> dict[str, Array]:
-        """What the returns of a step add.
+        """What the returns of a step add to the population.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Population:
 
 
 def moments(count: Array, total: Array, dispersion: Array) -> Array:
-    """Of prompts with such counts and sums of rewards, (..., P) each, what a prior is estimated from; (..., P, 6).
+    """Sums to estimate a prior from, for prompts with these counts and sums of rewards, (..., P) each; (..., P, 6).
 
     For the mean m of n completions, relative to the dispersion: ``1, m, m^2, m (1 - m), 1 - 1/n, 1/n``.
     """
@@ -178,7 +178,7 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
 
 
 def first_carry(rates: Rates) -> dict[str, Array]:
-    """Of a run that has not begun."""
+    """The carry before the first step."""
     xp = namespace(rates.first)
     return {
         "mixture": xp.log(rates.mixture_prior),

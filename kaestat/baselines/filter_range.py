@@ -1,4 +1,4 @@
-"""The range of the rewards: as given, and widened by rewards that lie outside."""
+"""The range of the rewards: the given one, widened by rewards outside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kaestat.core.arrays import Array, Groups, namespace
 
 
 def lies_outside(groups: Groups, known: Array) -> bool:
-    """Whether a reward, or what stands in the padding, lies outside of a range (..., 2)."""
+    """Whether a reward, or a number in the padding, lies outside a range (..., 2)."""
     reward = groups.reward
     if math.prod(reward.shape) == 0:
         return False
@@ -19,7 +19,7 @@ def lies_outside(groups: Groups, known: Array) -> bool:
 
 
 def widened(groups: Groups, known: Array) -> Array:
-    """The range with the rewards of a step."""
+    """The range, widened to include the rewards of a step."""
     xp, reward = groups.xp, groups.reward
     here = groups.present > 0 if groups.among is None else (groups.present > 0) & groups.among
     least = xp.min(xp.where(here, reward, xp.full_like(reward, np.inf)), axis=(-2, -1))
@@ -28,7 +28,7 @@ def widened(groups: Groups, known: Array) -> Array:
 
 
 def plain_means(groups: Groups, known: Array, value: Array, count: Array, total: Array) -> Array:
-    """Values of a step at which rewards lie outside: plain means, with one completion's worth of the other prompts.
+    """Values of a step with rewards outside the range: plain means, with one completion's worth of other prompts.
 
     A prompt of which the rewards of no *other* lie outside keeps its value: which of the two it gets is not decided by
     its own rewards.
@@ -54,7 +54,7 @@ def plain_means(groups: Groups, known: Array, value: Array, count: Array, total:
 
 
 def say_widened(low: float, high: float, before: Array, after: Array) -> None:
-    """Warn where rewards leave the range that was given, which is [0, 1] in the unit of ``before`` and ``after``."""
+    """Warn if rewards lie outside the given range, which is [0, 1] in the unit of ``before`` and ``after``."""
     xp = namespace(before)
     if not bool(xp.all(before[..., 0] == 0) & xp.all(before[..., 1] == 1) & xp.any(before != after)):
         return

@@ -1,4 +1,4 @@
-"""How values may move from visit to visit: the hypotheses that `kaestat.baselines.bayes_filter` weighs."""
+"""How values may move from visit to visit: the hypotheses of `kaestat.baselines.bayes_filter`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRECISION = "float32"  # of what is known of each prompt: a step costs half as m
 
 
 class Rates(NamedTuple):
-    """The hypotheses in the kind of array and on the device of some rewards.
+    """The hypotheses, in the array kind and on the device of some rewards.
 
     M hypotheses are K ways in which a value goes on moving, and ``AGES`` more for values that have just jumped.
 
@@ -59,12 +59,12 @@ class Rates(NamedTuple):
 
     @classmethod
     def of(cls, model: Array) -> Rates:
-        """For rewards like these."""
+        """The hypotheses in the kind and on the device of these rewards."""
         return _rates(namespace(model), model.dtype, device(model), PRECISION)
 
 
 def plain_rates() -> Rates:
-    """In double precision."""
+    """The hypotheses in double precision."""
     return _rates(namespace(np.zeros(1)), np.dtype(np.float64), "cpu", "float64")
 
 

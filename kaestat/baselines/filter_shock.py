@@ -1,4 +1,4 @@
-"""A move of all values at once, such as a change of the learning rate makes, seen at the step at which it comes."""
+"""A common move of all values, for example after a change of learning rate, detected at the step where it happens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALLEST_SIZE = 0.05  # of a posterior
 
 
 def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Rates, dispersion: Array) -> Array | None:
-    """By how many logits all values have moved: of each prompt as the others say, and last as all say; (..., P + 1).
+    """Estimated move of all values in logits: for each prompt from the others, last from all; (..., P + 1).
 
     The evidence for a shift is that of Bernoulli rewards whose rates were the posterior means, divided by how much more
     a group's mean varies because they are only estimates. It is concave in the shift, so where neither the smallest
@@ -63,7 +63,7 @@ def _gains(mean: Array, count: Array, total: Array, weight: Array, shock: Array)
 
 
 def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Belief, Moving]:
-    """A belief after a move of all values by so many logits, and the prior that goes with it.
+    """A belief and its prior after all values have moved by so many logits.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Bel
 
 
 def posterior_mean(belief: Belief, known: Moving) -> tuple[Array, Array]:
-    """Mean of each prompt's posterior, and the size of the Beta distribution with its mean and variance; (..., P)."""
+    """Mean of each prompt's posterior, and the size of the Beta distribution that matches its moments; (..., P)."""
     a, b = belief.beta(known)
     size = a + b
     mean = a / size

@@ -1,4 +1,4 @@
-"""One number per prompt that somebody hands in, looked up by the prompts of a step."""
+"""One number per prompt, given by the user and looked up for the prompts of a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Given = Mapping[Hashable, float] | Callable[[list[Hashable], int | Array], Array
 
 
 def given_values(owner: str, argument: str, given: Given, groups: Groups, step: int | Array) -> Array:
-    """The number of each prompt for each of its completions, (..., P, G).
+    """The given number of each prompt, for each of its completions, (..., P, G).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Pass@k by GRPO: only the best completion of a group has an advantage, over the second best (Tang et al., 2025)."""
+"""GRPO for pass@k: only a group's best completion has an advantage, over the second best (Tang et al., 2025)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kaestat.core.arrays import Array, Groups
 
 @dataclass(frozen=True)
 class GrpoPassk(OrderStatistic):
-    """Best reward of the other completions, or the completion's own where it is no better.
+    """Best reward of the other completions, or the completion's own if that is lower.
 
     So the best completion has the advantage ``r_max - r_second``, and all others have 0.
 

@@ -54,7 +54,7 @@ class JamesStein(Baseline):
         return (1 - shrinkage) * own + shrinkage * target + xp.zeros_like(groups.reward)
 
     def shrinkage(self, groups: Groups) -> Array:
-        """lambda of each prompt, shape (..., P, 1)."""
+        """The shrinkage weight lambda of each prompt, shape (..., P, 1)."""
         xp = groups.xp
         deviations, unit = _centred(groups)
         mean, filled, noise, noisy = self._moments(deviations)

@@ -26,7 +26,7 @@ APART = ("prompt_ids", "divergence", "state", "sums")  # what no kernel mean rea
 
 @dataclass(frozen=True)
 class KernelBaseline(Baseline):
-    """Shared by the baselines that weigh visits by a kernel of their lag.
+    """Base class of the baselines that weigh visits by a kernel of their lag.
 
     Parameters
     ----------
@@ -50,12 +50,12 @@ class KernelBaseline(Baseline):
 
     @property
     def weighting(self) -> Kernel:
-        """``kernel`` as `__post_init__` has made it."""
+        """The `Kernel` that ``kernel`` stands for."""
         return cast(Kernel, self.kernel)
 
     @property
     def selector(self) -> Selector:
-        """``bandwidth`` as `__post_init__` has made it."""
+        """The `Selector` that ``bandwidth`` stands for."""
         return cast(Selector, self.bandwidth)
 
     @property
@@ -65,7 +65,7 @@ class KernelBaseline(Baseline):
     def bandwidths(
         self, groups: Groups, visits: Visits, *, step: int | Array
     ) -> list[tuple[Array | float, Array | float]]:
-        """Bandwidths of this step and the shares of their values; see `Selector.resolve`."""
+        """Bandwidths of this step and their shares in the value; see `Selector.resolve`."""
         if type(self.selector) is Fixed:
             return [(self.selector.steps, 1.0)]  # counting completions would cost more than all else
         if groups.among is not None and self.selector.pools_prompts:
@@ -74,7 +74,7 @@ class KernelBaseline(Baseline):
 
     @property
     def kernel_sums_suffice(self) -> bool:
-        """Whether `KernelSums` are all that `values_at` reads of the past of unweighted completions."""
+        """Whether `values_at` needs only `KernelSums` of the past of unweighted completions."""
         return False
 
     @property
@@ -109,7 +109,7 @@ class KernelBaseline(Baseline):
         )
 
     def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:
-        """The same baseline at several bandwidths at once: its values have them as one more leading axis.
+        """The same baseline at several bandwidths at once; its values have one more leading axis for them.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class KernelBaseline(Baseline):
         return ratio(mass**2, squares, 0.0, xp)[..., None]
 
     def ways(self, groups: Groups, visits: Visits) -> tuple[Callable[..., Array], ...]:
-        """What can be done with a bandwidth, as `values_at`: a learned bandwidth learns which is best as well."""
+        """Variants of `values_at` at one bandwidth; a learned bandwidth also learns which variant is best."""
         return (self.values_at,)
 
     @abstractmethod
@@ -279,7 +279,7 @@ def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tup
 
 
 def cold_start_value(groups: Groups, cold_start: Literal["batch_mean"] | float) -> Array:
-    """Value of a prompt about which nothing else is known; shape (..., P, 1)."""
+    """Value of a prompt without any data; shape (..., P, 1)."""
     xp = groups.xp
     mass, carried = groups.other_prompts()
     if cold_start == "batch_mean":

@@ -1,4 +1,4 @@
-"""KAE with empirical Bayes across prompts: a level shrunk towards the others', and the drift that they share."""
+"""KAE with empirical Bayes across prompts: levels shrunk towards those of the other prompts, and a common drift."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class KaeEb(KernelBaseline):
         return super().accepts_carry(carry) or (weighted is not None and shapes_of(weighted) == shapes_of(carry))
 
     def from_values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        """Best baselines from the values that the same completions have without weights (`weighted_value`)."""
+        """Best baselines, computed from the same completions' values without weights (`weighted_value`)."""
         kernel = self.weighting
         plain = {field.name: getattr(visits, field.name) for field in fields(visits) if "weight" not in field.name}
         value = self.values_at(replace(groups, weight=None), Visits(**plain), bandwidth, step)
@@ -141,7 +141,7 @@ class KaeEb(KernelBaseline):
         return level + (kernel.at_zero * slope) * others_carried
 
     def effective_completions_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
-        """Those of the prompt, and of its prior: ``n + sigma^2 / tau^2``."""
+        """Effective completions of the prompt and of its prior: ``n + sigma^2 / tau^2``."""
         xp, kernel = groups.xp, self.weighting
         sums = _KernelSums.of(groups, visits, kernel, bandwidth)
         now = _KernelSums.of_current(groups, kernel.at_zero)

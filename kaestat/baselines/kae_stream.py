@@ -1,4 +1,4 @@
-"""The paper's one-shot variant of KAE: each repeated copy of the prompt is a stream, each visit weighs the same."""
+"""The paper's one-shot variant of KAE: each copy of the prompt is a stream, and all visits weigh the same."""
 
 from __future__ import annotations
 

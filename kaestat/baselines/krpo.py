@@ -12,7 +12,7 @@ from kaestat.core.checks import check_finite_number, check_positive
 
 @dataclass(frozen=True)
 class Krpo(Baseline):
-    """Filtered group reward just after each completion, the filter re-created for every group.
+    """Filtered group reward right after each completion, with a new filter for every group.
 
     Over the samples in order: ``P- = P + Q``, ``K = P- / (P- + R)``, ``x += K (r - x)``, ``P = (1 - K) P-``.
     Each completion's value is x just after its own update, and the method divides its advantage by

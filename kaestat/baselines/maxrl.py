@@ -13,7 +13,7 @@ MEAN_EPS = 1e-6  # as in SkyRL
 
 @dataclass(frozen=True)
 class MaxRl(GroupMean):
-    """Group mean whose `deviation` is the mean itself, so that rare successes count for more.
+    """Group mean whose `deviation` is the mean itself, which gives rare successes larger advantages.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class MaxRl(GroupMean):
     """
 
     def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array:
-        """Mean reward of the group, unweighted, plus 0.000001; shape (..., P, 1).
+        """Unweighted mean reward of the group plus 0.000001; shape (..., P, 1).
 
         Raises
         ------

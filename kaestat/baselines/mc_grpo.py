@@ -12,7 +12,7 @@ MAD_EPS = 1e-3  # as in the author's code
 
 @dataclass(frozen=True)
 class McGrpo(OrderStatistic):
-    """Median reward of the group, for groups of G + 1 completions of which the median one is left out of the update.
+    """Median reward of the group, for groups of G + 1 completions; the update leaves out the median one.
 
     Of an even number the lower of both middle rewards, as ``torch.median`` has it. The completion whose reward is the
     median, `pivot`, has advantage 0; so have those that tie with it.
@@ -37,7 +37,7 @@ class McGrpo(OrderStatistic):
         return groups.xp.where(groups.count > 0, found, groups.xp.zeros_like(found))
 
     def pivot(self, groups: Groups) -> Array:
-        """The completion of each group to leave out of the update: True for the first whose reward is the median."""
+        """The completion of each group that the update leaves out: True for the first whose reward is the median."""
         xp = groups.xp
         tied = groups.present * xp.astype(groups.reward == self.median(groups), groups.reward.dtype)
         return (tied > 0) & (xp.cumulative_sum(tied, axis=-1) == 1)

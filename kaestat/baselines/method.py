@@ -1,4 +1,4 @@
-"""What is known of a named method, in one place."""
+"""All that is known about a named method, in one place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kaestat.baselines.base import Baseline
 
 @dataclass(frozen=True)
 class Method:
-    """A named method: everything that is known of it, for tables, reports, studies and tests to read.
+    """A named method, with all that tables, reports, studies and tests need to know about it.
 
     Attributes
     ----------
@@ -57,27 +57,27 @@ class Method:
 
     @property
     def needs(self) -> str | None:
-        """What it needs beyond rewards, in plain words; None if nothing."""
+        """The input that it needs in addition to rewards, in words; None if nothing."""
         return "weights of completions" if self.default.needs_weights else self.default.missing_input
 
     @property
     def page(self) -> str:
-        """Name of its page in the documentation, without the suffix."""
+        """Name of its documentation page, without the suffix."""
         return self.name.replace("++", "_plus_plus")
 
     @property
     def order(self) -> str:
-        """Whether steps may come in "any" order or in "strict" order only, at the default parameters."""
+        """The order of steps that it accepts at the default parameters, "any" or "strict"."""
         return "strict" if self.default.in_order_only else "any"
 
     @property
     def from_abstract(self) -> bool:
-        """Whether the formula was made from an abstract or a summary, and is not the authors'."""
+        """Whether the formula comes from an abstract or a summary and is not the authors' own."""
         return self.baseline.__module__.startswith("kaestat.baselines.contrib.")
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What to know before taking it, in plain words: what it needs, and why reports may not recommend it."""
+        """What to know before you use it, in words: what it needs, and why reports may not recommend it."""
         told = {
             f"needs {self.needs}": self.needs is not None,
             "takes one reward of the group for its mean": not self.default.estimates_mean,

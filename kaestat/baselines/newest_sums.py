@@ -1,4 +1,4 @@
-"""Triangular kernel sums over each prompt's visits at many bandwidths, from running sums over the newest of them.
+"""Triangular kernel sums over each prompt's visits at many bandwidths, from running sums over the newest visits.
 
 With lags ``l`` and weights ``2 (1 - l / b)`` of the visits nearer than ``b`` steps, every kernel sum is made of moments
 ``sum n l^k`` over these, and they are the newest. So one running sum from the newest visit on serves all bandwidths.
@@ -16,7 +16,7 @@ FEWEST_VISITS, FEWEST_NUMBERS = 16, 2048  # of each prompt, and of all; measured
 
 
 class NewestSums:
-    """`kaestat.core.arrays.KernelSums`, each of which is computed when it is first read; shape (B, ..., P, 1).
+    """The sums of `kaestat.core.arrays.KernelSums`, each computed when it is first read; shape (B, ..., P, 1).
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class NewestSums:
 
     @staticmethod
     def pays(groups: Groups, visits: Visits) -> bool:
-        """Whether these are quicker than a sum for each bandwidth, and possible: NumPy's doubles without weights.
+        """Whether these sums are possible (unweighted float64 arrays of NumPy) and faster than one sum per bandwidth.
 
         Prompts that were visited together share their weights, and few visits are summed at once.
         """

@@ -1,4 +1,4 @@
-"""The oracle: the true value, given."""
+"""The oracle: the true value, which the user gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kaestat.core.arrays import Array, Groups, Visits
 
 @dataclass(frozen=True, eq=False)
 class Oracle(Baseline):
-    """The value that is handed in: the bound that every estimator is measured against.
+    """The given true value, the bound for every estimator.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Baselines that are one of the rewards of the group by its rank: a median, a quantile, the best of the others."""
+"""Baselines that are an order statistic of the group's rewards: a median, a quantile, the best of the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OrderT = TypeVar("OrderT", bound="OrderStatistic")
 
 @dataclass(frozen=True)
 class OrderStatistic(Baseline):
-    """Shared by the baselines that put a reward of the group by its rank in place of the mean.
+    """Base class of the baselines that use an order statistic of the group's rewards instead of the mean.
 
     Given the other completions, such a value is the completion's own reward clipped to `bounds`, which no log can
     correct for without bias: `kaestat.value_risk` scores `leave_one_out`, as it does for GRPO.
@@ -34,10 +34,10 @@ class OrderStatistic(Baseline):
 
     @abstractmethod
     def rank(self, count: Array) -> Array:
-        """Which of ``count`` rewards it is, 0 for the lowest."""
+        """The rank of the reward among ``count`` rewards, 0 for the lowest."""
 
     def bounds(self, groups: Groups) -> tuple[Array, Array]:
-        """Between what a completion's own reward moves the value, (..., P, G) each; infinite where nothing holds it."""
+        """The rewards between which the own reward moves the value, (..., P, G) each; infinite if there is no bound."""
         xp = groups.xp
         rank = self.rank(groups.count)
         ordered = in_order(groups)
@@ -85,7 +85,7 @@ class OrderStatistic(Baseline):
 
 
 def in_order(groups: Groups) -> Array:
-    """Rewards of each group from the lowest to the highest between two infinities, (..., P, G + 2); then padding."""
+    """Rewards of each group, sorted, with an infinity before and after, (..., P, G + 2); padding comes last."""
     xp = groups.xp
     if groups.mask is None:
         rewards = groups.reward
@@ -96,7 +96,7 @@ def in_order(groups: Groups) -> Array:
 
 
 def at_rank(ordered: Array, rank: Array) -> Array:
-    """Entry ``rank`` (0-based, without the infinity in front) of what `in_order` gives; both (..., P, 1)."""
+    """Entry ``rank`` (0-based, not counting the first infinity) of the result of `in_order`; both (..., P, 1)."""
     xp = namespace(ordered)
     places = xp.arange(-1, ordered.shape[-1] - 1, dtype=ordered.dtype, device=device(ordered))
     return xp.sum(xp.where(places == rank, ordered, xp.zeros_like(ordered)), axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""KAE with empirical Bayes whose target is a value from outside, such as a value model's prediction."""
+"""KAE with empirical Bayes that shrinks towards a given value, such as a value model's prediction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kaestat.core.arrays import Array, Groups, Visits
 
 @dataclass(frozen=True, eq=False)
 class OutsideValue(KaeEb):
-    """`KaeEb` of what rewards differ by from a value V that is given for each prompt of the step, and V.
+    """A given value V of each prompt, plus `KaeEb` of the differences between rewards and V.
 
     The kernel mean of past rewards and the rest of the group is shrunk towards ``V + delta`` in place of the other
     prompts' mean. What that is worth is estimated from the other prompts of the step, by `KaeEb`'s moments of the

@@ -1,4 +1,4 @@
-"""The one-shot oracle of the paper: leave-one-out mean over every completion of the same prompt at this step."""
+"""The one-shot oracle of the paper: leave-one-out mean over all completions of the same prompt at this step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""QAE: a quantile of the group's rewards in place of their mean (Wu et al., 2025)."""
+"""QAE: a quantile of the group's rewards instead of their mean (Wu et al., 2025)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The methods by name, one row each; every list and table of methods is made from these rows."""
+"""The methods by name, one row each. All lists and tables of methods come from these rows."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def methods() -> tuple[str, ...]:
 
 
 def get_method(name: str) -> Method:
-    """The method of that name.
+    """The `Method` with that name.
 
     Raises
     ------
@@ -287,7 +287,7 @@ def get_method(name: str) -> Method:
 
 
 def make_baseline(name: str, **params: Any) -> Baseline:
-    """The baseline of a method.
+    """The baseline of a named method.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ def make_baseline(name: str, **params: Any) -> Baseline:
 
 
 def parse_method(specification: str) -> tuple[str, dict[str, Any]]:
-    """Split ``"kae:bandwidth=10,kernel=exponential"`` into the method's name and its parameters.
+    """The method's name and parameters in a text such as ``"kae:bandwidth=10,kernel=exponential"``.
 
     Values are numbers, ``true``, ``false``, ``none``, names, or a selector with parameters such as
     ``bandwidth=rate(c=2)``.
@@ -354,7 +354,7 @@ def with_specified(method: str, params: dict[str, Any]) -> tuple[str, dict[str, 
 
 
 def changed_parameters(baseline: Baseline, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``params`` that differ from the defaults of the baseline's class."""
+    """The ``params`` that differ from the defaults of the baseline's class."""
     defaults = {field.name: field.default for field in dataclasses.fields(baseline)} if params else {}
     return {key: value for key, value in params.items() if not _equal(value, defaults.get(key, dataclasses.MISSING))}
 

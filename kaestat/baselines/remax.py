@@ -1,4 +1,4 @@
-"""ReMax: the reward of the prompt's greedy completion, given (Li et al., 2023)."""
+"""ReMax: the reward of the prompt's greedy completion, which the user gives (Li et al., 2023)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kaestat.core.arrays import Array, Groups, Visits
 
 @dataclass(frozen=True, eq=False)
 class Remax(Baseline):
-    """Reward of the completion that the policy of now gives without sampling.
+    """Reward of the current policy's greedy completion.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Rewards of a known range on [0, 1], for the baselines whose parameters are meant for success rates."""
+"""Rewards of a known range mapped to [0, 1], for the baselines whose parameters assume success rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RangedT = TypeVar("RangedT", bound="RangedBaseline")
 
 @dataclass(frozen=True)
 class RangedBaseline(Baseline):
-    """Shared by the baselines that read rewards as successes and failures, or shares of success.
+    """Base class of the baselines that treat rewards as successes and failures, or shares of success.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class RangedBaseline(Baseline):
             raise ValueError(f"low must be less than high, got {self.low!r} and {self.high!r}.")
 
     def on_range(self: RangedT, low: float, high: float) -> RangedT:
-        """The same baseline for rewards of that range; as it is where it has been given one already."""
+        """The same baseline for rewards of that range; unchanged if it already has one."""
         return self if (self.low, self.high) != (0.0, 1.0) else replace(self, low=low, high=high)
 
     def to_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
@@ -55,11 +55,11 @@ class RangedBaseline(Baseline):
 
     @property
     def rounding(self) -> float:
-        """By how much a mapped square may be off: squares of rewards far from 0 cancel."""
+        """The possible rounding error of a mapped square: squares of rewards far from 0 cancel."""
         return 1e-9 + 1e-15 * (max(abs(self.low), abs(self.high)) / (self.high - self.low)) ** 2
 
     def check_in_unit(self, reason: str, groups: Groups, visits: Visits) -> None:
-        """Raise a ValueError, which gives the reason, unless rewards mapped by `to_unit` lie in [0, 1]."""
+        """Raise a ValueError with the reason unless rewards mapped by `to_unit` lie in [0, 1]."""
         xp = groups.xp
         # z^2 > z for every reward outside [0, 1]; completions are checked one by one, visits by their sums.
         for total, total_sq, count in (
@@ -74,5 +74,5 @@ class RangedBaseline(Baseline):
                 )
 
     def from_unit(self, value: Array) -> Array:
-        """A value on [0, 1] on the rewards' own range."""
+        """A value on [0, 1], mapped back to the rewards' own range."""
         return value if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * value

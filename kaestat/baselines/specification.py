@@ -17,7 +17,7 @@ from kaestat.smoothing.selectors import SELECTORS, make_selector
 
 
 def parse_specification(text: str) -> tuple[str, dict[str, Any]]:
-    """Read ``name`` or ``name:key=value,key=name(key=value)`` (see `kaestat.baselines.registry.parse_method`).
+    """The name and parameters in ``name`` or ``name:key=value,key=name(key=value)`` (see `parse_method`).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From a prompt's value to its best baseline: what weights add, by how they go with the reward in all prompts."""
+"""From a prompt's value to its best baseline, by the relation of weights to rewards over all prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that a baseline of your own must pass before its error, or a run with it, means anything."""
+"""Checks for a baseline of your own. Only if it passes them does its error, or a run with it, mean anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS = "kaestat."
 
 
 class FaultyBaseline(ValueError):
-    """A baseline does not do what every baseline must.
+    """The error for a baseline that fails a check.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class _Bench:
 
 
 def check(baseline: Baseline, *, prompts: Sequence[Hashable] = PROMPTS) -> tuple[str, ...]:
-    """Names of the checks that a baseline has passed; an error names those that it fails.
+    """Names of the checks that a baseline has passed; if it fails some, an error names those.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def check(baseline: Baseline, *, prompts: Sequence[Hashable] = PROMPTS) -> tuple
 
 
 def check_unknown(baseline: Baseline, prompts: Sequence[Hashable]) -> None:
-    """Raise `FaultyBaseline` for a baseline that is not of this library and whose risk would mean nothing.
+    """Raise `FaultyBaseline` for a baseline from outside this library whose risk would mean nothing.
 
     It is tried on prompts of the log. What it raises there is left to the log itself.
     """

@@ -1,1 +1,1 @@
-"""Arrays, argument checks, samples, storage and provenance: what every other room stands on."""
+"""Arrays, argument checks, samples, storage and provenance: the foundation of all other packages."""

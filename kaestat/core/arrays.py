@@ -32,23 +32,23 @@ class Groups:
     Attributes
     ----------
     reward : array, shape (..., P, G)
-        Rewards, floating point. Entries outside ``mask`` may hold anything finite.
+        Rewards, floating point. Entries outside ``mask`` may be any finite number.
     mask : boolean array, shape (..., P, G), optional
         True where there is a completion. None means that all groups are full.
     weight : array, shape (..., P, G), optional
         Non-negative weight of each completion, for the variance-optimal forms. None means one.
     prompt_ids : sequence of hashables, length P, optional
-        Who the rows are; only baselines that look prompts up (`Oracle`, `Critic`) need it.
+        Id of each row; needed only by baselines that look prompts up (`Oracle`, `Critic`).
     divergence : array, shape (..., P), optional
         Policy divergence since the prompt's previous visit (nats); only `Spo` with an adaptive rate reads it.
     among : boolean array, shape (..., P, 1), optional
-        Prompts that are there for the others; whatever is pooled over the prompts of the step leaves the rest out,
-        whose own values mean nothing. Its leading axes may be more than those of the rewards: so a log is replayed with
+        Prompts that count. Whatever is pooled over the prompts of the step leaves the rest out; values of the rest
+        mean nothing. It may have more leading axes than the rewards: a log can be replayed with
         and without some of its prompts at once. None means all.
     times : array, shape (..., P, G), optional
-        How many completions of the prompt an entry stands for, all of the same reward; 0 for padding. Rewards of few
-        distinct values are served so (`kaestat.baselines.base.Baseline.counts_suffice`), without a mask and weights.
-        None means one.
+        How many completions of the prompt an entry stands for, all of the same reward; 0 for padding. This form is
+        for rewards with few distinct values (`kaestat.baselines.base.Baseline.counts_suffice`), without mask and
+        weights. None means one.
     """
 
     reward: Array
@@ -61,12 +61,12 @@ class Groups:
 
     @property
     def xp(self) -> Namespace:
-        """The array namespace (NumPy's or torch's) that the rewards live in."""
+        """The array namespace (NumPy's or torch's) of the rewards."""
         return namespace(self.reward)
 
     @property
     def present(self) -> Array:
-        """Completions of each entry: one where there is a completion, zero in the padding; shape (..., P, G)."""
+        """Number of completions in each entry: 1 for a completion, 0 in the padding; shape (..., P, G)."""
         if self.times is not None:
             return self.times
         xp = self.xp
@@ -109,19 +109,19 @@ class Groups:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """Shape of the leading axes, those of ``among`` included."""
+        """Shape of the leading axes, including those of ``among``."""
         own = tuple(self.reward.shape[:-2])
         return own if self.among is None else np.broadcast_shapes(own, tuple(self.among.shape[:-2]))
 
     def pooled(self, per_prompt: Array) -> Array:
-        """Sum over the prompts of the step; of (..., P, k), in the shape (..., 1, k)."""
+        """Sum over the prompts of the step; (..., P, k) becomes (..., 1, k)."""
         xp = self.xp
         if self.among is None:
             return xp.sum(per_prompt, axis=-2, keepdims=True)
         return xp.matmul(xp.matrix_transpose(xp.astype(self.among, per_prompt.dtype)), per_prompt)
 
     def pooled_others(self, per_prompt: Array) -> Array:
-        """Sum over the other prompts of the step, for each prompt; of (..., P, k), in that shape."""
+        """Sum over the other prompts of the step, for each prompt; the shape (..., P, k) is kept."""
         return self.pooled(per_prompt) - per_prompt
 
     def others(self) -> tuple[Array, Array]:
@@ -174,9 +174,9 @@ class KernelSums:
 
 @dataclass(frozen=True, eq=False)
 class Visits:
-    """Sufficient statistics of the past visits of each prompt; a visit is one step at which it was sampled.
+    """Sufficient statistics of each prompt's past visits; a visit is one step at which the prompt was sampled.
 
-    Visits stand in the order of time, oldest first, and padding (``count == 0``, all totals 0) may stand anywhere.
+    Visits are in the order of time, oldest first. Padding (``count == 0``, all totals 0) may be anywhere.
 
     Attributes
     ----------
@@ -188,15 +188,15 @@ class Visits:
     weight, weight_sq, weighted_total, weighted_total_sq : array, shape (..., P, V), optional
         The same sums with completions weighted: ``sum W``, ``sum W^2``, ``sum W Z``, ``sum W Z^2``.
     weight_sq_total, weight_sq_total_sq : array, shape (..., P, V), optional
-        ``sum W^2 Z`` and ``sum W^2 Z^2``. Where they are missing, as in histories of earlier versions, ``W^2`` is taken
-        to go with Z as W does: ``sum W^2`` times the weighted means of Z and of Z^2.
+        ``sum W^2 Z`` and ``sum W^2 Z^2``. Where they are missing, as in histories of earlier versions, ``W^2`` is
+        assumed to relate to Z as W does: ``sum W^2`` times the weighted means of Z and of Z^2.
     divergence : array, shape (..., P, V), optional
         Policy divergence between this visit and the prompt's visit before it (nats).
     state : array, shape (..., P, S), optional
         What the baseline kept of each prompt after its newest visit (`kaestat.baselines.base.Baseline.state_size`);
-        means nothing for a prompt without visits.
+        meaningless for a prompt without visits.
     sums : KernelSums, optional
-        Of all visits, at the bandwidths that are asked for. The other columns are empty then.
+        Sums over all visits, at the bandwidths needed. If they are given, the other columns are empty.
     """
 
     lag: Array
@@ -250,13 +250,13 @@ class Visits:
 
     @classmethod
     def of(cls, lag: Array, reward: Array, weight: Array | None = None) -> Visits:
-        """Visits whose completions are at hand.
+        """The visits of given completions.
 
         Parameters
         ----------
         lag : array broadcastable to (..., P, V)
         reward : array, shape (..., P, V, G)
-            Rewards of each visit's completions; every visit has as many.
+            Rewards of each visit's completions; all visits have the same number.
         weight : array broadcastable to (..., P, V, G), optional
             Non-negative weights of the completions.
         """
@@ -274,7 +274,7 @@ class Visits:
 
     @classmethod
     def of_successes(cls, lag: Array, successes: Array, count: Array | float) -> Visits:
-        """Visits whose rewards are all 0 or 1, so that their squares have the same sum.
+        """Visits with rewards of 0 and 1 only, so that sums of rewards and of their squares are equal.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ class Visits:
 
     @classmethod
     def empty(cls, groups: Groups) -> Visits:
-        """No past at all, in the shape, type and device that fit ``groups``."""
+        """An empty past, in the shape and type and on the device that fit ``groups``."""
         none = groups.reward[..., :0]
         return cls(lag=none, count=none, total=none, total_sq=none)
 
@@ -299,14 +299,14 @@ class Visits:
 def over_prompts(
     function: Callable[..., tuple[Array, ...]], groups: Groups, visits: Visits, *others: Array | float
 ) -> tuple[Array, ...]:
-    """``function(groups, visits, *others)`` by blocks of prompts, so that temporaries stay in the processor's cache.
+    """``function(groups, visits, *others)``, run on blocks of prompts to keep temporaries in the processor's cache.
 
     Most training steps are one block.
 
     Parameters
     ----------
     function : callable
-        Treats each prompt by itself; returns arrays of shape (..., P, k). It sees no prompt ids and divergences.
+        Treats each prompt separately; returns arrays of shape (..., P, k). It gets no prompt ids or divergences.
     groups, visits
     *others : array broadcastable to (..., P, 1), or float
     """
@@ -336,12 +336,12 @@ def over_prompts(
 
 
 def squared_weight_sum(weight_sq: Array, carried: Array, weight: Array, xp: Namespace) -> Array:
-    """``sum W^2 X`` of a visit of which only ``sum W^2``, ``sum W X`` and ``sum W`` are known."""
+    """``sum W^2 X`` of a visit, estimated from its ``sum W^2``, ``sum W X`` and ``sum W``."""
     return weight_sq * ratio(carried, weight, 0.0, xp)
 
 
 def namespace(array: Array) -> Namespace:
-    """`array_api_compat.array_namespace`, which looks longer at a NumPy array than a small formula takes."""
+    """The array namespace; `array_api_compat.array_namespace` is slow on NumPy arrays compared with a small formula."""
     return array_api_compat.numpy if type(array) is np.ndarray else array_namespace(array)
 
 
@@ -353,7 +353,7 @@ def steps_like(visits: Visits, value: Any) -> Array:
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
-    """``numerator / denominator`` where the denominator is positive, elsewhere ``otherwise``; never warns."""
+    """``numerator / denominator`` where the denominator is positive, ``otherwise`` elsewhere; never warns."""
     positive = denominator > 0
     if type(positive) is np.ndarray and positive.all():  # elsewhere the question would wait for the device
         found = numerator / denominator
@@ -365,7 +365,7 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
 
 
 def not_negative(array: Array) -> Array:
-    """The array with 0 in place of what is negative; `array_api_compat`'s ``clip`` takes NumPy ten times as long."""
+    """The array with its negative entries set to 0; ten times as fast as `array_api_compat`'s ``clip`` in NumPy."""
     if type(array) is np.ndarray:  # a row of zeros is compared five times as fast as one zero
         return np.maximum(array, np.zeros(array.shape[-1:], dtype=array.dtype))
     return array_namespace(array).clip(array, 0.0, None)
@@ -374,22 +374,22 @@ def not_negative(array: Array) -> Array:
 def finite_squares(
     total: Array, deviations: Callable[[], Array], axis: int | tuple[int, ...], xp: Namespace
 ) -> tuple[Array, Array | float]:
-    """A sum of squares in a unit in which it is finite, and the unit.
+    """A sum of squares in a unit in which it is finite, and that unit.
 
     Parameters
     ----------
     total : array
         Sum of the squared deviations along ``axis``, which is kept.
     deviations : callable
-        What they are; only called where a sum has overflowed, since whoever sums up has no array of them.
+        Returns the deviations; only called where a sum has overflowed, since the caller has no array of them.
     axis : int or tuple of int
     xp : namespace
 
     Returns
     -------
     array, array or float
-        The sum, and the unit: 1, unless a sum has overflowed. Then it is the largest deviation of each, or 1 where that
-        is larger.
+        The sum, and the unit: 1, or the largest deviation if a sum has overflowed and that is larger
+        than 1.
     """
     if bool(xp.all(xp.isfinite(total))):
         return total, 1.0

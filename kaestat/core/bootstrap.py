@@ -1,4 +1,4 @@
-"""Bootstrap over clusters (prompts), and the intervals of means that come from it.
+"""Bootstrap over clusters (prompts), and the resulting confidence intervals of means.
 
 A mean of skewed contributions goes with its standard error: where the few large ones are missing from a sample, both
 are too small, and a symmetric interval misses on one side. Every interval here is therefore longer on that side
@@ -18,7 +18,7 @@ ROUNDING = 1e-9  # of a skewness that is 0
 
 
 def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndarray:
-    """Means over clusters drawn with replacement.
+    """Means of bootstrap samples: clusters drawn with replacement.
 
     Parameters
     ----------
@@ -36,8 +36,7 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
     Raises
     ------
     ValueError
-        If ``n_boot`` is negative.
-        Or a sample is not finite (or beyond 1e300), or ``samples`` has not two axes.
+        If ``n_boot`` is negative, a sample is not finite (or beyond 1e300), or ``samples`` does not have two axes.
     TypeError
         If ``seed`` is not a seed, or a sample is not a number.
     """
@@ -58,8 +57,8 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
 def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Mean over clusters, its standard error, and a 95 % interval.
 
-    Of C clusters both intervals are as wide as Student's with C - 1 degrees of freedom: percentiles of a bootstrap,
-    whose spread is that of divisor C, are moved away from the mean by ``sqrt(C / (C - 1)) t_(C-1) / z`` (Hesterberg,
+    For C clusters both intervals are as wide as Student's with C - 1 degrees of freedom. The percentiles of a bootstrap
+    have a spread with divisor C, so they are moved away from the mean by ``sqrt(C / (C - 1)) t_(C-1) / z`` (Hesterberg,
     2015, on why percentile intervals of small samples are too short). `skewed_ends` then moves one end out.
 
     Parameters
@@ -77,7 +76,8 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
     Raises
     ------
     ValueError, TypeError
-        If a number is none, not finite, or beyond 1e150 in size; or if there are not two axes and as many columns.
+        If an entry is not a number, not finite, or beyond 1e150 in size; or if the arrays do not have two axes,
+        and equally many columns.
     """
     samples = _columns("samples", samples, most=1e150)
     draws = check_factors("draws", draws, least=-1e150, most=1e150)
@@ -98,7 +98,7 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
 def widened(
     center: np.ndarray, low: np.ndarray, high: np.ndarray, contributions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of a 95 % percentile interval moved away from ``center`` as `mean_with_interval` says; NaN for one cluster.
+    """Ends of a 95 % percentile interval, moved away from ``center`` (see `mean_with_interval`); NaN for one cluster.
 
     Parameters
     ----------
@@ -116,21 +116,21 @@ def widened(
 def skewed_ends(
     center: np.ndarray, low: np.ndarray, high: np.ndarray, contributions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of an interval of a mean, the one on the side of the long tail moved out.
+    """Ends of a mean's confidence interval, with the end on the side of the long tail moved out.
 
-    A standard error s of C contributions with kurtosis k has itself the standard error ``s / 2 sqrt((k - 1) / C)``.
-    The end on the side to which the contributions are skewed reaches as far as if s were two of these larger, which is
-    ``1 + sqrt((k - 1) / C)`` times as far. The other end stays.
+    The standard error s of C contributions with kurtosis k has a standard error too, ``s / 2 sqrt((k - 1) / C)``.
+    The end on the side of the skew moves out as if s were larger by two of these, that is
+    by the factor ``1 + sqrt((k - 1) / C)``. The other end stays.
 
     Of the mean of 40 contributions with a skewness of 3.8 (value MSE where nearly all rewards are 1), 95 % intervals
     cover .945 instead of .906 at 1.24 times the median length, as `simulations.studies.interval_skewed` shows, which
-    has the cases where this is not enough as well. A bootstrap-t and Hall's transformation (1992) cover .92 there.
+    also has cases where this is not enough. A bootstrap-t and Hall's transformation (1992) cover .92 there.
 
     Parameters
     ----------
     center, low, high : ndarray, shape (M,)
     contributions : ndarray, shape (C, M)
-        Of each cluster to the estimate, up to scale and shift: its linear part, where it is no mean.
+        Contribution of each cluster to the estimate, up to scale and shift; its linear part if the estimate is no mean.
 
     References
     ----------
@@ -147,7 +147,7 @@ def skewed_ends(
 
 
 def effective_number(contributions: np.ndarray) -> np.ndarray:
-    """How many contributions of equal size would carry as much, ``(sum |x|)^2 / sum x^2``, shape (M,); at least 1.
+    """Number of equal contributions with the same information, ``(sum |x|)^2 / sum x^2``, shape (M,); at least 1.
 
     Parameters
     ----------

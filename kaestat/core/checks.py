@@ -1,4 +1,4 @@
-"""Checks of arguments: what was given in one form, or an error that names it and says what to do."""
+"""Argument checks. Each returns the argument in one form, or raises an error that names it and says what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_REWARD = 1e70  # of a log: the fourth powers in variances of variances must 
 
 
 def check_whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST_WHOLE) -> int:
-    """A whole number from ``least`` to ``most`` as an int.
+    """``value`` as an int between ``least`` and ``most``.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def check_whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST_WH
 
 
 def whole_step(step: Any) -> int:
-    """``step`` as an int, or an error that names it."""
+    """``step`` as an int."""
     number = step.item() if getattr(step, "ndim", None) == 0 else step
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise TypeError(f"step must be a whole number, got {step!r}.")
@@ -51,12 +51,12 @@ def whole_step(step: Any) -> int:
 
 
 def check_number(name: str, value: Any, wanted: str = "a number") -> float:
-    """A number as a float, NaN and infinities included.
+    """A number as a float; NaN and infinities are allowed.
 
     Raises
     ------
     TypeError
-        If it is none, or of a kind that arrays cannot be multiplied with.
+        If it is not a number, or of a kind that arrays cannot be multiplied with.
     """
     # Fractions and decimals are refused: arrays times these are arrays of objects. Text, complex numbers and truth
     # values in arrays would become numbers; types go by their names, which array libraries share.
@@ -76,7 +76,7 @@ def check_finite_number(name: str, value: Any) -> float:
     Raises
     ------
     TypeError, ValueError
-        If it is none, or larger than parameters may be.
+        If it is not a finite number, or larger than parameters may be.
     """
     number = check_number(name, value)
     if not math.isfinite(number):
@@ -91,7 +91,7 @@ def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero
     Raises
     ------
     TypeError, ValueError
-        If it is none, or smaller or larger than parameters may be.
+        If it is not a positive number, or smaller or larger than parameters may be.
     """
     kind = ("non-negative" if allow_zero else "positive") + ("" if allow_inf else " and finite")
     number = check_number(name, value, f"a {kind} number")
@@ -122,7 +122,7 @@ def check_factor(name: str, value: Any, *, allow_zero: bool = False) -> float:
     Raises
     ------
     TypeError, ValueError
-        If it is none, or smaller or larger than factors may be.
+        If it is not a positive number, or smaller or larger than factors may be.
     """
     number = check_number(name, value)
     least, kind = (0.0, "non-negative") if allow_zero else (SMALLEST_FACTOR, "positive")
@@ -140,12 +140,12 @@ def check_factors(
     ndim: int = 0,
     finite: bool = True,
 ) -> np.ndarray:
-    """An array of float64 of any shape, each entry a factor.
+    """A float64 array of any shape, each entry a valid factor.
 
     Raises
     ------
     TypeError
-        If there is something that is not a real number.
+        If an entry is not a real number.
     ValueError
         If one is below ``least``, above ``most`` or, with ``finite``, infinite or NaN; or if there are fewer than
         ``ndim`` axes.
@@ -170,13 +170,13 @@ def check_factors(
 
 
 def check_factors_like(name: str, values: Any, *, least: float = -LARGEST_FACTOR, ndim: int = 0) -> Array:
-    """As `check_factors`, but a tensor stays what it is, and a number becomes a float, which goes with both."""
+    """As `check_factors`, but a tensor stays a tensor, and a number becomes a float, which works with both."""
     checked = check_factors(name, values, least=least, ndim=ndim)
     return values if is_torch_array(values) else checked if checked.ndim else float(checked)
 
 
 def check_shapes(**arrays: Array) -> None:
-    """Raise a ValueError that names the arrays unless their shapes broadcast, and none is empty."""
+    """Raise a ValueError that names the arrays if their shapes do not broadcast or one is empty."""
     try:
         if 0 in np.broadcast_shapes(*(np.shape(array) for array in arrays.values())):
             raise ValueError
@@ -191,9 +191,9 @@ def check_column(name: str, values: Any, size: int | None = None) -> np.ndarray:
     Raises
     ------
     TypeError
-        If there is something that is not a real number.
+        If an entry is not a real number.
     ValueError
-        If there is not one axis with ``size`` entries.
+        If it does not have exactly one axis with ``size`` entries.
     """
     numbers = _one_each(name, values, "sample")
     if size is not None and len(numbers) != size:
@@ -207,7 +207,7 @@ def check_per_prompt(name: str, values: Any, size: int | None = None) -> np.ndar
     Raises
     ------
     TypeError
-        If there is something that is not a real number.
+        If an entry is not a real number.
     ValueError
         If one is below 0 or not finite, or there is not one axis with ``size`` entries.
     """
@@ -220,12 +220,12 @@ def check_per_prompt(name: str, values: Any, size: int | None = None) -> np.ndar
 
 
 def check_mask(mask: Any, size: int) -> np.ndarray | None:
-    """A boolean array of shape (N,), or None if nothing is masked.
+    """A boolean array of shape (N,), or None if no sample is masked.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not boolean, or does not fit.
+        If it is not boolean, or its shape is wrong.
     """
     numbers = check_column("mask", mask, size)
     if not ((numbers == 0) | (numbers == 1)).all():
@@ -234,12 +234,12 @@ def check_mask(mask: Any, size: int) -> np.ndarray | None:
 
 
 def check_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | None = None) -> list[Any]:
-    """One id per sample that is not masked.
+    """One id for each sample that is not masked.
 
     Raises
     ------
     TypeError
-        If an id is not hashable, or is an array, which no two steps would share.
+        If an id is not hashable, or is an array, which would never equal that of another step.
     ValueError
         If their number is wrong, or an id is missing.
     """
@@ -255,7 +255,7 @@ def check_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | N
 
 
 def list_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | None = None) -> list[Any] | np.ndarray:
-    """The ids of the samples that are not masked: arrays of integers or objects as they are, others listed.
+    """The ids of the samples that are not masked: arrays of integers or objects unchanged, others as lists.
 
     Raises
     ------
@@ -284,12 +284,12 @@ def list_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | No
 
 
 def unhashable(name: str, error: TypeError) -> TypeError:
-    """The error for ids that are not hashable."""
+    """The error to raise for ids that are not hashable."""
     return TypeError(f"{name} must be hashable ({error}); turn lists into tuples, or hash the prompt text.")
 
 
 def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
-    """Raise if one of the ids is an array (TypeError), or is missing (ValueError)."""
+    """Raise a TypeError if an id is an array, a ValueError if one is missing."""
     kinds = set(map(type, distinct))
     for kind in kinds:
         if hasattr(kind, "__array__") and not issubclass(kind, np.generic):
@@ -305,7 +305,7 @@ def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
 
 
 def check_finite(reward: np.ndarray, **others: np.ndarray | None) -> None:
-    """Raise a ValueError unless rewards are finite, and the other columns (None for none) finite and non-negative."""
+    """Raise a ValueError unless rewards are finite, and the other columns (if not None) finite and non-negative."""
     finite = np.isfinite(reward)
     if not finite.all():
         first = int(np.argmin(finite))
@@ -319,12 +319,12 @@ def check_finite(reward: np.ndarray, **others: np.ndarray | None) -> None:
 
 
 def check_seed(seed: Any) -> np.random.Generator:
-    """NumPy's generator of a seed.
+    """A NumPy random generator made from a seed.
 
     Raises
     ------
     TypeError
-        If it cannot be one.
+        If it is not a valid seed.
     """
     try:
         return np.random.default_rng(seed)
@@ -333,7 +333,7 @@ def check_seed(seed: Any) -> np.random.Generator:
 
 
 def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
-    """Raise a ValueError that lists the parameters of a dataclass's constructor if one in ``params`` is unknown."""
+    """Raise a ValueError that lists a dataclass's parameters if ``params`` holds an unknown one."""
     known = constructor_parameters(cls)
     for name in params:
         if name not in known:
@@ -342,7 +342,7 @@ def check_parameters(what: str, cls: type, params: dict[str, Any]) -> None:
 
 
 def constructor_parameters(cls: Any) -> list[str]:
-    """Names that the constructor of a dataclass takes."""
+    """The names of the parameters of a dataclass's constructor."""
     if cls.__init__.__qualname__.startswith(f"{cls.__name__}.") and not cls.__dataclass_params__.init:
         code = cls.__init__.__code__
         return list(code.co_varnames[1 : code.co_argcount])

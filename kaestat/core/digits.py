@@ -1,4 +1,4 @@
-"""Whether rewards leave the sums of their squares enough digits.
+"""Whether sums of squared rewards keep enough digits.
 
 A history keeps ``sum Z`` and ``sum Z^2`` of each visit in double precision (16 digits). Variances are differences of
 these: where rewards lie k times their range away from 0, ``2 log10 k`` digits are lost. What is learned from variances
@@ -14,7 +14,7 @@ SMALLEST = 1e-150  # range whose square has all its digits
 
 
 def lost_digits(low: float, high: float) -> str | None:
-    """What is wrong with rewards between ``low`` and ``high``, and what to do; None where nothing is.
+    """What is wrong with rewards between ``low`` and ``high``, and what to do; None if nothing is.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def lost_digits(low: float, high: float) -> str | None:
 
 
 def lost_digits_of(groups: Groups, visits: Visits) -> str | None:
-    """`lost_digits` of a step's rewards and of the mean rewards of its prompts' past visits, arrays of NumPy.
+    """`lost_digits` of a step's rewards and of its prompts' past mean rewards, as NumPy arrays.
 
     Without a past nothing is known: the rewards of a first step may happen to be alike.
     """

@@ -1,4 +1,4 @@
-"""Objects that one thread changes while another one saves them."""
+"""Objects that one thread may change while another saves them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Locked:
-    """An object with a lock. A lock belongs to a process: a copy, or an object that is unpickled, gets a new one.
+    """An object with a lock that belongs to one process: copies and unpickled objects get a new lock.
 
     The thread that has the lock may take it again, so an object may call another one that shares its lock.
     """

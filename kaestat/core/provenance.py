@@ -1,4 +1,4 @@
-"""Where a result comes from: the input, its checksum, the settings and the versions."""
+"""The provenance of a result: the input, its checksum, the settings and the versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCES = ("*.py", "*.yaml", "*.toml", ":(exclude)tests")
 
 @dataclass(frozen=True)
 class Provenance:
-    """Enough to make the same result again; no dates, so the same analysis gives the same files.
+    """All that is needed to reproduce a result. It has no dates, so the same analysis gives the same files.
 
     Attributes
     ----------
@@ -47,13 +47,13 @@ class Provenance:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, kaestat and the libraries that compute."""
+    """Versions of Python, kaestat and the numerical libraries."""
     libraries = {name: version(name) for name in ("numpy", "scipy", "pandas")}
     return {"python": platform.python_version(), "kaestat": __version__} | libraries
 
 
 def installed_version(package: str) -> str | None:
-    """Version of an installed package; None where it is not installed."""
+    """Version of an installed package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -61,23 +61,23 @@ def installed_version(package: str) -> str | None:
 
 
 def time_and_commit(folder: str | os.PathLike[str]) -> dict[str, str | None]:
-    """When a result is computed, in UTC, and from which commit: ``time, commit``.
+    """The current time in UTC and the commit of the code: ``time, commit``.
 
     Parameters
     ----------
     folder : path
-        Of the code; see `checked_out_commit`.
+        Folder of the code; see `checked_out_commit`.
     """
     return {"time": datetime.now(UTC).isoformat(timespec="seconds"), "commit": checked_out_commit(folder)}
 
 
 def environment(packages: Iterable[str]) -> dict[str, Any]:
-    """What a result is computed with: ``python, packages, machine``, as plain data; no paths and no host name.
+    """Python, packages and machine of this run as plain data, without paths or host name.
 
     Parameters
     ----------
     packages : iterable of str
-        Whose versions are recorded, None for one that is not installed.
+        Packages whose versions are recorded; None for one that is not installed.
     """
     return {
         "python": sys.version.split()[0],
@@ -89,9 +89,9 @@ def environment(packages: Iterable[str]) -> dict[str, Any]:
 def checked_out_commit(folder: str | os.PathLike[str]) -> str | None:
     """The commit checked out in a folder; None outside a git checkout.
 
-    Where source files (`SOURCES`) of the repository differ from it, a mark follows with the first digits of their
-    difference's checksum: two results of the same changes have the same mark. Other files, such as results, do not
-    count.
+    If source files (`SOURCES`) of the repository differ from the commit, a mark follows: the first digits of the
+    checksum of the difference. Two results with the same changes have the same mark. Other files, such as results, do
+    not count.
     """
     commit, top = git(folder, "rev-parse", "HEAD"), git(folder, "rev-parse", "--show-toplevel")
     if commit is None or top is None:
@@ -107,7 +107,7 @@ def checked_out_commit(folder: str | os.PathLike[str]) -> str | None:
 
 
 def git(folder: str | os.PathLike[str], *arguments: str) -> str | None:
-    """What a git command prints in a folder; None outside a git checkout, and without git."""
+    """The output of a git command in a folder; None outside a git checkout or without git."""
     try:
         ran = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

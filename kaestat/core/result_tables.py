@@ -1,4 +1,4 @@
-"""Tables of results as CSV files: the same bytes for the same rows, compressed where the name ends in ``.gz``."""
+"""Tables of results as CSV files: same rows, same bytes; compressed if the name ends in ``.gz``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write_table(path: str | os.PathLike[str], frame: pd.DataFrame, digits: int | None = None) -> None:
-    """Write a table in one go; of two files of one table, with and without ``.gz``, only the new one stays.
+    """Write a table atomically; if it exists with and without ``.gz``, only the new file stays.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def write_table(path: str | os.PathLike[str], frame: pd.DataFrame, digits: int |
 
 
 def table_file(path: str | os.PathLike[str]) -> Path:
-    """The file that holds the table ``path``: ``path`` itself, or with ``.gz`` where only that exists."""
+    """The file with the table ``path``: ``path`` itself, or with ``.gz`` if only that exists."""
     path = Path(path)
     compressed = path.with_name(f"{path.name}.gz")
     return compressed if compressed.is_file() and not path.is_file() else path

@@ -1,4 +1,4 @@
-"""Training samples, in any order and array type <-> the (P, G) arrays of the formulas."""
+"""Conversion between training samples, in any order and array type, and the (P, G) arrays of the formulas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FLOATS = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
 
 @dataclass(frozen=True, eq=False)
 class CodedIds:
-    """Ids of samples as numbers, in the order in which they first appear.
+    """Ids of samples as integers, numbered in the order in which they first appear.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class CodedIds:
 
     @classmethod
     def of(cls, ids: list[Any] | np.ndarray) -> CodedIds:
-        """Number the ids of a list, or of an array of integers.
+        """The ids of a list, or of an array of integers, numbered.
 
         Raises
         ------
@@ -63,7 +63,7 @@ class CodedIds:
         return cls(keys, codes)
 
     def paired(self, other: CodedIds) -> CodedIds:
-        """The pairs (id, other id) of the same samples as ids."""
+        """The pairs (id, other id) of the same samples, as new ids."""
         width = max(len(other.keys), 1)
         numbers, codes = _code_integers(self.codes * width + other.codes)
         return CodedIds([(self.keys[pair // width], other.keys[pair % width]) for pair in numbers], codes)
@@ -92,24 +92,24 @@ _ARRAYS = ("reward", "weight", "divergence", "version", "keep")  # of samples
 
 @dataclass(frozen=True, eq=False)
 class StepSamples:
-    """The samples of one step as they were given, checked; those that are masked are left out.
+    """The checked samples of one step, without the masked ones.
 
     Attributes
     ----------
     rows : CodedIds
-        What each sample's rewards are kept by: its prompt, or prompt and stream.
+        The key of each sample's history: its prompt, or prompt and stream.
     reward : ndarray, shape (N,)
     weight : ndarray, shape (N,), or None
-        What a completion weighs: its importance ratio, its weight, or its weight times the squared ratio.
+        Weight of each completion: its importance ratio, its weight, or its weight times the squared ratio.
     divergence : ndarray, shape (N,), or None
     version : ndarray of int, shape (N,), or None
-        Step of the policy that sampled each; None where that is the step of the call.
+        Step of the policy that sampled each; None if it is the step of the call.
     with_streams : bool
         Whether stream ids were given.
     weighting : str
         Which of "weights" and "importance" were given, joined by "+"; "none" if neither was.
     keep : ndarray of bool, or None
-        Which of the samples given these are; None for all.
+        Which of the given samples are kept; None for all.
     """
 
     rows: CodedIds
@@ -135,7 +135,7 @@ class StepSamples:
         *,
         by_stream: bool,
     ) -> StepSamples:
-        """Check and number what `AdvantageEstimator.step` is given.
+        """The arguments of `AdvantageEstimator.step`, checked, with ids numbered.
 
         Parameters
         ----------
@@ -173,14 +173,14 @@ class StepSamples:
         return cls(rows, reward, weight, drift, versions, stream_ids is not None, weighting, keep)
 
     def copied(self) -> StepSamples:
-        """The same samples in new arrays, for one who keeps them: the user may change those that were given."""
+        """The same samples in new arrays, to keep: the user may change the original ones."""
         arrays = (self.reward, self.weight, self.divergence, self.version, self.keep)
         reward, weight, divergence, version, keep = (None if array is None else array.copy() for array in arrays)
         marks = self.with_streams, self.weighting
         return StepSamples(self.rows, cast(np.ndarray, reward), weight, divergence, version, *marks, keep)
 
     def same_as(self, other: StepSamples) -> bool:
-        """Whether every argument was the same."""
+        """Whether all arguments were equal."""
         if (self.with_streams, self.weighting) != (other.with_streams, other.weighting):
             return False
         for name in _ARRAYS:
@@ -192,7 +192,7 @@ class StepSamples:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Where each sample of a step goes: row = its prompt (in order of first appearance), column = its place there.
+    """The place of each sample of a step: row = its prompt (in order of first appearance), column = its index there.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ class Packing:
 
     @classmethod
     def of(cls, ids: CodedIds) -> Packing:
-        """One row for each distinct id."""
+        """The packing with one row for each distinct id."""
         keys, codes = ids.keys, ids.codes
         sorted_already = len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
         narrow = codes if sorted_already else codes.astype(np.min_scalar_type(len(keys)))
@@ -235,7 +235,7 @@ class Packing:
         return packed
 
     def one_per_row(self, name: str, samples: np.ndarray) -> np.ndarray:
-        """What all samples of each row have in common, shape (P,).
+        """The value that all samples of a row share, shape (P,).
 
         Raises
         ------
@@ -259,7 +259,7 @@ class Packing:
 
 
 def scatter(samples: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
-    """Samples back among the masked ones, which get 0."""
+    """The samples put back among the masked ones, which get 0."""
     if keep is None:
         return samples
     scattered = np.zeros(len(keep))
@@ -268,7 +268,7 @@ def scatter(samples: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
 
 
 def largest_like(template: Any) -> float:
-    """The largest number of the floating type that `as_type_of` gives."""
+    """The largest number of the floating type that `as_type_of` returns."""
     if array_api_compat.is_torch_array(template):
         import torch
 
@@ -278,7 +278,7 @@ def largest_like(template: Any) -> float:
 
 
 def as_type_of(samples: np.ndarray, template: Any) -> Array:
-    """``samples`` in the array type, device and floating type of ``template``; a new array."""
+    """A new array of ``samples`` in the array type, device and floating type of ``template``."""
     if array_api_compat.is_torch_array(template):
         import torch
 

@@ -1,4 +1,4 @@
-"""How messages spell an argument: as Python's keyword, or as the option of the command line that it came from."""
+"""How messages spell an argument: as a Python keyword, or as the command-line option that it came from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def spelled(argument: str, value: str | int | None = None) -> str:
 
 
 def spelled_list(argument: str) -> str:
-    """``reward=[...]``; on the command line, the option once for each."""
+    """``reward=[...]``; on the command line, the option to give several times."""
     return f"{spelled(argument)} (once for each)" if _ON_COMMAND_LINE.get() else f"{argument}=[...]"
 
 
@@ -45,7 +45,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``" (did you mean 'kae'?)"`` for a name that is nearly one of those known; else nothing."""
+    """``" (did you mean 'kae'?)"`` for a name close to a known one; otherwise an empty string."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), 1)
@@ -54,7 +54,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def on_command_line() -> Iterator[None]:
-    """Within, arguments are spelled as options."""
+    """A context in which arguments are spelled as command-line options."""
     token = _ON_COMMAND_LINE.set(True)
     try:
         yield
@@ -63,7 +63,7 @@ def on_command_line() -> Iterator[None]:
 
 
 def option_first(message: str) -> str:
-    """A message that begins with an argument's name, as checks write them, with the option's in its place."""
+    """A message that begins with an argument's name, with the option's name instead."""
     message = message.replace("....", "...")  # an option at the end of a sentence
     name = next((name for name in OPTIONS if message.startswith((f"{name} must", f"{name}:"))), None)
     return message if name is None else OPTIONS[name] + message[len(name) :]

@@ -1,4 +1,4 @@
-"""State files: a NumPy archive without pickle, written atomically, refused when torn or foreign."""
+"""State files: NumPy archives without pickle, written atomically, and refused if damaged or not from kaestat."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ PACKED_DTYPE = re.compile(r"[<>|][biuf]\d{1,2}")  # of truth values, integers an
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | str | Callable[[BinaryIO], None]) -> None:
-    """Replace the file at ``path`` in one go: readers see the old file or the new one, never half of it.
+    """Replace the file at ``path`` atomically: readers see the old file or the new one, never a part.
 
-    A file that is there keeps its permissions, and its owner and group where the process may give files away. A link
-    stays a link, and what it points to is replaced. File and folder are flushed to the disk. What writers that were
-    killed left in the folder is removed.
+    An existing file keeps its permissions, and its owner and group if the process may set them. A link
+    stays a link; its target is replaced. File and folder are flushed to the disk. Files that killed writers
+    left in the folder are removed.
 
     Parameters
     ----------
     path : path
     content : bytes, str or callable
-        What to write, or what writes it to the open file.
+        What to write, or a function that writes it to the open file.
 
     Raises
     ------
     OSError
-        If the file cannot be written, or its links go round in a circle; the old file is then as it was.
+        If the file cannot be written, or its links form a circle; the old file is then unchanged.
     """
     path = Path(os.path.realpath(path))
     if path.is_symlink():
@@ -95,7 +95,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    """Write a state: a dict of plain data, with NumPy arrays among its values and those of the dicts within.
+    """Write a state to a file: a (nested) dict of plain data and NumPy arrays.
 
     The file is one line of text (format, version, SHA-256 of the rest) and a NumPy archive.
 
@@ -108,7 +108,7 @@ def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
 
 
 def dump_state(state: dict[str, Any]) -> bytes:
-    """What `save_state` writes.
+    """The bytes that `save_state` writes.
 
     Raises
     ------
@@ -147,21 +147,21 @@ def _writer(state: dict[str, Any]) -> Callable[[BinaryIO], None]:
 
 
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a state written by `save_state`.
+    """The state in a file written by `save_state`.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is torn or altered, no state of kaestat, or of another version.
+        If the file is damaged, not a state of kaestat, or of another version.
     """
     with open(path, "rb") as file:
         return _read_state(file, path)
 
 
 def parse_state(content: bytes, name: str) -> dict[str, Any]:
-    """The inverse of `dump_state`; ``name`` is what messages call it.
+    """The inverse of `dump_state`; messages call the file ``name``.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def _check_empty(shape: tuple[int, ...]) -> None:
 
 
 def pack_arrays(value: Any) -> Any:
-    """A state with its arrays as plain bytes, to survive ``torch.save`` and ``torch.load(weights_only=True)``."""
+    """The state with its arrays as bytes, safe for ``torch.save`` and ``torch.load(weights_only=True)``."""
     if isinstance(value, np.ndarray):
         return {"__bytes__": value.tobytes(), "dtype": value.dtype.str, "shape": list(value.shape)}
     if isinstance(value, dict):
@@ -260,7 +260,7 @@ def unpack_arrays(value: Any) -> Any:
 
 
 def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
-    """Prompt ids as plain data: an array where all are integers, else JSON values tagged by type.
+    """Prompt ids as plain data: an array if all are integers, else JSON values tagged by type.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Hidden files and folders that become others in one go, and the removal of those that a killed process left.
+"""Hidden files and folders that replace others atomically, and the removal of those left by killed processes.
 
 A writer holds a lock (``flock``) on what it is making. The system releases it when the process ends, however it ends.
 Whoever gets the lock knows that the writer is dead, also in another container or on another machine.
@@ -25,13 +25,13 @@ _LEFT = re.compile(r"\..+\.[0-9a-f]{16}\.kaestat\.tmp")
 
 @contextmanager
 def new_file(path: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
-    """An empty file beside ``path``, open and locked; it is removed if it is still there at the end.
+    """An empty file next to ``path``, open and locked; it is removed at the end if it still exists.
 
     Parameters
     ----------
     path : Path
     mode : int
-        Permission bits, of which the process's mask is taken.
+        Permission bits; the process's mask applies.
     """
     while True:
         temporary = _beside(path.parent, path.name)
@@ -50,7 +50,7 @@ def new_file(path: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
 
 @contextmanager
 def new_folder(folder: Path, name: str) -> Iterator[Path]:
-    """An empty hidden folder in ``folder``, which is made; the new one is removed at the end, with what is in it."""
+    """A new empty hidden folder in ``folder``, which is created if missing; it is removed at the end."""
     while True:
         temporary = _beside(folder, name)
         temporary.mkdir(parents=True)
@@ -66,7 +66,7 @@ def new_folder(folder: Path, name: str) -> Iterator[Path]:
 
 
 def remove_left(folder: Path) -> None:
-    """Remove from a folder what dead writers left in it; what is unclear or cannot be removed stays."""
+    """Remove what dead writers left in a folder; files in doubt and files that cannot be removed stay."""
     if fcntl is None:
         return
     with suppress(OSError), os.scandir(folder) as entries:

@@ -11,8 +11,8 @@ def unbiased_error(
     """``mean_g (Z_g - V_g)^2 - (1 - 2 mean_g c_g) S^2`` of each visit.
 
     A leave-one-out value is independent of its own reward given the past, so ``E (Z_g - V_g)^2 = Var(Z) + MSE(V_g)``;
-    a value with its own reward inside has the covariance ``c_g Var(Z)`` with it, which is added back twice. The result
-    can be negative: it is unbiased, not a square.
+    a value that contains its own reward has the covariance ``c_g Var(Z)`` with it, which is added back twice. The
+    result can be negative: it is unbiased, not a square.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the weights of completions (squared score norms, or stand-ins) do to the noise of a prompt's completions."""
+"""The effect of completions' weights (squared score norms, or stand-ins) on the noise of a prompt's completions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def moments(count: np.ndarray, sums: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def evenness(means: Any) -> float:
-    """``E[W]^2 / E[W^2]``, Kish's (1965) share of completions that unequal weights leave; 1 where all are alike."""
+    """``E[W]^2 / E[W^2]``, the share of completions that unequal weights leave (Kish, 1965); 1 for equal weights."""
     weight, weight_sq = means[0], means[1]
     return min(float(weight**2 / weight_sq), 1.0) if weight_sq > 0 else 1.0
 
 
 def weighted_noise(count: np.ndarray, own: np.ndarray, of_all: Any, of_prior: float, served: np.ndarray) -> np.ndarray:
-    """What a prompt's past and the population's say of ``E[W]`` and of ``E W (Z - b)^2``.
+    """``E[W]`` and ``E W (Z - b)^2`` of a prompt, estimated from its past and the population's.
 
-    A prompt's completions are taken for a Dirichlet process whose prior counts m + 2 completions, distributed as the
-    population's are (Ferguson, 1973): m as in a value's prior, and 2 since weights differ in more than their values
-    tell. The expected mean of any function of a completion is then that of the n own ones and of the prior's. Of
-    ``W (Z - b)^2``, with M the means over both,
+    The model of a prompt's completions is a Dirichlet process (Ferguson, 1973). Its prior counts as m + 2 completions
+    with the population's distribution: m as in a value's prior, and 2 more because weights differ by more than the
+    values explain. The expected mean of any function of a completion is then its mean M over the n own completions and
+    the prior's. For ``W (Z - b)^2``,
 
     ::
 
@@ -59,7 +59,7 @@ def weighted_noise(count: np.ndarray, own: np.ndarray, of_all: Any, of_prior: fl
     Returns
     -------
     ndarray, shape (P, 3)
-        ``M[W]``, the least ``M[W (Z - b)^2]``, and that of the baseline served.
+        ``M[W]``, the least ``M[W (Z - b)^2]``, and ``M[W (Z - b)^2]`` at the baseline served.
     """
     share = (count / (count + of_prior + PRIOR))[:, None]
     weight, _, carried, carried_sq = np.moveaxis(share * own + (1 - share) * np.asarray(of_all), -1, 0)
@@ -69,7 +69,7 @@ def weighted_noise(count: np.ndarray, own: np.ndarray, of_all: Any, of_prior: fl
 
 
 def of_population(means: Any) -> tuple[float, float, float]:
-    """`weighted_noise` of a prompt of which nothing is known: the population's, about its own best baseline."""
+    """`weighted_noise` of an unknown prompt: the population's, about its own best baseline."""
     weight, _, carried, carried_sq = means
     least = max(carried_sq - carried**2 / weight, 0.0) if weight > 0 else 0.0
     return weight, least, least

@@ -1,4 +1,4 @@
-"""A value for every turn: histories by prompt and turn for completions in a tool loop."""
+"""A value for every turn: a history for each prompt and turn, for completions in a tool loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Called = tuple[np.ndarray, list[Hashable], np.ndarray, tuple[Any, ...]]
 
 
 class TurnEstimator(Locked):
-    """Advantages of every turn of the completions of each training step, with a history for each prompt and turn.
+    """Advantages of every turn of each step's completions, with a history for each prompt and turn.
 
     The advantage of turn k of a completion is ``G_k - V_k``: ``G_k = sum_{j >= k} gamma^(j - k) r_j`` is what it earned
     from that turn on, ``V_k`` the value of having come to turn k on this prompt, E[G_k | prompt, turn k is reached]. It
@@ -102,7 +102,7 @@ class TurnEstimator(Locked):
 
     @property
     def estimators(self) -> _Turns:
-        """Of each turn that has been seen."""
+        """The estimators, one for each turn seen so far."""
         return self._turns.value
 
     @property
@@ -172,7 +172,7 @@ class TurnEstimator(Locked):
         step: int,
         *columns: Any,
     ) -> list[np.ndarray]:
-        """`step` or `observe` as a part of a call that does more; see `AdvantageEstimator.recorded`."""
+        """`step` or `observe` as a part of a larger call; see `AdvantageEstimator.recorded`."""
         padded, counts = padded_turns("rewards", rewards)
         advantages, values = np.zeros_like(padded), np.zeros_like(padded)
         called = self._calls(prompt_ids, padded, counts, *columns)
@@ -194,17 +194,17 @@ class TurnEstimator(Locked):
         return ragged(advantages, counts)
 
     def take_delta(self) -> tuple[HistoryDelta, ...]:
-        """What has been recorded since the last call, turn by turn; as `AdvantageEstimator.take_delta`."""
+        """What was recorded since the last call, by turn; as `AdvantageEstimator.take_delta`."""
         return tuple(estimator.take_delta() for estimator in self.estimators)
 
     def merge(self, delta: Sequence[HistoryDelta]) -> None:
-        """Add what another worker's `take_delta` gave; as `AdvantageEstimator.merge`, of all turns or of none."""
+        """Add the result of another worker's `take_delta`, all turns or none; as `AdvantageEstimator.merge`."""
         with self.lock:
             estimators = self._longer(self.estimators, len(delta))
             self._make_changes(estimators, [e.merged(each) for e, each in zip(estimators, delta, strict=False)])
 
     def state_snapshot(self) -> Callable[[], dict[str, Any]]:
-        """`state_dict` as of now, for when it is called."""
+        """A function that returns `state_dict` as of now."""
         with self.lock:
             gamma, plain = self.gamma, [estimator.state_snapshot() for estimator in self.estimators]
         return lambda: {"gamma": gamma, "turns": {str(turn): each() for turn, each in enumerate(plain)}}
@@ -214,7 +214,7 @@ class TurnEstimator(Locked):
         return self.state_snapshot()()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `state_dict`; nothing is changed where it cannot be.
+        """Continue from the result of `state_dict`; if that fails, nothing changes.
 
         Raises
         ------
@@ -243,7 +243,7 @@ class TurnEstimator(Locked):
         save_state(path, {"turns": unpack_arrays(self.state_dict())})
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a file of `save`.
+        """Continue from a file written by `save`.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Turns of completions in a tool loop: which tokens each one is, what it earned, and what was earned from it on.
+"""Turns of completions in a tool loop: the tokens of each turn, its reward, and its return.
 
 Where tools answer amid a completion, the policy writes it in several turns. The score of a turn's tokens needs only the
 rewards from that turn on, and its baseline is the value of having come to it: both have their place per turn. Turns are
@@ -15,7 +15,7 @@ from kaestat.core.checks import check_share
 
 
 def turn_numbers(mask: np.ndarray) -> np.ndarray:
-    """The turn that each token was written in: a turn is a run of the policy's own tokens.
+    """The turn of each token; a turn is a run of the policy's own tokens.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ def turn_numbers(mask: np.ndarray) -> np.ndarray:
 
 
 def turn_counts(mask: np.ndarray) -> np.ndarray:
-    """How many turns each completion has, ndarray of int, shape (N,); parameters and errors as `turn_numbers`."""
+    """Number of turns of each completion, ndarray of int, shape (N,); parameters and errors as `turn_numbers`."""
     return _begun(_matrix("mask", mask).astype(bool)).max(axis=1, initial=0)
 
 
 def rewards_of_turns(token_rewards: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
-    """Rewards that stand at tokens, summed over each turn.
+    """The reward of each turn, summed over its tokens.
 
     What stands at a token of a tool's answer, or after the last turn, belongs to the turn before it (trainers put the
     reward of the outcome on the last token, whoever wrote it); what stands before the first turn belongs to that.
@@ -85,7 +85,7 @@ def rewards_of_turns(token_rewards: np.ndarray, mask: np.ndarray) -> list[np.nda
 
 
 def discounted_returns(rewards: Sequence[Sequence[float] | np.ndarray], gamma: float = 1.0) -> list[np.ndarray]:
-    """What was earned from each turn on, ``G_k = sum_{j >= k} gamma^(j - k) r_j``.
+    """The return from each turn on, ``G_k = sum_{j >= k} gamma^(j - k) r_j``.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def discounted_returns(rewards: Sequence[Sequence[float] | np.ndarray], gamma: f
 
 
 def returns_of_padded(rewards: np.ndarray, gamma: float) -> np.ndarray:
-    """`discounted_returns` of an array of shape (N, K) with zeros after each completion's last turn."""
+    """`discounted_returns` of an array of shape (N, K), zero after each completion's last turn."""
     returns = rewards.copy()
     with np.errstate(over="ignore"):  # estimators refuse what is not finite
         for turn in range(rewards.shape[1] - 2, -1, -1):
@@ -122,7 +122,7 @@ def returns_of_padded(rewards: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def spread_over_tokens(of_turns: Sequence[Sequence[float] | np.ndarray], mask: np.ndarray) -> np.ndarray:
-    """What belongs to a turn, at each of its tokens.
+    """The number of each turn, repeated at each of its tokens.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def spread_over_tokens(of_turns: Sequence[Sequence[float] | np.ndarray], mask: n
 
 
 def check_counts(name: str, counts: np.ndarray, wanted: np.ndarray) -> None:
-    """Raise a ValueError unless each completion has as many entries as it has turns; both of shape (N,)."""
+    """Raise a ValueError unless each completion has one entry per turn; both have shape (N,)."""
     if len(counts) != len(wanted):
         raise ValueError(f"{name} has {len(counts)} entries for {len(wanted)} completions; give one each.")
     wrong = np.flatnonzero(counts != wanted)
@@ -167,7 +167,7 @@ def check_counts(name: str, counts: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def padded_turns(name: str, of_turns: Sequence[Sequence[float] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Ragged numbers as an array of shape (N, K) with zeros after the last of each, and their numbers, shape (N,).
+    """Ragged numbers as an array of shape (N, K), padded with zeros, and the number of each, shape (N,).
 
     Raises
     ------
@@ -187,7 +187,7 @@ def padded_turns(name: str, of_turns: Sequence[Sequence[float] | np.ndarray]) ->
 
 
 def ragged(padded: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
-    """The inverse of `padded_turns`; copies."""
+    """The inverse of `padded_turns`; makes copies."""
     return [row[:count].copy() for row, count in zip(padded, counts, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Reward logs to try things on: a simulated run, whose true values are known."""
+"""Reward logs to experiment with: a simulated run with known true values."""
 
 from kaestat.datasets.simulated import SimulatedRun, simulated_run
 

@@ -1,4 +1,4 @@
-"""A simulated reward log with the character of a real training run, and the true values behind it."""
+"""A simulated reward log that resembles a real training run, and its true values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAT_OUT = 57 / 1209  # 9 batches of 128 prompts leave 57 of 1,209 out of every e
 
 @dataclass(frozen=True, eq=False)
 class SimulatedRun:
-    """A reward log and what no real log has.
+    """A reward log together with its true values, which no real log has.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class SimulatedRun:
 
 
 def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int = 8, seed: int = 0) -> SimulatedRun:
-    """Binary rewards of a run whose prompts' success rates drift over the epochs.
+    """A simulated run with binary rewards, whose success rates drift over the epochs.
 
     The logit of each prompt's success rate starts normally distributed (mean -1.2, sd 3.2; 6 % of the prompts are
     all but unsolvable) and then is a random walk (sd 0.09 per epoch) with an upward drift of 0.024, and 0.10 more

@@ -1,4 +1,4 @@
-"""The rest of the group, blended with what its cluster scored before: the idea of BV-Blend, in a form of ours."""
+"""The rest of the group, blended with the running mean of its cluster: our version of the idea of BV-Blend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_CLUSTERS = 100_000
 
 @dataclass(frozen=True)
 class ClusterBlend(Baseline):
-    """Leave-one-out group mean and the running mean of the prompt's cluster, each by how uncertain it is.
+    """Leave-one-out group mean and running mean of the prompt's cluster, weighted by their uncertainty.
 
     ::
 

@@ -1,4 +1,4 @@
-"""Reference pass rates, shifted on the logit scale by one number that the other prompts of the step say."""
+"""Reference pass rates, shifted on the logit scale by one number estimated from the other prompts of the step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FARTHEST, SPACING = 8.0, 0.1  # shifts looked at: logits -8..8
 
 @dataclass(frozen=True)
 class LogitShift(RangedBaseline):
-    """A reference pass rate for each prompt, moved by a shift that all prompts share; after a summary of BASIS.
+    """A reference pass rate for each prompt, moved by a shift common to all prompts; after a summary of BASIS.
 
     Where a policy maximises reward under a penalty ``beta`` on its divergence from a reference policy, a reward of 0 or
     1 succeeds at ``logit V = logit p0 + 1 / beta`` with p0 the reference's rate. So one number turns the reference
@@ -70,7 +70,7 @@ class LogitShift(RangedBaseline):
         return self.from_unit(xp.where(known > 0, value, unknown) + xp.zeros_like(groups.reward))
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        """Those of the oldest visit."""
+        """The effective completions of the oldest visit."""
         if visits.lag.shape[-1] == 0:
             return groups.xp.zeros_like(groups.reward[..., :1])
         return _oldest(visits, groups.xp)[0]
