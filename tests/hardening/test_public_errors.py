@@ -154,7 +154,7 @@ BAD_PARAMETERS = {
     "a fraction": (TypeError, "drift_variance must be a", ("kalman",), {"drift_variance": Fraction(1, 3)}),
     "a degree that is an array": (ValueError, "degree must be", ("local_polynomial",), {"degree": np.array([])}),
     "a number beyond any float": (TypeError, "bandwidth must be a positive number", ("kae",), {"bandwidth": 10**400}),
-    "unknown method": (ValueError, r"method: unknown name 'kea' \(did you mean 'kae'\?\); choose one of none", ("kea",), {}),
+    "unknown method": (ValueError, r"method: unknown name 'kea' \(did you mean 'kae'\?\); choose one", ("kea",), {}),
     "a method that is not a name": (TypeError, "method must be a name or a Baseline, got int", (3,), {}),
     "a class for a method": (TypeError, "method must be a name or a Baseline", (Kae,), {}),
     "unknown parameter": (
