@@ -28,6 +28,7 @@ SIMPLEST_WEIGHTS = ("length", "score_norm")  # lengths cost nothing, score norms
 # Others have up to twice the least, some where wrong answers are few and heavy: what a log may not have shown yet.
 SAFEST = "kae_eb"
 WITHOUT_HISTORY = "reinforce++"
+ROUNDING = 1e-6  # a smaller share of a noise is not a difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,4 +205,5 @@ def _shares(gap: Any, level: float) -> tuple[float, float, float]:
     ratio = (gap.ratio_low, gap.ratio_high)
     if not np.isfinite(ratio).all():  # without a bootstrap
         ratio = (1 + gap.ci_low / level, 1 + gap.ci_high / level)
-    return float(1 - gap.ratio), float(1 - ratio[1]), float(1 - ratio[0])
+    lower, low, high = (0.0 if abs(1 - each) < ROUNDING else float(1 - each) for each in (gap.ratio, *reversed(ratio)))
+    return lower, low, high

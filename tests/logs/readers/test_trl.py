@@ -153,7 +153,7 @@ def test_hints_that_do_not_fit_are_refused(folder, hints, words):
 
 def test_a_log_without_rewards_is_refused(tmp_path):
     log_completions(tmp_path / "none", 1, ["why"] * 2, {}, advantage=[0.0, 0.0])
-    with pytest.raises(ValueError, match="no floating-point column besides TRL's own"):
+    with pytest.raises(ValueError, match="no floating-point column other than TRL's own"):
         read_log(tmp_path / "none")
     log_completions(tmp_path / "empty", 1, ["why"] * 2, {"accuracy": [float("nan")] * 2}, advantage=[0.0, 0.0])
     with pytest.raises(ValueError, match="every completion is without a reward"):
