@@ -1,4 +1,4 @@
-"""The law of the baseline (`kaestat.theory.baseline_law`) on a log: its inputs, and the order that it predicts."""
+"""The law of the baseline (`kaestat.theory.baseline_law`) applied to a log: its inputs, and the predicted order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BETWEEN = 0.2  # of the made worlds; free answers of SmolLM2-135M-Instruct had .
 
 @dataclass(frozen=True, eq=False)
 class LawInputs:
-    """What the law is given.
+    """The inputs of the law.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0
 
 @dataclass(frozen=True, eq=False)
 class LawPrediction:
-    """Noise at equal completions that the law predicts of each design on a log.
+    """Noise of each design on a log, at equal completions, as the law predicts it.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class LawPrediction:
     left_out: pd.DataFrame
 
     def ratio(self, design: str, reference: str) -> tuple[float, float, float]:
-        """Noise of a design over that of another one, and a 95 % interval.
+        """Noise of a design divided by the noise of another one, with a 95 % interval.
 
         It is that of a jackknife over groups of prompts, for the logarithm; NaN with one prompt.
         """
@@ -117,7 +117,7 @@ class LawPrediction:
         return _with_interval(float(self.noise[design] / self.noise[reference]), left_out)
 
     def table(self) -> pd.DataFrame:
-        """One row per design, least noise first.
+        """A table with one row per design, least noise first.
 
         Returns
         -------
@@ -139,7 +139,7 @@ def law_of_log(
     seed: int = 0,
     min_visits: int = 1,
 ) -> LawPrediction:
-    """The order of designs that the law predicts on a log.
+    """The law's predictions for the designs on a log.
 
     A step has as many completions as the log's steps have on average. The history is the log's own at any group size:
     with single completions prompts come back more often, and their past has as many completions.
@@ -187,7 +187,7 @@ def law_of_log(
 
 
 def law_applies(log: RewardLog, *, weights: str | None = None, min_visits: int = 1) -> bool:
-    """Whether `law_of_log` has something to say: prompts come back, some right and some wrong at once, with weights."""
+    """Whether `law_of_log` applies: prompts return, some with right and wrong answers at once, and have weights."""
     units = log.prompt_units
     eligible = units.earlier >= max(min_visits, 1)
     if not (eligible.any() and np.isin(units.reward, (0.0, 1.0)).all()):

@@ -1,4 +1,4 @@
-"""Which columns of a table play the parts of prompt, step, reward and group, and of what else is known."""
+"""The columns of a table that hold the prompt, step, reward and group, and optional further data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RANDOM_IDS = ("uid", "request_id", "uuid")
 
 
 def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str, str | None]) -> dict[str, str]:
-    """The column of each part.
+    """The column for each part.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str,
 
 
 def refuse_missing_column(source: Path | str, name: str, hint: str, found: Sequence[str]) -> None:
-    """Raise a ValueError unless the table has one column of that name, a TypeError if it is not a name."""
+    """Raise a ValueError unless the table has exactly one such column, a TypeError if it is not a name."""
     if not isinstance(name, str):
         raise TypeError(f"{named(hint)} must be the name of a column, got {name!r}.")
     if name not in found:

@@ -1,4 +1,4 @@
-"""Gradient risk: the noise of the policy gradient under any leave-one-out baseline, from the log of a run alone.
+"""Gradient risk: the noise of the policy gradient under any leave-one-out baseline, from the log of one run.
 
 A completion contributes ``w s (R - b)`` to the gradient, with its score ``s = grad log pi``, and with the ratio w of
 the trained policy to the one that it was drawn from, where these differ. Its noise is ``E[W (R - b)^2]`` with
@@ -46,7 +46,7 @@ GRADIENT_COLUMNS = [
 
 
 class Row(NamedTuple):
-    """A method and what its values are averaged with.
+    """A method and the weights of its averages.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ def gradient_risk(
     seed: int = 0,
     min_visits: int = 1,
 ) -> pd.DataFrame:
-    """Noise of the policy gradient, ``E[W (R - b)^2]`` per completion, that each method would have left along the run.
+    """Noise of the policy gradient, ``E[W (R - b)^2]`` per completion, of each method along the run.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def gradient_differences(
     seed: int = 0,
     min_visits: int = 1,
 ) -> pd.DataFrame:
-    """Paired differences of gradient noise between methods and a reference, which share the data.
+    """Paired differences of gradient noise between methods and a reference on the same data.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def gradient_differences(
 
 
 def rows_of(log: RewardLog, methods: Sequence[str | Baseline]) -> list[Row]:
-    """Every method averaged plainly and, where it takes weights, with each column that the log has."""
+    """The rows of every method: unweighted and, if it accepts weights, with each weight column of the log."""
     if not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
     weighted = [NAMES[column] for column in log.weightings]
@@ -216,7 +216,7 @@ def gradient_scores(
     seed: int = 0,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> PromptRisks:
-    """Replay every row; what tables of the gradient's noise are made of.
+    """The scores of all rows after replay, from which the tables of gradient noise are made.
 
     Parameters
     ----------
@@ -244,12 +244,12 @@ def gradient_scores(
 
 
 def measure_of(log: RewardLog, weights: str | None) -> str:
-    """The column that is W: the one asked for, or the better one of those that the log has."""
+    """The column to use as W: the one named, or the better one in the log."""
     return next(iter(log.weightings), WEIGHTINGS[0]) if weights is None else weights
 
 
 def gradient_table(scored: PromptRisks, log: RewardLog, weights: str | None, *, n_boot: int, seed: int) -> pd.DataFrame:
-    """The table of `gradient_risk` for all rows but the last two, which must be GRPO's and that without a baseline."""
+    """The table of `gradient_risk` for all rows but the last two, which must be GRPO and no baseline."""
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     rows, references = range(len(scored.methods) - len(REFERENCES)), range(-len(REFERENCES), 0)
     compared = [scored.take([*rows, len(scored.methods) + k]) for k in references]

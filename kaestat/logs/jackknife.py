@@ -1,4 +1,4 @@
-"""Delete-a-group jackknife: standard errors of estimates that are made again without one group of clusters."""
+"""Delete-a-group jackknife: standard errors of estimates, recomputed without one group of clusters at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FEWEST = 4  # groups with a line through their changes
 
 
 def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> np.ndarray:
-    """A group for each cluster (prompt), at random, of sizes that differ by one at most.
+    """A random group for each cluster (prompt); group sizes differ by at most one.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def jackknife_interval(
 def replayed_interval(
     estimate: np.ndarray, left_out: np.ndarray, apart: np.ndarray, se: np.ndarray, n_clusters: int, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standard error and interval of a mean of contributions each of which depends on the other clusters too.
+    """Standard error and interval of a mean whose contributions also depend on the other clusters.
 
     ::
 

@@ -1,4 +1,4 @@
-"""A log that begins with what was known of its prompts before the run."""
+"""A log that begins with a prior: what was known about its prompts before the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kaestat.logs.reward_range import reward_range
 def log_with_prior(
     log: RewardLog, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]
 ) -> RewardLog:
-    """The log with one more visit of the prompts that a prior knows, at its date.
+    """The log with one more visit, at the prior's date, of each prompt in the prior.
 
     As to `AdvantageEstimator.add_prior`, a prior is a visit like any other; so in tables of risks it is the first of
     its prompts, which is not scored, and what follows is as if the estimator had begun with it. Steps are counted from

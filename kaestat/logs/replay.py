@@ -1,4 +1,4 @@
-"""The values that a baseline would have assigned, had it been used throughout a logged run."""
+"""The values that a baseline would have assigned throughout a logged run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST_STEP = 4_000_000  # numbers in a temporary array of one step, all copies
 
 
 def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Value of every completion of a log, from nothing but what was known at its step.
+    """Value of every completion of a log, computed only from what was known at its step.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def replayed(
 
 
 def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:
-    """Of how many copies `replayed` can take care at a time within the memory that it may use; at least 1."""
+    """The number of copies that `replayed` can handle at once within its memory limit; at least 1."""
     units = log.units(baseline.unit)
     width = int(np.unique(units.visit_step, return_counts=True)[1].max())
     reach = min(float(units.reach(baseline.horizon).max()), baseline.max_visits)

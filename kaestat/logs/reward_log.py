@@ -1,4 +1,4 @@
-"""A whole training run's rewards."""
+"""The rewards of a whole training run."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class RewardLog:
         *,
         time_axis: Literal["step", "visit"] = "step",
     ) -> RewardLog:
-        """A log of columns that are coded and checked already, as readers have them; nothing is checked again.
+        """The log of columns already coded and checked, as readers have them; no further checks.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class RewardLog:
         length: str | None = None,
         importance: str | None = None,
     ) -> RewardLog:
-        """A log of a table with one completion per row.
+        """The log of a table with one completion per row.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class RewardLog:
 
     @classmethod
     def of_table(cls, table: Table, names: Mapping[str, str]) -> RewardLog:
-        """A log of a table whose columns for ``prompt``, ``step``, ``reward`` and perhaps others are known."""
+        """The log of a table, given its columns for ``prompt``, ``step``, ``reward`` and others."""
         return cls.of_labels(
             table.labels(names["prompt"]),
             table.steps(names["step"]),
@@ -223,7 +223,7 @@ class RewardLog:
         return f"RewardLog({', '.join(counted(n, noun) for noun, n in sizes.items())}, {time})"
 
     def subset(self, kept: np.ndarray) -> RewardLog:
-        """The rewards of some of the prompts.
+        """The log of some of the prompts.
 
         Parameters
         ----------
@@ -261,12 +261,12 @@ class RewardLog:
 
     @cached_property
     def prompt_units(self) -> LogUnits:
-        """Visits with a row for each prompt."""
+        """The log's visits, with one unit for each prompt."""
         return LogUnits.of(self.frame, self.frame["prompt"].to_numpy())
 
     @cached_property
     def group_units(self) -> LogUnits:
-        """Visits with a row for each (prompt, group); the same as `prompt_units` for a log without groups."""
+        """The log's visits, with one unit for each (prompt, group); `prompt_units` for a log without groups."""
         if not self.has_groups:
             return self.prompt_units
         prompt, group = (self.frame[name].to_numpy().astype(np.int64) for name in ("prompt", "group"))
@@ -280,7 +280,7 @@ class RewardLog:
 
     @property
     def weightings(self) -> tuple[str, ...]:
-        """What completions of this log can be weighted by: ``weight``, ``length``, both or nothing."""
+        """The columns that can weigh completions: ``weight``, ``length``, both or none."""
         return tuple(name for name in WEIGHTINGS if name in self.frame)
 
     def completion_weights(self, weights: str) -> np.ndarray:
@@ -313,7 +313,7 @@ class RewardLog:
 
 
 def as_log(log: RewardLog | pd.DataFrame) -> RewardLog:
-    """The log itself, or the one in a table with the usual column names."""
+    """The log itself, or the log of a table with the usual column names."""
     if isinstance(log, pd.DataFrame):
         return RewardLog.from_frame(log)
     if not isinstance(log, RewardLog):

@@ -1,4 +1,4 @@
-"""Predictive risk: the unbiased value MSE of any baseline, from the rewards of a run alone.
+"""Predictive risk: the unbiased value MSE of any baseline, from the rewards of one run.
 
 A leave-one-out value is independent of its own reward given the past, so ``E (Z - Vhat)^2 = Var(Z) + MSE(Vhat)``, and
 ``Var(Z)`` has the unbiased within-group estimate. For a baseline that contains its own reward with weight w,
@@ -118,7 +118,7 @@ def risk_differences(
     min_visits: int = 1,
     prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Paired differences of value MSE between methods and a reference, which share the data.
+    """Paired differences of value MSE between methods and a reference on the same data.
 
     Differences need no within-group variance, so they are identified with one completion per visit too.
 
@@ -159,7 +159,7 @@ def risk_differences(
 
 
 def risk_baseline(method: str | Baseline) -> Baseline:
-    """The baseline whose risk stands for a method: as given, but some in leave-one-out form.
+    """The baseline whose risk is reported for a method: unchanged, or in leave-one-out form.
 
     ``grpo`` and ``reinforce++`` as in the paper; medians and quantiles, of whose own reward nothing can be added back.
     """
@@ -184,7 +184,7 @@ def prompt_risks(
     seed: int = 0,
     track: Callable[[Sequence[Baseline]], Iterable[Baseline]] = iter,
 ) -> PromptRisks:
-    """Replay every method; the last one is the reference of the tables.
+    """The risks of every method, from a replay; the last one is the reference of the tables.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def scored_prompts(
     seed: int,
     track: Callable[[Sequence[Any]], Iterable[Any]],
 ) -> PromptRisks:
-    """Score every row on the log and, where it pools prompts, without each group of prompts too.
+    """The scores of every row on the log, and of rows that pool prompts also without each group of prompts.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def scored_prompts(
 
 
 def draws_of(n_boot: int) -> int:
-    """The number of bootstrap draws, 0 or enough for an interval.
+    """The number of bootstrap draws: 0, or enough for an interval.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What sampling prompts by their predicted values would have been worth on a logged run.
+"""The worth that sampling prompts by their predicted values would have had on a logged run.
 
 A policy is replayed from the log: at each step it spreads a part of the step's completions over the step's prompts, and
 its history holds only those that it would have drawn. The completions of a step that it would not have drawn are still
@@ -48,7 +48,7 @@ def sampling_risk(
     n_boot: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """What each sampling policy would have been worth on a log, with advantages fully corrected for it.
+    """The worth of each sampling policy on a log, with fully corrected advantages.
 
     The noise of the gradient at a step is ``sum pi^2 m / nu`` up to terms without nu, with ``m = E (R - b)^2`` of a
     prompt and nu its completions in expectation. m is estimated, without bias, by the mean of ``(Z - b)^2`` over *all*

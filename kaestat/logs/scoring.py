@@ -1,4 +1,4 @@
-"""Risks of many methods on one log, from as few replays as they need."""
+"""Risks of many methods on one log, from as few replays as possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST_SUMS = 4_000_000  # visits times bandwidths whose kernel sums, 64 bytes 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured at each visit: the error of the value, or the noise of the gradient.
+    """The quantity measured at each visit: the error of the value, or the noise of the gradient.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Measure:
     column: str | None = None
 
     def visit_sizes(self, log: RewardLog) -> np.ndarray:
-        """How often each visit of `RewardLog.prompt_units` counts within its prompt, shape (W,)."""
+        """Weight of each visit of `RewardLog.prompt_units` within its prompt, shape (W,)."""
         counts = log.prompt_units.counts
         return np.ones(len(counts)) if self.column is None else counts.astype(float)
 
@@ -61,13 +61,13 @@ class Scored:
 
     @property
     def is_specified(self) -> bool:
-        """Whether it is named by text."""
+        """Whether the row is named by text."""
         return isinstance(self.name[0] if isinstance(self.name, tuple) else self.name, str)
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Methods whose risks come from one replay.
+    """Methods whose risks come from the same replay.
 
     Attributes
     ----------
@@ -85,19 +85,19 @@ class Batch:
 
     @property
     def baseline(self) -> Baseline:
-        """What is replayed."""
+        """The baseline to replay."""
         return self.row.baseline
 
     @property
     def past(self) -> str:
-        """What the sums over the past depend on, in text: batches with the same one can share them."""
+        """A text that identifies the sums over the past; batches with the same text can share them."""
         baseline = self.row.baseline
         return f"{baseline.weighting} {baseline.selector}" if isinstance(baseline, KernelBaseline) else ""
 
     def risks(
         self, log: RewardLog, kept: np.ndarray, eligible: np.ndarray, measure: Measure
     ) -> Iterator[tuple[tuple[int, ...], np.ndarray, np.ndarray]]:
-        """Replay the log, whole and, if `again`, without each group of prompts.
+        """The risks from a replay of the whole log and, if `again`, without each group of prompts.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class Batch:
 
 
 def batches(log: RewardLog, rows: Sequence[Scored], *, again: bool) -> list[Batch]:
-    """Equal baselines are replayed once; kernel methods that differ in a fixed bandwidth alone, together.
+    """The methods in batches: equal baselines together, and kernel methods that differ only in a fixed bandwidth.
 
     Those of the same kernel and bandwidths follow one another, as the sums over the past are kept for the next.
     """

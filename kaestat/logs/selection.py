@@ -1,4 +1,4 @@
-"""The bandwidth that a reward log asks for."""
+"""The selection of a bandwidth for a reward log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def select_bandwidth(
     seed: int = 0,
     n_boot: int = 200,
 ) -> BandwidthSelection:
-    """Choose one bandwidth for a whole log.
+    """The selected bandwidth for a whole log.
 
     Parameters
     ----------

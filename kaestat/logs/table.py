@@ -1,4 +1,4 @@
-"""A table of completions on its way into a log: columns by name, with checks that say which row is wrong."""
+"""A table of completions before it becomes a log: columns by name, with checks that name the faulty row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 class InvalidRows(ValueError):
-    """Some rows of a file cannot be read; without them the others may be.
+    """The error for rows of a file that cannot be read; the other rows may be valid.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Table:
         return values.astype(np.int64)
 
     def labels(self, name: str) -> Labels:
-        """A column of prompts or groups; conversations (lists of messages) become their JSON text.
+        """A column of prompts or groups; conversations (lists of messages) become JSON text.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Table:
         return labels
 
     def numbers(self, name: str) -> np.ndarray:
-        """A column as float64, NaN where a value is missing or no number."""
+        """A column as float64, NaN where a value is missing or not a number."""
         given = self.columns[name]
         if isinstance(given, Labels):  # the same column plays two parts
             return Table(self.source, {name: given.distinct}, self.place).numbers(name)[given.codes]
@@ -153,7 +153,7 @@ class Table:
 
 
 def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any]) -> Labels:
-    """A column of prompts or groups in coded form; missing ones are labels too, of no use."""
+    """A column of prompts or groups in coded form; missing ones become labels too, which are not used."""
     if isinstance(values, pd.Series) and (
         isinstance(values.dtype, pd.CategoricalDtype | pd.StringDtype) or values.dtype.kind in "iub"
     ):

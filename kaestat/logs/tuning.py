@@ -1,4 +1,4 @@
-"""The bandwidth that a log asks for of any kernel method, and an honest risk of the method at it.
+"""The best bandwidth of a kernel method on a log, and an honest risk of the method at it.
 
 A bandwidth that was chosen on the visits it is scored at looks better than it is. So prompts are split into two halves,
 and each half is scored at the bandwidth that was best on the other one.
@@ -30,7 +30,7 @@ MARK = " (tuned)"
 
 @dataclass(frozen=True)
 class Tuned:
-    """A method at the bandwidth and kernel that a log asks for.
+    """A method at its best bandwidth and kernel on a log.
 
     Attributes
     ----------
@@ -48,14 +48,14 @@ class Tuned:
 
 
 def return_gaps(log: RewardLog) -> np.ndarray:
-    """Steps between each two consecutive visits of a prompt, shape (number of returns,)."""
+    """Steps between consecutive visits of a prompt, shape (number of returns,)."""
     units = log.prompt_units
     step, prompt = units.visit_step[units.by_unit], units.visit_unit[units.by_unit]
     return np.diff(step)[prompt[1:] == prompt[:-1]]
 
 
 def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
-    """Bandwidths rounded to two digits, from 1.5 times a short gap between visits to 20 times the span of the log.
+    """Bandwidths rounded to two digits, from 1.5 times a short gap between visits to 20 times the log's span.
 
     They are in geometric progression up to twice the span; 20 times the span is where even the triangular kernel weighs
     all visits alike.
@@ -77,13 +77,13 @@ def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
 
 
 def candidates(method: str, grid: Sequence[float]) -> list[str]:
-    """The specifications of a method that are tried."""
+    """The specifications of a method to try."""
     kernels = {kernel: "" if kernel == KERNELS[0] else f",kernel={kernel}" for kernel in KERNELS}
     return [f"{method}:bandwidth={bandwidth:g}{kernel}" for kernel in kernels.values() for bandwidth in grid]
 
 
 def tune(scored: PromptRisks, tried: Sequence[int], *, seed: int = 0) -> tuple[Tuned, np.ndarray]:
-    """Choose among columns of risks, and score the choice on prompts that did not take part in it.
+    """The best of several columns of risks, scored on prompts that did not take part in the choice.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def with_tuned(
     *,
     seed: int = 0,
 ) -> tuple[PromptRisks, tuple[Tuned, ...]]:
-    """`tune` for each group of candidates, of which only some are scored; their columns come after all others.
+    """The result of `tune` for each scored group of candidates; their columns come after all others.
 
     Every third bandwidth is scored, and then those next to the best ones of each kernel: where the risk has one
     minimum along the bandwidths of a kernel, the choice is that among all of them.

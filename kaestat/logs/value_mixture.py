@@ -1,4 +1,4 @@
-"""How the success rates of prompts are spread, from few completions of each: a mixture of binomials."""
+"""The distribution of prompts' success rates, from few completions of each: a mixture of binomials."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ class ValueMixture:
 
     @cached_property
     def likelihood(self) -> np.ndarray:
-        """Shape (C, A)."""
+        """The likelihood of each kind of counts at each atom, shape (C, A)."""
         from scipy.stats import binom  # takes a second to import
 
         return np.asarray(binom.pmf(self.right[:, None], self.size[:, None], ATOMS))
 
     @cached_property
     def share(self) -> np.ndarray:
-        """Of each of `ATOMS`, shape (A,)."""
+        """The share of each of `ATOMS`, shape (A,)."""
         share = np.full(len(ATOMS), 1 / len(ATOMS))
         for _ in range(ROUNDS):
             share = share * ((self.times / self.times.sum() / (self.likelihood @ share)) @ self.likelihood)
         return share
 
     def means(self, total: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """Mean of something at each atom, from its sums at each kind of counts, shape (A,).
+        """Mean of a quantity at each atom, from its sums at each kind of counts, shape (A,).
 
         Parameters
         ----------
@@ -64,14 +64,14 @@ class ValueMixture:
         return (total @ belongs + OF_POOLED * pooled) / (count @ belongs + OF_POOLED)
 
     def quantiles(self, rows: int) -> np.ndarray:
-        """Atoms, by their place in `ATOMS`, that stand for the distribution in equal shares, shape (rows,)."""
+        """Positions in `ATOMS` that represent the distribution in equal shares, shape (rows,)."""
         middle = (np.arange(rows) + 0.5) / rows
         return np.minimum(np.searchsorted(np.cumsum(self.share), middle), len(ATOMS) - 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Right completions in pieces of a log, and what was summed over them.
+    """Number of right completions in parts of a log, and sums over them.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Counts:
         return pairs, kind.reshape(-1)
 
     def pooled(self, kept: np.ndarray) -> tuple[ValueMixture, dict[str, np.ndarray]]:
-        """The mixture of some prompts, each completion counting alike, and the sums at each kind of counts.
+        """The mixture of some prompts, with all completions equal, and the sums at each kind of counts.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""By how much bad completions weigh more than good ones, of the same prompt at the same step."""
+"""The weight of bad completions relative to good ones, for the same prompt at the same step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kaestat.logs.reward_log import RewardLog
 
 
 def weight_ratio(log: RewardLog, column: str, *, n_boot: int = 1000, seed: int = 0) -> tuple[float, float, float]:
-    """Mean weight of the completions below their visit's mean reward, over that of those above it.
+    """Mean weight of completions below their visit's mean reward, divided by that of completions above it.
 
     Hard prompts have more wrong answers, and often longer ones; a ratio over all completions would mix that in. So
     completions are compared within visits, as Mantel and Haenszel do with rates: with ``l`` completions below the mean
