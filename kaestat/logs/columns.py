@@ -34,19 +34,19 @@ def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str,
     Parameters
     ----------
     source : Path or str
-        Where the table is from, for messages.
+        Source of the table, for messages.
     found : sequence of str
         Names of all columns.
     hints : mapping
-        The columns that were asked for. None takes the column of that very name, else the only one among `ALIASES`;
-        capitals, and spaces or hyphens for underscores, make no difference. ``group`` and `MEASURES` may be absent, and
-        ``"none"`` leaves a measure out. A column ``uid`` is never taken for the prompt: frameworks draw it anew at
-        every step.
+        The columns that the user named. None means the column with exactly that name, else the only one among
+        `ALIASES`, ignoring case and treating spaces and hyphens as underscores. ``group`` and `MEASURES` may be absent,
+        and ``"none"`` leaves a measure out. A column ``uid`` is never used for the prompt: frameworks generate it anew
+        at every step.
 
     Raises
     ------
     ValueError
-        If a column is missing, ambiguous or comes twice.
+        If a column is missing, ambiguous or occurs twice.
     TypeError
         If a hint is not text.
     """

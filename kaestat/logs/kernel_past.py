@@ -29,7 +29,7 @@ NAMES = tuple(field.name for field in fields(KernelSums))
 def summed_past(baseline: KernelBaseline, units: LogUnits) -> np.ndarray | None:
     """`KernelSums` of every visit, shape (8, B, W), in the order of its fields, at each of the baseline's bandwidths.
 
-    None where the baseline reads more of the past than these, its bandwidth is learned, or completions have weights.
+    None if the baseline needs more of the past, its bandwidth is learned, or completions have weights.
     """
     kernel, selector = baseline.weighting, baseline.selector
     if not baseline.kernel_sums_suffice or units.weight is not None:

@@ -25,12 +25,12 @@ def check_measures(size: int, **given: Any) -> dict[str, np.ndarray]:
     size : int
         Number of completions.
     **given : sequence of float or None
-        By name, among `kaestat.logs.columns.MEASURES`.
+        Columns by name, among `kaestat.logs.columns.MEASURES`.
 
     Raises
     ------
     ValueError
-        If there is not one for each completion, or one is missing, negative, infinite, or beyond 1e20.
+        If their number is not ``size``, or one is missing, negative, infinite, or beyond 1e20.
     TypeError
         If one is not a number.
     """

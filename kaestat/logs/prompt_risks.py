@@ -50,17 +50,17 @@ class PromptRisks:
     methods : tuple, length M
         Names of the rows, as given; the last one is the reference of the tables.
     per_prompt : ndarray, shape (C, M)
-        Mean risk over the eligible visits of each prompt that has any (`contributions`, where prompts differ in size).
+        Mean risk over the eligible visits of each prompt that has any (`contributions`, if prompts differ in size).
     n_visits : int
         Number of eligible visits.
     absolute : bool
-        Whether the reward variance is subtracted. Where not, every risk is the MSE plus the same variance, and NaN
+        Whether the reward variance is subtracted. If not, every risk is the MSE plus the same variance, and NaN
         for methods that contain the completion's own reward.
     pooled : tuple of bool, length M
         Whether the method pools prompts.
     left_out : ndarray, shape (K, M), optional
-        Mean risk over the prompts outside group k: of methods that pool prompts replayed without the group, of the
-        others from ``per_prompt``. None if nothing was replayed again.
+        Mean risk over the prompts outside group k: for methods that pool prompts, replayed without the group; for
+        others, from ``per_prompt``. None without such replays.
     apart : ndarray, shape (K, M), optional
         Mean risk over the prompts outside group k from ``per_prompt``, of all methods.
     """
@@ -179,7 +179,7 @@ def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
     Warns
     -----
     FewPromptsWarning
-        If the `effective_number` of contributions is below 8 for one of them, which it names with its number. A single
+        If the `effective_number` of contributions is below 8 for a row; the warning gives its name and number. A single
         prompt has no interval, and no warning.
     """
     if len(contributions) < 2 or not len(names):
@@ -217,8 +217,8 @@ def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarr
 def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
     """One number per prompt: their mean is the `sized_mean`, and their spread gives its error.
 
-    Where prompts have different sizes the mean is a ratio of two sums over prompts, and these are its linear part:
-    ``mean + C size / sum(size) (risk - mean)`` of C prompts. Where all are of one size they are the risks themselves.
+    If prompts have different sizes, the mean is a ratio of two sums over prompts, and the contributions are its linear
+    part: ``mean + C size / sum(size) (risk - mean)`` for C prompts. For equal sizes they are the risks themselves.
 
     Parameters
     ----------

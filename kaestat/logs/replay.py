@@ -25,7 +25,7 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
     log : RewardLog
     baseline : Baseline
     weights : {"weight", "length"}, optional
-        What completions are weighted by (`RewardLog.completion_weights`), for baselines that take weights.
+        Weights of completions (`RewardLog.completion_weights`), for baselines that accept weights.
 
     Returns
     -------
@@ -47,7 +47,7 @@ class Replayed:
     Attributes
     ----------
     completions : slice
-        Where they stand in ``log.frame``, or in the rewards of the units that were given, n of them.
+        The n positions in ``log.frame``, or in the rewards of the given units.
     values, own_derivatives : ndarray, shape (L, n)
         L copies of the log or of the baseline.
     """
@@ -68,18 +68,18 @@ def replayed(
 ) -> Iterator[Replayed]:
     """A log's values step by step, for several copies of the log or of the baseline at once.
 
-    What is the same in all copies (past visits, their kernel sums) is computed once.
+    The common part of all copies (past visits, their kernel sums) is computed once.
 
     Parameters
     ----------
     log, baseline, weights
         As in `replay`.
     copies : int
-        L, where the baseline's values have a leading axis of their own (`KernelBaseline.at_each`).
+        L, if the baseline's values have a leading axis of their own (`KernelBaseline.at_each`).
     kept : ndarray of bool, shape (L, number of prompts), optional
-        Values are those of the L logs that hold these prompts alone. Those of the other prompts mean nothing.
+        The values are those of L logs with only these prompts. Values of the other prompts are meaningless.
     units : LogUnits, optional
-        The log's own, condensed. None takes those of the baseline with every completion.
+        The log's units, condensed. None uses the baseline's units with every completion.
     """
     units = log.units(baseline.unit, weights) if units is None else units
     copies = copies if kept is None else len(kept)

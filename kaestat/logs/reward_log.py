@@ -34,16 +34,16 @@ class RewardLog:
     group : sequence of hashables, length N, optional
         Group (stream) of the completion among those of the same prompt and step; None makes them one group.
     weight : sequence of float, length N, optional
-        Squared norm W of each completion's score ``grad log pi``, or what is proportional to it: what `gradient_risk`
-        measures noise with.
+        Squared norm W of each completion's score ``grad log pi``, or something proportional to it;
+        `gradient_risk` measures noise with it.
     length : sequence of float, length N, optional
         Tokens of each completion, a stand-in for W (OPO: Hao et al., 2025).
     importance : sequence of float, length N, optional
-        Ratio w of the probabilities of the completion under the trained policy and under the one that it was drawn
-        from; None means 1. A gradient ``w s (R - b)`` has noise ``E w^2 W (R - b)^2``, and so ``w^2 W`` is what
-        `completion_weights` gives.
+        Ratio w of the probabilities of the completion under the trained policy and under the policy that sampled it;
+        None means 1. A gradient ``w s (R - b)`` has noise ``E w^2 W (R - b)^2``, so `completion_weights`
+        returns ``w^2 W``.
     time_axis : {"step", "visit"}
-        What ``step`` counts: training steps, or visits of each prompt in order where the steps are unknown.
+        The unit of ``step``: training steps, or visits of each prompt in order if the steps are unknown.
 
     Attributes
     ----------
@@ -51,20 +51,20 @@ class RewardLog:
         Distinct prompts, in order of first appearance.
     frame : pandas.DataFrame
         Columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without groups), and
-        those of ``weight``, ``length``, ``importance`` that were given; sorted by step, then prompt, then group; the
+        ``weight``, ``length``, ``importance`` if given; sorted by step, then prompt, then group; the
         order of completions within a group is kept.
     groups : list
         Distinct groups, in order of first appearance; empty without groups.
     group_size_inferred : bool
         Whether the number of completions of a visit was inferred, by a reader of accuracies.
     ungraded : int
-        Completions that a reader left out since they have no reward.
+        Number of completions that a reader left out because they have no reward.
 
     Raises
     ------
     ValueError
         If lengths differ, the log is empty, a reward is not finite or beyond 1e70, a prompt is missing, a step is
-        negative or no whole number, or a weight, length or ratio is missing, negative or beyond 1e20.
+        negative or not a whole number, or a weight, length or ratio is missing, negative or beyond 1e20.
     TypeError
         If a reward or step is not a number, or a prompt not hashable.
 
@@ -132,7 +132,7 @@ class RewardLog:
         reward : ndarray of float64, shape (N,)
         group : Labels, length N, optional
         measures : mapping of str to ndarray of float64, shape (N,)
-            Those of `kaestat.logs.columns.MEASURES` that are known.
+            The known ones among `kaestat.logs.columns.MEASURES`.
         time_axis : {"step", "visit"}
         """
         log = cls.__new__(cls)
@@ -159,8 +159,9 @@ class RewardLog:
         frame : pandas.DataFrame
             Other columns, and the index, do not matter.
         prompt, step, reward, group, weight, length, importance : str, optional
-            Columns. None takes the column that is called so, or by another usual name, as `kaestat.read_log` does;
-            all from ``group`` on may be absent, and ``"none"`` leaves weights, lengths or ratios out.
+            Names of columns. None means the column with this name, or with another usual name, as for
+            `kaestat.read_log`; ``group`` and all after it may be absent, and ``"none"`` leaves weights, lengths or
+            ratios out.
 
         Raises
         ------
@@ -324,7 +325,7 @@ def as_log(log: RewardLog | pd.DataFrame) -> RewardLog:
 def _order(prompt: np.ndarray, step: np.ndarray, group: np.ndarray) -> np.ndarray | None:
     """Rows sorted by step, prompt and group, equal ones as they stand; None if they stand sorted.
 
-    Runs of equal rows are sorted, not rows: logs are written visit by visit.
+    It sorts runs of equal rows instead of rows, since logs are written visit by visit.
     """
     changes = np.ones(len(step), dtype=bool)
     changes[1:] = (step[1:] != step[:-1]) | (prompt[1:] != prompt[:-1]) | (group[1:] != group[:-1])

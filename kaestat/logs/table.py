@@ -28,7 +28,7 @@ class InvalidRows(ValueError):
     ----------
     message : str
     rows : sequence of int, optional
-        Which rows (0-based, blank lines not counted), all those of one kind; None if that is not known.
+        The faulty rows (0-based, without blank lines), all with the same fault; None if unknown.
     """
 
     def __init__(self, message: str, rows: Sequence[int] | None = None):
@@ -45,11 +45,11 @@ class Table:
     source : Path or str
         The file, for messages.
     columns : mapping of str to sequence
-        Values of each column as the file has them; None or NaN where one is missing. `Labels` where it is coded.
+        Values of each column as in the file; None or NaN for missing ones. `Labels` if the column is coded.
     place : callable
-        Where a row (0-based) stands in the file, for messages: ``"line 7"``.
+        Returns the place of a row (0-based) in the file, for messages: ``"line 7"``.
     origin : sequence of int, optional
-        Row of the file that each row was; None if no row of the file was left out.
+        The file's row number of each row; None if no row was left out.
     """
 
     source: Path | str
@@ -63,7 +63,7 @@ class Table:
         Raises
         ------
         ValueError
-            If one of them is missing, no number or not finite.
+            If one of them is missing, not a number or not finite.
         """
         values = self.numbers(name)
         bad = ~((values <= MAX_REWARD) & (values >= -MAX_REWARD))
@@ -82,7 +82,7 @@ class Table:
         Raises
         ------
         ValueError
-            If one of them is missing, no number, negative, or too large.
+            If one of them is missing, not a number, negative, or too large.
         """
         values = self.numbers(name)
         bad = outside(values)

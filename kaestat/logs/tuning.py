@@ -35,11 +35,11 @@ class Tuned:
     Attributes
     ----------
     name : str
-        Of its row in the tables: ``specification`` with a mark, as the row is scored by halves.
+        Name of its row in the tables: ``specification`` with a mark, since the row is scored by halves.
     specification : str
         The method at the bandwidth that is best on all prompts, such as ``"kae_eb:bandwidth=190"``.
     by_halves : tuple of str
-        The specifications that the two halves of the prompts were scored at.
+        The specifications used to score the two halves of the prompts.
     """
 
     name: str
@@ -57,15 +57,15 @@ def return_gaps(log: RewardLog) -> np.ndarray:
 def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
     """Bandwidths rounded to two digits, from 1.5 times a short gap between visits to 20 times the log's span.
 
-    They are in geometric progression up to twice the span; 20 times the span is where even the triangular kernel weighs
-    all visits alike.
+    They are in geometric progression up to twice the span. At 20 times the span even the triangular kernel weighs
+    all visits equally.
 
     Parameters
     ----------
     log : RewardLog
-        With a prompt that has two visits.
+        A log in which some prompt has two visits.
     size : int
-        At most so many up to twice the span.
+        Largest number of bandwidths up to twice the span.
     """
     short = float(np.quantile(return_gaps(log), SHORT_GAPS))
     step = log.prompt_units.visit_step
@@ -97,12 +97,12 @@ def tune(scored: PromptRisks, tried: Sequence[int], *, seed: int = 0) -> tuple[T
     -------
     tuned : Tuned
     risk : ndarray, shape (C,)
-        Of each prompt, at the candidate that is best on the other half.
+        Risk of each prompt, at the candidate that is best on the other half.
 
     Raises
     ------
     ValueError
-        If there is no more than one prompt.
+        If there is only one prompt.
     """
     risks = scored.per_prompt[:, list(tried)]
     if len(risks) < 2:
@@ -160,19 +160,19 @@ def with_tuned(
 ) -> tuple[PromptRisks, tuple[Tuned, ...]]:
     """The result of `tune` for each scored group of candidates; their columns come after all others.
 
-    Every third bandwidth is scored, and then those next to the best ones of each kernel: where the risk has one
-    minimum along the bandwidths of a kernel, the choice is that among all of them.
+    Every third bandwidth is scored, and then the neighbours of the best ones of each kernel. If the risk has a single
+    minimum along the bandwidths of a kernel, the result equals the choice among all of them.
 
     Parameters
     ----------
     scored : PromptRisks
     tried : sequence of sequences of str
-        Groups of candidates, as `candidates` has them.
+        Groups of candidates, as `candidates` returns them.
     scorer, scorer_again : callable
-        Risks of specifications on the same log, without and with what the jackknife needs. Only the candidates that
-        are taken are replayed again: what that changes is added to the risks of the tuned method without each group.
+        Risks of specifications on the same log, without and with the replays for the jackknife. Only the chosen
+        candidates are replayed again; the changes are added to the risks of the tuned method without each group.
     seed : int
-        Of the split into halves, and of the groups of prompts of ``scored``.
+        Seed of the split into halves, and of the groups of prompts of ``scored``.
     """
     among, columns_of = _searched(tried, scorer, seed)
     found = [tune(among, positions, seed=seed) for positions in columns_of]

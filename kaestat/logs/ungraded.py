@@ -21,12 +21,12 @@ def with_ungraded(log: RewardLog, files: Sequence[Path], counts: Sequence[int]) 
     log : RewardLog
     files : sequence of Path
     counts : sequence of int
-        Of each file.
+        The number for each file.
 
     Warns
     -----
     UngradedWarning
-        If there are any; it names the first file that has some.
+        If there are any; it names the first file with some.
     """
     log.ungraded = sum(counts)
     if log.ungraded:

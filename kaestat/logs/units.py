@@ -39,7 +39,7 @@ class LogUnits:
     weight : ndarray, shape (N,), optional
         Weight of each completion; None means one.
     times : ndarray, shape (N,), optional
-        How many completions of the visit have this reward, where ``reward`` has the distinct ones alone
+        How many completions of the visit have this reward, if ``reward`` holds only distinct ones
         (`condensed`); None means one.
     """
 
@@ -83,7 +83,7 @@ class LogUnits:
     def condensed(self) -> LogUnits:
         """The same visits with equal rewards merged into one entry; unchanged if rewards have too many values.
 
-        Where all rewards of a visit are equal its other entries repeat the reward, for no completion.
+        If all rewards of a visit are equal, its other entries repeat the reward, with 0 completions.
         """
         values = _few_values(self.reward, int(self.counts.max()) - 1)
         if values is None or self.weight is not None:
@@ -183,12 +183,12 @@ class LogUnits:
         Parameters
         ----------
         horizon : float
-            Largest lag (steps) of a visit that counts as past; 0 leaves the past out altogether.
+            Largest lag (steps) of a past visit; 0 leaves the whole past out.
         max_visits : float
-            Largest number of newest earlier visits that count.
+            Largest number of earlier visits, the newest.
         max_cells : int
             Bound on steps x units x (visits or completions) of a block, for the processor's cache; a single step may
-            pass it.
+            exceed it.
         """
         reach = self.reach(horizon)
         if max_visits < np.inf:

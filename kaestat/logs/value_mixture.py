@@ -17,9 +17,9 @@ OF_POOLED = 1.0  # completions of the pooled mean beside each atom's own, for at
 class ValueMixture:
     """The distribution of success rates on a grid, by maximum likelihood.
 
-    A share of k right completions of n is spread more widely than the success rates are, and its posterior mean less
-    widely. Neither will do for averages of ``p (1 - p)``, ``b*`` and the like. The distribution that makes the counts
-    most likely (Laird, 1978) has no such bias, and EM finds it: with ``L_ca = Binomial(k_c; n_c, p_a)`` ::
+    Observed shares k / n have a wider spread than the success rates, and posterior means a narrower one, so both
+    give biased averages of ``p (1 - p)``, ``b*`` and the like. The maximum-likelihood distribution (Laird, 1978)
+    has no such bias. EM finds it: with ``L_ca = Binomial(k_c; n_c, p_a)`` ::
 
         share_a  <-  sum_c (m_c / m) share_a L_ca / sum_a' share_a' L_ca'
 
@@ -28,7 +28,7 @@ class ValueMixture:
     right, size : ndarray of int, shape (C,)
         k and n of each kind of counts.
     times : ndarray, shape (C,)
-        m, how often each occurs; not all 0.
+        m, the number of times that each occurs; not all 0.
     """
 
     right: np.ndarray
@@ -56,7 +56,7 @@ class ValueMixture:
         Parameters
         ----------
         total, count : ndarray, shape (C,)
-            Sum over completions, and how many these are.
+            Sum over completions, and their number.
         """
         belongs = self.likelihood * self.share
         belongs = belongs / belongs.sum(axis=1, keepdims=True)
@@ -76,7 +76,7 @@ class Counts:
     Attributes
     ----------
     prompt, right, size : ndarray of int, shape (U,)
-        Of each piece.
+        Prompt, right completions and completions of each part.
     sums : mapping of str to ndarray, shape (U,)
     """
 
