@@ -16,17 +16,17 @@ def chernoff_interval(
 ) -> tuple[Array, Array]:
     """Both ends of the interval, shape (..., P); NaN for a prompt without data.
 
-    Rewards in [0, 1] for the moment, weights ``w_v >= 0`` with ``sum_v w_v n_v = 1``, and m the observed kernel mean.
-    If the current value is p, the visit at lag l has a value of at least ``q_v(p) = max(p - L l, 0)``. A variable in
-    [0, 1] has at most the moment generating function of the Bernoulli variable of the same mean, so::
+    Assume rewards in [0, 1], weights ``w_v >= 0`` with ``sum_v w_v n_v = 1``, and let m be the observed kernel mean.
+    If the current value is p, the visit at lag l has a value of at least ``q_v(p) = max(p - L l, 0)``. The moment
+    generating function of a variable in [0, 1] is at most that of the Bernoulli variable with the same mean, so::
 
         P(mean <= m) <= exp f(t, p)   for every t >= 0,
         f(t, p) = t m + sum_v n_v log(1 - q_v(p) + q_v(p) exp(-t w_v))
 
-    The upper end is the largest p for which ``min_t f(t, p) >= log(delta / 2)``, with ``delta = 1 - level``: every
-    larger one is rejected. The lower end is one less the upper end for rewards 1 - Z. Together they miss the value with
-    probability delta at most, at every sample size, whatever the distribution of rewards and whatever the path, as long
-    as it changes by at most L a step; that rewards steer the later policies, and so the later values, is left aside.
+    The upper end is the largest p for which ``min_t f(t, p) >= log(delta / 2)``, with ``delta = 1 - level``: larger
+    ones are rejected. The lower end is 1 minus the upper end for rewards 1 - Z. Together they miss the value with
+    probability at most delta, at every sample size, for any distribution of rewards and any path
+    that changes by at most L per step. The influence of rewards on later policies, and so on later values, is ignored.
 
     Parameters
     ----------
@@ -34,16 +34,16 @@ def chernoff_interval(
         A kernel mean: weights must not be negative.
     level : float
     bounds : (a, b)
-        Range of the rewards, which are taken to [0, 1] and back.
+        Range of the rewards, for the mapping to [0, 1] and back.
     lipschitz : float or array broadcastable to (..., P)
-        L, in rewards per step. At 0 the value is taken to be constant within reach of the kernel.
+        L, in rewards per step. At 0 the value is assumed constant within reach of the kernel.
 
     Notes
     -----
-    f is convex in t, and decreasing and concave in p (``log(1 - a q)`` is, and q is convex). So are the minima over t
-    in p, and Newton's steps in p come down to the root from above, from Hoeffding's bound, which is never below it.
-    Steps that leave the bracket are replaced by its middle. What is returned is the smallest p that was rejected, so an
-    end is too far out if anything: by 1e-6, or 1e-4 close to the bounds.
+    f is convex in t, and decreasing and concave in p (as ``log(1 - a q)`` is, and q is convex). The minimum over t
+    has the same properties in p, so Newton's steps in p approach the root from above. They start at Hoeffding's bound,
+    which is never below it. Steps that leave the bracket are replaced by its middle. The result is the smallest
+    rejected p, so an end can only be too far out: by 1e-6, or 1e-4 close to the bounds.
 
     References
     ----------

@@ -84,8 +84,8 @@ def value_interval(
 ) -> ValueInterval:
     """Confidence interval for the value ``V_i(x)`` of each prompt at the current step.
 
-    Here, unlike for a baseline, the *whole* current group enters: nothing is left out. Weights of completions play no
-    part, since the value is the plain mean reward.
+    Unlike a baseline, the interval uses the *whole* current group: nothing is left out. Weights of completions do not
+    matter, since the value is the unweighted mean reward.
 
     ============  =======================================================  ============  ============
     kind          covers                                                   everywhere    n >= 30
@@ -96,21 +96,21 @@ def value_interval(
                   it is a quarter shorter
     ============  =======================================================  ============  ============
 
-    The columns on the right are least and largest coverage of 95 % intervals in the study `interval_few_visits` (0/1
-    rewards of value .05, .2 and .5; groups of 1, 2 and 8; 4 and 12 visits; bandwidths 5, 10 and 100; values that are
-    constant or fall by .01 a step), over all its settings, and over those of 30 effective completions or more. There
-    is no interval of the normal approximation: with few visits or rare successes it covered as little as .21.
+    The columns on the right give the smallest and largest coverage of 95 % intervals in the study `interval_few_visits`
+    (0/1 rewards of value .05, .2 and .5; groups of 1, 2 and 8; 4 and 12 visits; bandwidths 5, 10 and 100; values that
+    are constant or fall by .01 per step), over all its settings, and over those with 30 effective completions or more.
+    The normal approximation is not offered: with few visits or rare successes its coverage fell to .21.
 
-    Both are centred at the kernel mean, and take the bandwidth as given before the data.
+    Both are centred at the kernel mean, and treat the bandwidth as fixed before the data.
 
     Parameters
     ----------
     groups : Groups
-        Current rewards, shape (..., P, G). G may be 0: the estimate then rests on the past alone.
+        Current rewards, shape (..., P, G). G may be 0: the estimate then uses the past alone.
     visits : Visits
         Past visits, shape (..., P, V).
     step : int, or array broadcastable to (..., 1, 1)
-        Current step; only bandwidths that depend on it read it.
+        Current step; only bandwidths that depend on it use it.
     kernel, bandwidth
         As in `kaestat.baselines.Kae`.
     kind : {"chernoff", "score"}
@@ -120,7 +120,7 @@ def value_interval(
     lipschitz : float or array broadcastable to (..., P), optional
         Largest change of the value in one step; None for 0, a value that does not change within reach of the kernel.
     bounds : (float, float)
-        Range of the rewards: intervals rest on it, and lie within it.
+        Range of the rewards: intervals depend on it, and lie within it.
 
     Returns
     -------

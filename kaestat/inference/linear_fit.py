@@ -47,11 +47,11 @@ class LinearFit:
         Parameters
         ----------
         groups : Groups
-            Current rewards, shape (..., P, G). All of them enter: nothing is left out.
+            Current rewards, shape (..., P, G). All are used: nothing is left out.
         visits : Visits
             Past visits, shape (..., P, V).
         step : int, or array broadcastable to (..., 1, 1)
-            Current step; only bandwidths that depend on it read it.
+            Current step; only bandwidths that depend on it use it.
         kernel, bandwidth
             As in `kaestat.baselines.Kae`.
         """

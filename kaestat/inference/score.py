@@ -11,15 +11,15 @@ def score_interval(
 ) -> tuple[Array, Array]:
     """Both ends of the interval, shape (..., P).
 
-    For rewards in [0, 1] a mean p leaves a variance of at most ``p (1 - p)``, all of it where they are 0 or 1. The
-    interval is every p that is no more than ``quantile`` of *its own* standard errors from the kernel mean m of
+    Rewards in [0, 1] with mean p have a variance of at most ``p (1 - p)``, with equality for rewards 0 and 1. The
+    interval contains every p within ``quantile`` of *its own* standard errors from the kernel mean m with
     effective size n (Wilson, 1927)::
 
         (m - p)^2 <= z^2 p (1 - p) / n       p = [m + c +- sqrt(2 c m (1 - m) + c^2)] / (1 + 2 c),   c = z^2 / (2 n)
 
-    and so has a width where all rewards are alike, unlike an interval whose standard error is estimated. The lower end
-    is computed as the equal ``m^2 / [m + c + sqrt(...)]``, and the upper one as the lower one of failures, so that an
-    end at 0 or 1 is exact.
+    So it has a positive width even if all rewards are equal, unlike an interval with an estimated standard error. The
+    lower end is computed as ``m^2 / [m + c + sqrt(...)]``, which is equal, and the upper end as the lower one of
+    failures, so that an end at 0 or 1 is exact.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def score_interval(
     bounds : (a, b)
         Range of the rewards.
     bias : float or array broadcastable to (..., P)
-        Worst-case bias, by which both ends move outwards.
+        Worst-case bias; both ends move outwards by it.
 
     References
     ----------

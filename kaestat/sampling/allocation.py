@@ -27,15 +27,15 @@ def allocate(
     Parameters
     ----------
     score : array-like of float, shape (P,)
-        How much each prompt should get, up to a factor; 0 or more. If all are 0, all are taken for ``share``.
+        Wanted amount for each prompt, up to a factor; 0 or more. If all are 0, ``share`` is used instead.
     budget : float
         B, in completions (or groups).
     share : array-like of float, shape (P,), optional
         The prompts' weights pi in the objective, which sum to 1; None for all alike.
     floor : float
-        Least part of its share that a prompt gets, in [0, 1): correction weights are at most ``1 / floor``.
+        Smallest part of its share that a prompt gets, in [0, 1): correction weights are at most ``1 / floor``.
     most : float
-        Most that one prompt gets.
+        Largest amount for one prompt.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def allocate(
     TypeError
         If scores or shares are not numbers.
     ValueError
-        If a number is out of range, the budget is more than ``most`` for every prompt, or the floor is.
+        If a number is out of range, or the budget or the floor exceeds ``most`` per prompt.
 
     Examples
     --------

@@ -25,11 +25,11 @@ class Plan:
     Attributes
     ----------
     prediction : Prediction
-        Of every prompt that can be drawn, shape (P,).
+        Predictions for every prompt that can be drawn, shape (P,).
     share : ndarray, shape (P,)
         Weights pi of the prompts in the objective; they sum to 1.
     expected : ndarray, shape (P,)
-        Completions in expectation.
+        Expected completions.
     """
 
     prediction: Prediction
@@ -47,15 +47,15 @@ class Draw:
     prompt_ids : list of hashables, length K
         The prompts drawn.
     counts : ndarray of int, shape (K,)
-        Completions of each.
+        Number of completions of each.
     expected : ndarray, shape (K,)
-        What the policy gave each in expectation, in completions.
+        Expected completions of each under the policy.
     inclusion : ndarray, shape (K,)
-        Probability of being drawn at all.
+        Probability that the prompt is drawn.
     correction : ndarray, shape (K,)
-        What the advantages of each prompt's completions are to be multiplied with.
+        Factor for the advantages of each prompt's completions.
     plan : Plan or None
-        Of all prompts, drawn or not; None for a draw that comes from a saved state.
+        The plan for all prompts, drawn or not; None for a draw from a saved state.
     """
 
     step: int
@@ -122,7 +122,7 @@ class Draw:
         Raises
         ------
         ValueError
-            If the parts do not fit together.
+            If the parts are inconsistent.
         """
         if not isinstance(state, dict) or set(state) != {"step", "prompts", *ARRAYS}:
             raise ValueError("state: not a draw of a PromptSampler; the state was altered.")
@@ -146,7 +146,7 @@ def corrections(expected: np.ndarray, uniform: np.ndarray, correction: str) -> n
     expected, uniform : ndarray, shape (K,)
         Expected completions under the policy, and under the objective's own weights (B pi).
     correction : {"full", "clipped", "none"}
-        All of it; at most 4, which trades some bias for less variance; or 1.
+        The full factor; at most 4, for less variance and some bias; or 1.
     """
     if correction == "none":
         return np.ones(len(expected))

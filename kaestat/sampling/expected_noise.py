@@ -21,22 +21,23 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
 
         p = (n V + m mu) / (n + m),    m = s^2 / tau^2,    u = p (1 - p) / (n + m + 1)
 
-    where rewards are 0 or 1 (exact for Beta-distributed values); ``u = r / (n + m)`` where they are not, with r the
-    prompt's own reward variance, drawn towards s^2 as p towards mu. A method that shrinks has V for p and n for n + m,
-    but no further from mu than n completions all alike could bring it, with a prior that weighs at most one: a value
-    that was predicted while too little was known of the population to shrink it, 0 or 1 after a single completion,
-    would else count as certain ever after. While all prompts were right (or wrong), half a prompt more was not.
-    After its last visit a value drifts on, by the variance D per step, and l steps later less of it is known: p and u
-    move by ``D l / (D l + tau^2)`` of the way to mu and tau^2.
+    for rewards 0 and 1 (exact for Beta-distributed values). For other rewards ``u = r / (n + m)``, with r the
+    prompt's own reward variance, shrunk towards s^2 as p is towards mu. A method that shrinks has V for p and n for
+    n + m. Its V is limited to the distance from mu that n equal completions could reach, with a prior worth at most one
+    completion. Without this limit, a value of 0 or 1 after a single completion, predicted before the population was
+    known well enough to shrink it, would count as certain forever. If all prompts were right (or wrong), the population
+    counts half a prompt more that was not. After its last visit a value drifts with variance D per step. So after l
+    steps p and u move by ``D l / (D l + tau^2)`` of the way to mu and tau^2.
 
-    The reward's variance is then expected to be ``p (1 - p) - u``, or r, and a leave-one-out baseline of the history
-    and of the group's G - 1 others adds ``1 / (1 / u + (G - 1) / variance)``. With G = 1 and rewards 0 and 1 the sum is
-    ``p (1 - p)``: a prompt that was always right gets more again the longer it was not seen.
+    The expected variance of the reward is then ``p (1 - p) - u``, or r. A leave-one-out baseline from the history
+    and the group's G - 1 others adds ``1 / (1 / u + (G - 1) / variance)``. With G = 1 and rewards 0 and 1 the sum is
+    ``p (1 - p)``: the score of a prompt that was always right grows again with the time since its last visit.
 
-    Where the history has weights, `kaestat.core.weighted_noise` gives the prompt's expected weight ``M[W]`` and,
-    about the weighted baseline that is served, ``M[W (Z - b)^2]``, the baseline's part of which G shortens as above.
-    The first times the noise without weights is right as far as weights do not go with residuals, and knows the value
-    best; the second sees how they do, from few completions. The more unequal weights are, the more the second counts:
+    If the history has weights, `kaestat.core.weighted_noise` gives the prompt's expected weight ``M[W]`` and the noise
+    about the weighted baseline, ``M[W (Z - b)^2]``; G reduces the baseline's part of it as above.
+    ``M[W]`` times the unweighted noise is right if weights and residuals are unrelated, and it uses the best estimate
+    of the value. The second estimate contains the relation, but from few completions. The more unequal the weights, the
+    more the second counts:
 
     ::
 
@@ -51,7 +52,7 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     Returns
     -------
     ndarray of float, shape (P,)
-        All 1 while nothing is known.
+        All 1 while there are no data.
     """
     population = prediction.population
     if population.n_prompts == 0:

@@ -17,14 +17,14 @@ def known_before(
 ) -> tuple[Pool, dict[str, np.ndarray], Population]:
     """Predictions, the policy's own state, and the population before the first step.
 
-    A prior is a visit, for a policy that keeps counts of its own as well.
+    A prior counts as a visit, also for a policy with counts of its own.
 
     Parameters
     ----------
     predictor : AdvantageEstimator
     policy : Policy
     row : mapping
-        Position of each of the sampler's prompts; the others of a prior count for the population alone.
+        Position of each of the sampler's prompts; a prior's other prompts count only for the population.
     step : int
         The first step.
     """

@@ -15,16 +15,16 @@ from kaestat.estimator.prediction import Population, Prediction
 class Pool:
     """Predictions for all prompts, each as of the step after its last visit; shape (P,) each.
 
-    Asking the history of every prompt anew at each step would cost as much as the history is long; what changes between
-    visits is only how long ago they were, and that is in ``newest``.
+    The pool avoids a query of the whole history at each step: between visits only their age changes, and ``newest``
+    holds that.
 
     Attributes
     ----------
     value, standard_error, effective_completions, reward_variance : ndarray
         See `kaestat.estimator.prediction.Prediction`; 0 for prompts never seen.
     newest : ndarray
-        Step of the newest visit, -1 for none. Those of a prior may be negative as well: they tell something.
-    weighted : ndarray, shape (P, 3), or (P, 0) as long as completions had no weights
+        Step of the newest visit, -1 for none. Visits of a prior may have negative steps too, and these count.
+    weighted : ndarray, shape (P, 3), or (P, 0) while completions have no weights
     """
 
     value: np.ndarray
@@ -97,7 +97,7 @@ class Pool:
         Raises
         ------
         ValueError
-            If the arrays are not those of so many prompts.
+            If the arrays do not match the number of prompts.
         """
         names = {f.name for f in fields(cls)}
         if not isinstance(state, dict) or set(state) != names:

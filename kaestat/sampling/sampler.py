@@ -38,49 +38,49 @@ FLOOR = 0.1
 class PromptSampler:
     """Draws the prompts whose completions are most informative, without changing the objective.
 
-    Each step's expected numbers of completions nu come from the past alone, a draw meets them exactly in expectation
-    and the budget exactly, and multiplying advantages by ``B pi / nu`` keeps the gradient of ``sum pi V`` unbiased
-    (`Draw.correction_of`). Without the correction the run maximises something else; the guide says what.
+    Each step's expected numbers of completions nu come from the past alone. A draw matches them in expectation
+    and uses exactly the budget. Multiplying advantages by ``B pi / nu`` keeps the gradient of ``sum pi V`` unbiased
+    (`Draw.correction_of`). Without the correction the run maximises a different objective; the guide says which.
 
     Parameters
     ----------
     prompt_ids : sequence of hashables, length P
-        The prompts, each once; the same ids that rewards come with.
+        The prompts, each once; the same ids as for rewards.
     budget : int
         B, completions per step.
     policy : str or Policy
         A name or specification (`kaestat.sampling.POLICIES`), or a policy.
     predictor : str or AdvantageEstimator
-        Where predictions come from. An estimator that trains (the same object) is asked for what it knows, its prior
-        included, and gets nothing twice; the name of a method with a history makes one that the sampler keeps and
-        saves.
+        Source of the predictions. Give the estimator used in training (the same object) to use its knowledge, including
+        its prior; no reward is recorded twice. The name of a method with a history creates an estimator that the
+        sampler keeps and saves.
     group_size : int, optional
-        G: prompts get whole groups of so many completions, at most one group a step. None leaves the number of
-        completions of each prompt free.
+        G: prompts get whole groups of G completions, at most one group per step. With None any number of completions
+        per prompt is possible.
     floor : float
-        Least part of its share that every prompt keeps, in [0, 1): corrections are at most ``1 / floor``.
+        Smallest part of its share that every prompt keeps, in [0, 1): corrections are at most ``1 / floor``.
     most : int, optional
-        Most completions that a prompt gets in a step where numbers are free; None for no limit.
+        Largest number of completions of a prompt per step if ``group_size`` is None; None for no limit.
     correction : {"full", "clipped", "none"}
         See `kaestat.sampling.draw.corrections`.
     share : array-like of float, shape (P,), optional
-        Weights pi of the prompts in the objective, summing to 1; None for all alike.
+        Weights pi of the prompts in the objective, summing to 1; None for equal weights.
     cost : array-like of float, shape (P,), optional
-        Expected cost of a completion of each prompt (tokens, say); None for all alike.
+        Expected cost of a completion of each prompt, for example in tokens; None for equal costs.
     seed : int
-        Of the draws.
+        Seed of the draws.
 
     Attributes
     ----------
     last_draw : Draw or None
-        Saved with the state: a trainer whose data loader looks a batch ahead takes it up again after a resume.
+        Saved with the state: a trainer whose data loader prefetches a batch uses it again after a resume.
 
     Raises
     ------
     ValueError
-        If a parameter is unknown or out of range, a prompt comes twice, the budget is not a multiple of the group size
-        or more than the prompts can take, or ``correction`` is not "none" while the floor is 0 and the policy may leave
-        prompts out.
+        If a parameter is unknown or out of range, a prompt occurs twice, the budget is not a multiple of the group size
+        or exceeds what the prompts can take, or ``correction`` is not "none" while the floor is 0 and the policy may
+        leave prompts out.
 
     Examples
     --------
@@ -167,16 +167,16 @@ class PromptSampler:
         Parameters
         ----------
         step : int
-            The step at which they are sampled: rewards of earlier steps alone may have been observed.
+            The step at which they are sampled. Only rewards of earlier steps may have been observed.
         among : sequence of hashables, optional
-            The prompts that can be sampled at this step; None for all. The objective is then theirs.
+            The prompts that can be sampled at this step; None for all. The objective is then over these prompts.
         budget : int, optional
             Completions of this step; None for the sampler's.
 
         Raises
         ------
         ValueError
-            If a prompt is not the sampler's, none is left, or the budget is more than they can take. Nothing changes
+            If a prompt is not the sampler's, none is left, or the budget exceeds what they can take. Nothing changes
             then.
         """
         step = whole_step(step)
@@ -212,8 +212,8 @@ class PromptSampler:
     ) -> None:
         """Record scored completions, including those that a trainer's filter drops.
 
-        Prompts that the predictor has recorded at this step already are not recorded again; the others are. A predictor
-        with ``order="any"`` records for itself, before this call: it alone gets the versions.
+        Prompts that the predictor has already recorded at this step are not recorded again; the others are. A predictor
+        with ``order="any"`` must record before this call, since only its own call has the versions.
 
         Parameters
         ----------
@@ -265,7 +265,7 @@ class PromptSampler:
         Raises
         ------
         ValueError
-            If one is there already, or shares or costs were given, which would have to be given for these too.
+            If a prompt is known already, or if the sampler has shares or costs, which the new prompts would need too.
         """
         if self._share is not None or self._cost is not None:
             raise ValueError(
@@ -289,7 +289,7 @@ class PromptSampler:
         Raises
         ------
         ValueError
-            If the state is of another policy or does not fit together. The sampler is then unchanged.
+            If the state is of another policy or inconsistent. The sampler is then unchanged.
         """
         self._take(unpack_arrays(state))
 

@@ -44,8 +44,8 @@ def uniform(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> 
 def epochs(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> np.ndarray:
     """Shuffled passes over all prompts, cut into minibatches.
 
-    A pass has ``n_prompts // batch_size`` steps. The ``n_prompts % batch_size`` prompts that are left over (others in
-    each pass) sit that pass out, as with a data loader that drops the last, short batch.
+    A pass has ``n_prompts // batch_size`` steps. The remaining ``n_prompts % batch_size`` prompts (different ones in
+    each pass) are left out, as by a data loader that drops the last, short batch.
 
     Parameters, returns and errors are those of `uniform`.
 
@@ -64,7 +64,7 @@ def epochs(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> n
 def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, seed: int = 0) -> np.ndarray:
     """The paper's schedule: a fixed partition into minibatches, each used for ``repeats`` (J) consecutive steps.
 
-    Minibatches are drawn without replacement; once all have been used, another pass begins, in a new order. The
+    Minibatches are drawn without replacement; once all have been used, a new pass begins in a new order. The
     ``n_prompts % batch_size`` prompts (random ones) that do not fill a minibatch are never sampled.
 
     Parameters
@@ -113,12 +113,12 @@ def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None
     Returns
     -------
     ndarray of float, shape (P, V)
-        ``step`` minus the step of each visit, oldest first; padded on the left with 0, which no visit has.
+        ``step`` minus the step of each visit, oldest first; padded on the left with 0, which is never a lag.
 
     Raises
     ------
     ValueError
-        If ``schedule`` or ``prompts`` is no such array, or ``step`` lies outside the schedule.
+        If ``schedule`` or ``prompts`` has another form, or ``step`` lies outside the schedule.
 
     Examples
     --------

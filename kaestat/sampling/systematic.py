@@ -12,13 +12,13 @@ from kaestat.core.checks import check_per_prompt
 def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
     """Random integers, each the floor or ceiling of its expectation, whose sum equals the sum of expectations.
 
-    The expectations are laid end to end in random order, and points at distance 1 from each other, from a random start,
+    The expectations are laid end to end in random order. Points at distance 1, with a random start,
     are counted within each (Madow, 1949). A number below 1 is the probability of a 1.
 
     Parameters
     ----------
     expected : array-like of float, shape (P,)
-        0 or more; the sum a whole number (up to 1e-6).
+        0 or more; their sum is a whole number (up to 1e-6).
     rng : numpy.random.Generator
 
     Returns

@@ -31,7 +31,7 @@ class Kernel(ABC):
     Attributes
     ----------
     name : str
-        The name that `as_kernel` knows it by.
+        The name for `as_kernel`.
     support : float
         Largest ``u`` with positive weight; ``inf`` for the exponential and half-normal kernels.
     moments : tuple of float
@@ -39,7 +39,7 @@ class Kernel(ABC):
     square_moments : tuple of float
         ``int u^j K(u)^2 du`` for j = 0..2; the first is the roughness R.
     polynomial : tuple of float or None
-        Coefficients of K(u) in 1, u, u^2, ... within the support, where it is a polynomial there.
+        Coefficients of K(u) in 1, u, u^2, ... within the support, if it is a polynomial there.
     """
 
     polynomial: ClassVar[tuple[float, ...] | None] = None
@@ -304,7 +304,7 @@ def as_kernel(kernel: str | Kernel | Callable[[Array], Array]) -> Kernel:
     ValueError
         If the name is unknown or the function is not a kernel.
     TypeError
-        If it is none of the three.
+        If it has another type.
     """
     if isinstance(kernel, Kernel):
         return kernel

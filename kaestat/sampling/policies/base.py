@@ -18,21 +18,21 @@ class Ask:
     Attributes
     ----------
     prediction : Prediction
-        Of every prompt of the pool, shape (P,).
+        Predictions for every prompt of the pool, shape (P,).
     state : dict of str to ndarray
-        The policy's own (`Policy.initial_state`).
+        The policy's own state (`Policy.initial_state`).
     share : ndarray, shape (P,)
         Weights pi of the prompts in the objective; they sum to 1.
     cost : ndarray, shape (P,)
         Expected cost of one completion of each prompt, in any unit.
     budget : float
-        In completions, or in groups where these have a fixed size.
+        In completions, or in groups if these have a fixed size.
     most : float
-        Most that one prompt gets, in the same unit.
+        Largest amount for one prompt, in the same unit.
     group_size : int
-        Completions of a group; 1 where numbers of completions are free.
+        Completions of a group; 1 if numbers of completions are free.
     rng : numpy.random.Generator
-        For policies that draw.
+        Generator for policies that draw.
     """
 
     prediction: Prediction
@@ -60,7 +60,7 @@ class Policy(ABC):
     leaves_out : bool
         Whether some prompts may have a score of 0.
     takes_groups : bool
-        Whether prompts can be given whole groups of a fixed size; not where the policy is about their size.
+        Whether prompts can get whole groups of a fixed size; False if the policy chooses the size.
     """
 
     leaves_out: ClassVar[bool] = False
@@ -82,11 +82,11 @@ class Policy(ABC):
         Parameters
         ----------
         state : dict
-            Not changed.
+            The state before; unchanged.
         rows : ndarray of int, shape (K,)
             Positions of the prompts in the pool, each once.
         count, total, total_sq : ndarray, shape (K,)
-            Completions of each, sum of their rewards and of the squares.
+            Number of completions of each, and sums of their rewards and squared rewards.
         """
         return state
 

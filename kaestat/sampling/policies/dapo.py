@@ -14,9 +14,9 @@ class Dapo(Policy):
     """`Uniform`: what is generated costs the budget, whether it is kept or not.
 
     Source: DAPO (arXiv 2503.14476). It generates until enough groups have both right and wrong completions, and divides
-    by those kept (`live_groups` says which). With a group baseline the dropped ones would have had advantage 0 anyway:
-    at an equal number of *generated* completions it is uniform sampling with a longer step, not another allocation. It
-    is here to be compared with, since users have it.
+    by those kept (`live_groups` says which). With a group baseline the dropped ones would have had advantage 0 anyway.
+    So at an equal number of *generated* completions it is uniform sampling with a longer step, not another allocation.
+    It is here for comparison, since users have it.
     """
 
     def score(self, ask: Ask) -> np.ndarray:

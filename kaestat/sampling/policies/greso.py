@@ -20,20 +20,20 @@ LOWEST, HIGHEST = 0.05, 0.95
 class Greso(Policy):
     """A prompt whose last z groups were all right is kept with probability ``max(p_easy^z, .01)``.
 
-    So with ``p_hard`` where they were all wrong. The prompts kept are sampled alike. After each step ``p_easy`` and
-    ``p_hard`` move by .01, between .05 and .95: down where the share of all-right groups, or all-wrong ones, is at
-    least its target, up otherwise. For rewards in [0, 1].
+    If they were all wrong, ``p_hard`` takes the place of ``p_easy``. The kept prompts are sampled equally. After each
+    step ``p_easy`` and ``p_hard`` move by .01, between .05 and .95: down if the share of all-right (all-wrong) groups
+    is at least its target, up otherwise. For rewards in [0, 1].
 
     Source: GRESO (arXiv 2506.02177), and its code (Infini-AI-Lab/GRESO at caf63f4): a group counts as all right from a
     mean of .98, as all wrong up to .11, and the targets are a third and two thirds of ``target``. There, the size of a
-    refill adapts too; a budget that is met exactly needs none. It does not correct for what it skips.
+    refill adapts too; with an exact budget no refill is needed. It does not correct for skipped prompts.
 
     Parameters
     ----------
     easy, hard : float
         ``p_easy`` and ``p_hard`` before the first step.
     target : float
-        Share of groups of either kind in a step that is aimed at.
+        Wanted share of groups of both kinds in a step.
     """
 
     easy: float = 0.5

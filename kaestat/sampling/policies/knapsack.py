@@ -15,19 +15,19 @@ from kaestat.sampling.policies.base import Ask, Policy
 class Knapsack(Policy):
     """Numbers n of completions that maximise ``sum (1 - p^n - (1 - p)^n) p (1 - p)^2`` within the budget.
 
-    The first factor is the probability of a group with both right and wrong completions, the second what an update on
-    it is predicted to gain. Prompts predicted as always right or always wrong get none. Meant for rewards 0 and 1.
+    The first factor is the probability of a group with both right and wrong completions, the second the predicted gain
+    of an update on it. Prompts predicted as always right or always wrong get no completions. Meant for rewards 0 and 1.
 
-    Source: Knapsack RL (arXiv 2509.25849), a summary of it; no code of its authors was found. There an integer program
-    is solved by dynamic programming. Here numbers are expectations, so a prompt's value may be taken to be concave: the
+    Source: a summary of Knapsack RL (arXiv 2509.25849); we found no code by its authors. They solve an integer program
+    by dynamic programming. Here numbers are expectations, so a prompt's value can be treated as concave: the
     first two completions together are worth ``2 p (1 - p)`` times the gain, the k-th ``p (1 - p) (p^(k-2) + (1 -
-    p)^(k-2))`` times, and the best of all prompts' next completions are bought until the budget is spent. That is the
-    optimum of the relaxed program, and of the integer one up to one prompt. It does not correct for what it prefers.
+    p)^(k-2))`` times. The best next completion of any prompt is bought until the budget is spent. That is the
+    optimum of the relaxed program, and of the integer one up to one prompt. It does not correct for its preferences.
 
     Parameters
     ----------
     largest : int
-        Most completions of a prompt.
+        Largest number of completions of a prompt.
     """
 
     largest: int = 128

@@ -19,8 +19,8 @@ class Mopps(Policy):
     b0 + n - s``; before each step a success rate is drawn from each prompt's Beta(a, b).
 
     Source: Model Predictive Prompt Selection (arXiv 2507.04632), and its code in verl's recipes (2d93d38). There, a
-    conditional without parentheses sets a and b to 8 wherever a group has one completion; here they are updated as the
-    paper says. It does not correct for what it selects.
+    conditional without parentheses sets a and b to 8 if a group has one completion; here the update is the
+    paper's. It does not correct for its selection.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Mopps(Policy):
     prior : float
         a0 and b0.
     target : float
-        The success rate that is best.
+        The best success rate.
     """
 
     decay: float = 0.5

@@ -16,13 +16,13 @@ class NearHalf(Policy):
     """As many prompts as the budget is enough for, those of predicted value nearest to the target; no others.
 
     The idea of SPEED-RL (arXiv 2506.09016), which screens prompts with a few completions of each, and of Prompt
-    Curriculum Learning (arXiv 2510.01135), which asks a learned value function; here the history predicts, at no cost.
-    Prompts of which nothing is in reach have the population's mean as their value, so some are tried again and again.
+    Curriculum Learning (arXiv 2510.01135), which uses a learned value function; here the history predicts, at no cost.
+    Prompts without a visit in reach have the population's mean as their value, so some are tried repeatedly.
 
     Parameters
     ----------
     target : float
-        The value that is best, in the unit of rewards.
+        The best value, in the unit of rewards.
     """
 
     leaves_out: ClassVar[bool] = True

@@ -14,10 +14,9 @@ from kaestat.sampling.policies.base import Ask, Policy
 class Neyman(Policy):
     """``nu`` proportional to ``pi sqrt(m / c)``, with ``m = E W (R - b)^2`` as far as the history tells, c the cost.
 
-    The gradient estimate ``sum pi / nu sum_j (R - b) s`` is unbiased whatever nu is, its variance ``sum pi^2 m / nu``
-    with ``W = |s|^2``, up to terms without nu (Neyman, 1934, for strata). `expected_noise` says what m is, and why
-    prompts that were not seen for long get more again by themselves. Squared score norms W are taken for alike where
-    the history has no weights of completions.
+    The gradient estimate ``sum pi / nu sum_j (R - b) s`` is unbiased for any nu. Its variance is ``sum pi^2 m / nu``
+    with ``W = |s|^2``, up to terms without nu (Neyman, 1934, for strata). `expected_noise` explains m, and why
+    prompts that were not sampled for long get more again. If the history has no weights, all W are assumed equal.
     """
 
     def score(self, ask: Ask) -> np.ndarray:

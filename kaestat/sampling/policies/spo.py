@@ -20,7 +20,7 @@ class SpoWeights(Policy):
     Parameters
     ----------
     epsilon : float
-        Keeps prompts of value 0 and 1 in the game.
+        Gives prompts of value 0 and 1 a positive weight.
     """
 
     epsilon: float = 0.05

@@ -67,7 +67,7 @@ def as_selector(bandwidth: float | str | Selector) -> Selector:
     ValueError
         If a number is not positive or a name unknown.
     TypeError
-        If it is none of the three.
+        If it has another type.
     """
     if isinstance(bandwidth, Selector):
         return bandwidth

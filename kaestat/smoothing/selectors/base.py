@@ -29,9 +29,9 @@ class BandwidthSelection:
     Attributes
     ----------
     bandwidth : float
-        In steps (or visits, where the log has no steps: see ``time_axis``).
+        In steps (or visits, if the log has no steps: see ``time_axis``).
     se : float
-        Standard error of ``bandwidth`` (bootstrap over prompts); NaN where the selector is not a function of the data.
+        Standard error of ``bandwidth`` (bootstrap over prompts); NaN if the selector does not depend on the data.
     path : pandas.DataFrame
         One row per candidate: ``bandwidth, risk, se`` (of the risk, by the same bootstrap), and ``difference_se``, the
         standard error of the paired difference to the candidate of lowest risk. Empty for selectors without a path.
@@ -110,7 +110,7 @@ class Selector(ABC):
         seed : int
             Seed of the bootstrap over prompts.
         n_boot : int
-            Draws of the bootstrap; below 2 the standard errors are NaN.
+            Number of bootstrap draws; below 2 the standard errors are NaN.
 
         Raises
         ------

@@ -25,18 +25,18 @@ ROUNDING = 1e-12  # relative to the mean squared reward: risks nearer than this 
 class DataDriven(Selector):
     """A selector that minimises an estimated risk over a grid of bandwidths, pooled over prompts.
 
-    A subclass says what each prompt contributes (`statistics`) and how the mean contribution becomes a risk path
-    (`risk`); so one bootstrap over prompts serves all. With weighted completions the risk is that of the weighted loss
-    ``sum W (Z - b)^2``, over the mean weight. Among bandwidths of equal risk the largest wins: it has the
-    smallest variance.
+    A subclass defines the contribution of each prompt (`statistics`) and the risk path from the mean contribution
+    (`risk`), so one bootstrap over prompts serves all subclasses. With weighted completions the risk is the mean of the
+    weighted loss ``sum W (Z - b)^2``, divided by the mean weight. Among bandwidths of equal risk the largest is chosen:
+    it has the smallest variance.
 
-    During training each step is served from the past of the prompts it samples. While none of them has two past visits
-    there is nothing to compare, and the bandwidth is 10 steps (or the end of the grid that is nearest to 10).
+    During training each step uses the past of its own prompts. While none of them has two past visits,
+    the bandwidth is 10 steps (or the end of the grid nearest to 10).
 
     Parameters
     ----------
     grid : sequence of float, optional
-        Candidates in steps, increasing. None means `default_grid` of the visits at hand.
+        Candidates in steps, increasing. None means the `default_grid` of the visits.
     """
 
     grid: Sequence[float] | None = None
@@ -120,7 +120,7 @@ def comparable(smoother: CausalSmoother) -> bool:
 def scored_visits(smoother: CausalSmoother) -> np.ndarray:
     """Visits to score, shape (P, V): those with a past, and with two completions or more if any has.
 
-    The same visits for all bandwidths, and those of `kaestat.value_risk`: with two completions the reward variance
+    They are the same visits for all bandwidths, as in `kaestat.value_risk`: with two completions the reward variance
     is known.
     """
     several = smoother.has_past & (smoother.count > 1)
@@ -167,7 +167,7 @@ def _centred_smoother(
 ) -> CausalSmoother:
     """The smoother of rewards about their mean, without prompts and columns that are padding throughout.
 
-    A shift of the rewards changes no choice; centring makes that so in floating point too.
+    A shift of the rewards changes no choice; with centring this also holds in floating point.
     """
     kept = np.ix_((mass > 0).any(axis=1), (mass > 0).any(axis=0))
     lag, count, mass, carried, carried_sq = (column[kept] for column in (lag, count, mass, carried, carried_sq))

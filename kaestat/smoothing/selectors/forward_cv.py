@@ -18,9 +18,9 @@ class ForwardCv(DataDriven):
 
     The path is the unbiased value MSE of that prediction: the squared error of the completions, averaged within each
     prompt and then over prompts, minus the within-group reward variance. In a log with one completion per visit that
-    variance is unknown, and the path is the MSE plus the reward variance; the choice is the same. A visit that a
-    bandwidth leaves without past is predicted by the visit before it (the limit of a vanishing bandwidth), so all
-    bandwidths answer for the same visits.
+    variance is unknown, and the path is the MSE plus the reward variance; the choice is the same. If a
+    bandwidth reaches no past of a visit, the previous visit predicts it (the limit of a vanishing bandwidth), so all
+    bandwidths are scored on the same visits.
 
     Past-only (prequential) risk suits a baseline whose past outweighs the rest of its group (Dawid, 1984); `LooCv`
     scores KAE itself.

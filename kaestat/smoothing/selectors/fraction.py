@@ -20,7 +20,7 @@ class Fraction(FormulaSelector):
     Parameters
     ----------
     h : float
-        Fraction of the elapsed steps; the theory asks for h < 1.
+        Fraction of the elapsed steps; the theory requires h < 1.
     """
 
     h: float = 0.1

@@ -18,19 +18,19 @@ SMALLEST = 1.5  # times the shortest gap: below 1, a kernel of bounded support s
 def default_grid(smoother: CausalSmoother) -> np.ndarray:
     """31 bandwidths in geometric progression, from 1.5 times the shortest gap to the span.
 
-    The shortest gap is that between two consecutive visits of a prompt (1 where prompts are visited at every step, or
-    visits are the time axis); the span is the time from the first to the last visit of any prompt plus that gap, the
-    number of steps. So the grid scales with the time axis.
+    The shortest gap is between two consecutive visits of a prompt (1 if prompts are visited at every step, or
+    visits are the time axis). The span is the time from the first to the last visit of any prompt plus that gap, i.e.
+    the number of steps. So the grid scales with the time axis.
 
     Parameters
     ----------
     smoother : CausalSmoother
-        At least one prompt has two visits.
+        At least one of its prompts has two visits.
 
     Returns
     -------
     ndarray, shape (31,)
-        Increasing; fewer entries where the span is that short.
+        Increasing; fewer entries if the span is too short for 31.
     """
     gap = (smoother.time - smoother.previous(smoother.time))[smoother.has_past].min()
     times = smoother.time[smoother.present]

@@ -18,10 +18,10 @@ class LooCv(DataDriven):
     """Predicts every completion by `Kae`: the kernel mean of the past and the rest of its own group.
 
     The path is the unbiased value MSE of KAE at each bandwidth, as `kaestat.value_risk` reports it for
-    ``kae:bandwidth=b``. A lone completion has no rest of its group: there it is `ForwardCv`.
+    ``kae:bandwidth=b``. For a lone completion, which has no rest of its group, it is `ForwardCv`.
 
-    Visits keep sums only: where the completions of one have different weights, what is left without one of them is not
-    known, and the visit is predicted from its past alone, as in `ForwardCv`.
+    Visits keep only sums. If the completions of a visit have different weights, its sums without one of them are
+    unknown, and the visit is predicted from its past alone, as in `ForwardCv`.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def leave_one_out_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: floa
 
     With past mass A and carried reward C, ``a = K(0)`` and ``D = A + a (n - 1)``, a completion with deviation
     ``e_g = Z_g - Zbar`` has the value ``v - (a / D) e_g``, where ``v = (C + a (n - 1) Zbar) / D``. So the mean squared
-    error is ``(Zbar - v)^2 + (1 + a / D)^2 mean(e_g^2)``, and the unbiased variance is taken off. Times the visit's
+    error is ``(Zbar - v)^2 + (1 + a / D)^2 mean(e_g^2)``, and the unbiased variance is subtracted. Times the visit's
     mean weight; see `LooCv` for visits of unequal weights.
     """
     past = smoother.past(kernel, bandwidth)

@@ -17,8 +17,8 @@ from kaestat.smoothing.selectors.base import FormulaSelector
 class Rate(FormulaSelector):
     """``h = c N^(-1/3)`` of the elapsed steps, that is ``i * c * N_i(x)^(-1/3)`` steps (paper, Corollary 1).
 
-    ``N_i(x)`` is the prompt's sample size: all past completions and the current ones but the one left out
-    (Theorem 1); every prompt has its own bandwidth.
+    ``N_i(x)`` is the prompt's sample size: all past completions, and the current ones without the one left out
+    (Theorem 1). Every prompt has its own bandwidth.
 
     Parameters
     ----------
