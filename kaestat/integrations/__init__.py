@@ -1,4 +1,4 @@
-"""The estimators inside other people's trainers: one module per framework, which alone imports it.
+"""The estimators inside trainers of other projects: one module per framework, and only that module imports it.
 
 Nothing here is imported by ``import kaestat``. Every adapter wraps a `kaestat.AdvantageEstimator`, adds no formula of
 its own, and passes the checks of `kaestat.integrations.shared.conformance`. What they share imports no framework:

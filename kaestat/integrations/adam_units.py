@@ -1,4 +1,4 @@
-"""The units in which Adam takes a gradient: each coordinate over the root of its mean square.
+"""Adam's units of a gradient: each coordinate divided by the root of its mean square.
 
 A matrix's mean squares are taken as an outer product of their row and column means (Shazeer and Stern, 2018,
 "Adafactor"), so that a row's norm needs no gradient of its own.
@@ -18,7 +18,7 @@ Squares = Mapping[nn.Parameter, torch.Tensor]
 
 
 def adam_factors(square: torch.Tensor) -> torch.Tensor:
-    """What each coordinate of a parameter is multiplied by in Adam's units, of the shape of its mean squares, float32.
+    """The factor of each coordinate of a parameter in Adam's units, in the shape of its mean squares, float32.
 
     A matrix is taken by its row and column means and a vector coordinate by coordinate, with the floor, as the norms of
     `gradient_norms` are: gradients multiplied by these factors have exactly those norms.
@@ -36,7 +36,7 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
 
 
 def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
-    """Squares of what an Adam optimiser divides each coordinate by, its root of mean squares plus its eps.
+    """Squares of Adam's divisor of each coordinate, the root of its mean square plus eps.
 
     None before its first gradient. Steps on rewards that are all alike have gradients of 0, or of rounding errors: as
     long as the mean squares of every parameter lie below eps squared, Adam divides all coordinates by the same.
@@ -101,7 +101,7 @@ class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
 
 
 class Units:
-    """How the coordinates of parameters are scaled; not at all without mean squares.
+    """The scaling of parameters' coordinates; none without mean squares.
 
     Factors are computed once: those of a step are of its mean squares, whatever the optimiser does later on.
 
@@ -116,7 +116,7 @@ class Units:
         self._known: dict[nn.Parameter, tuple[torch.Tensor, ...]] = {}
 
     def matrix(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
-        """Factors of a matrix's rows and columns; the module's name is for the error."""
+        """Factors of a matrix's rows and columns; errors name the module."""
         if self._squares is None:
             return 1.0, 1.0
         if parameter not in self._known:

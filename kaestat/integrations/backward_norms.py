@@ -1,4 +1,4 @@
-"""Squared norms of rows' gradients, read off a backward pass of a torch model as it goes.
+"""Squared norms of rows' gradients, collected during a backward pass of a torch model.
 
 A policy's loss is a sum over rows, and what it sends back through row i is f_i times the gradient of the row's score:
 f_i is its advantage over a normaliser. So the pass that trains has all that the norms need, gradient checkpointing
@@ -37,7 +37,7 @@ SAME = 1e-2  # of a row's factor: by so much tokens may differ in what they are 
 
 
 def not_zero(advantages: torch.Tensor) -> torch.Tensor:
-    """Advantages, with those smaller than `TINY` in size put to it, with their sign.
+    """Advantages, with those smaller than `TINY` in size set to `TINY` with the same sign.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def not_zero(advantages: torch.Tensor) -> torch.Tensor:
 
 
 class BackwardNorms:
-    """Squared norms of the rows of one forward and backward pass; made by `norms_in_backward`.
+    """Squared norms of the rows in one forward and backward pass; `norms_in_backward` creates it.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class BackwardNorms:
         self._quiet = False
 
     def begin(self, factor: torch.Tensor, known: torch.Tensor | None = None) -> None:
-        """Say what rows are multiplied by, before the backward pass comes to the model.
+        """Set the factors of the rows, before the backward pass reaches the model.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class BackwardNorms:
         self.norms = [start if known is None else start.masked_fill(~known, torch.nan) for _ in self._units]
 
     def of_scores(self, log_probs: torch.Tensor, counted: torch.Tensor, head: FusedHead | None = None) -> None:
-        """Find the factors in the backward pass itself, from what the loss sends back to the tokens.
+        """Find the rows' factors in the backward pass itself, from the loss's gradient at the tokens.
 
         Rows whose tokens are not multiplied by one factor get NaN: their gradient is not that of their score.
 
@@ -112,7 +112,7 @@ class BackwardNorms:
         log_probs.register_hook(begin)
 
     def forward(self, name: str, original: Callable[..., Any], *given: Any, **options: Any) -> Any:
-        """What a module returns, observed on the way back."""
+        """The output of a module, with a hook for its gradient."""
         module = self._modules[name]
         if self._quiet or not torch.is_grad_enabled():
             return original(*given, **options)
@@ -134,7 +134,7 @@ class BackwardNorms:
         )
 
     def came_back(self, name: str, inputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor | None:
-        """Add a module's part of the norms; returns the sum of the rows' gradients in a linear layer's weight."""
+        """The summed gradient of a linear layer's weight; adds the module's part of the norms."""
         module, factor = self._modules[name], self._factor
         if name in self._seen:
             raise ValueError(
@@ -174,7 +174,7 @@ class BackwardNorms:
 
 @contextmanager
 def norms_in_backward(model: nn.Module, units: Sequence[Units], *, total: bool = True) -> Iterator[BackwardNorms]:
-    """Norms of the rows of one forward and backward pass through a model, both within.
+    """A context for one forward and backward pass through a model, which collects the norms of its rows.
 
     Parameters
     ----------

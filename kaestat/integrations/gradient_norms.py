@@ -40,7 +40,7 @@ def gradient_norms(
 
 @dataclass(frozen=True, eq=False)
 class ScoreGradients:
-    """What one backward pass says of B scores.
+    """The result of one backward pass of B scores.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ def score_gradients(
     *,
     total: bool = False,
 ) -> ScoreGradients:
-    """Squared norms as of `gradient_norms` in several units, and the rows' summed gradient, from one backward pass.
+    """Squared norms as `gradient_norms`, in several units, and the rows' summed gradient, from one backward pass.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def score_gradients(
 
 
 def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
-    """Weights of a step's completions, shape (N,): their norms, or 1 for each with a warning where norms say nothing.
+    """Weights of a step's completions, shape (N,): their norms, or 1 for each with a warning if norms are unusable.
 
     Parameters
     ----------

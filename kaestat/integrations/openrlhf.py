@@ -1,4 +1,4 @@
-"""Baselines inside OpenRLHF: its experience maker with other advantages, and the PPO trainer around it.
+"""Baselines in OpenRLHF: an experience maker with other advantages, and the PPO trainer around it.
 
 OpenRLHF computes advantages in one process, the trainer's, for all completions of a step: no ranks to gather from, and
 no padding. `BaselineTrainerMixin` and `BaselineExperienceMakerMixin` hand them to a `TrainerSession`; what is
@@ -48,7 +48,7 @@ _OpenRlhf: Any = object  # what the mixins stand before among the bases
 
 
 class BaselineExperienceMakerMixin(_OpenRlhf):
-    """Before ``RemoteExperienceMaker`` in a class statement; set `session` and, before each batch, `step`.
+    """Mixin to put before ``RemoteExperienceMaker``; set `session`, and `step` before each batch.
 
     ``--algo.advantage.estimator`` then decides nothing about baselines; keep ``reinforce``. OpenRLHF's whitening of
     advantages over the batch is left out: the estimator's ``scale`` has that part.
@@ -147,7 +147,7 @@ def _lengths(experiences: Sequence[Any]) -> np.ndarray:
 
 
 class BaselineTrainerMixin(_OpenRlhf):
-    """Before a synchronous trainer of OpenRLHF's; `estimator`, `prompt_sampler` and `weights` are set on the class."""
+    """Mixin to put before an OpenRLHF trainer; set `estimator`, `prompt_sampler` and `weights` on the class."""
 
     estimator: AdvantageEstimator
     prompt_sampler: str | Policy | PromptSampler | None = None
@@ -166,7 +166,7 @@ class BaselineTrainerMixin(_OpenRlhf):
         watch_samples(self.samples_generator)
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
-        """OpenRLHF's, with the step handed to the experience maker, and the baseline's metrics in the status."""
+        """OpenRLHF's result, with the baseline's metrics in the status; passes on the step."""
         self.experience_maker.step = global_step
         dropped = take_dropped(rollout_samples)
         status, self._next_step = super().train_step(rollout_samples, global_step)
@@ -218,20 +218,20 @@ class BaselineTrainerMixin(_OpenRlhf):
         return DrawnLoader(sampler, ids, length=length, step=lambda: self._next_step, items=prompts)
 
     def save_logs_and_checkpoints(self, global_step: int, logs_dict: Any = None, client_states: Any = None) -> None:
-        """OpenRLHF's, with the state in the checkpoint's folder."""
+        """OpenRLHF's method, which also saves the state in the checkpoint's folder."""
         super().save_logs_and_checkpoints(global_step, logs_dict, client_states)
         if global_step % self.args.ckpt.save_steps == 0:
             self.session.save(self._state_path(f"global_step{global_step}"))
 
     def save_best_checkpoint(self, eval_metrics: Any, global_step: int, client_states: Any = None) -> None:
-        """OpenRLHF's, with the state in the checkpoint's folder where one was written."""
+        """OpenRLHF's method, which also saves the state if it wrote a checkpoint."""
         before = self.best_eval_metric_value
         super().save_best_checkpoint(eval_metrics, global_step, client_states)
         if self.best_eval_metric_value > before:
             self.session.save(self._state_path(f"best_global_step{global_step}"))
 
     def init_checkpoint_states(self) -> dict[str, Any]:
-        """OpenRLHF's, and the state of the checkpoint that it goes on from.
+        """OpenRLHF's states, after loading the baseline's state from the checkpoint.
 
         Raises
         ------
@@ -251,7 +251,7 @@ class BaselineTrainerMixin(_OpenRlhf):
 
 
 def with_baseline(experience_maker: Any, session: TrainerSession) -> Any:
-    """The experience maker itself, its class replaced by one with `BaselineExperienceMakerMixin` before it."""
+    """The given experience maker, its class replaced by one with `BaselineExperienceMakerMixin`."""
     base = type(experience_maker)
     experience_maker.__class__ = type(f"Baseline{base.__name__}", (BaselineExperienceMakerMixin, base), {})
     experience_maker.session = session
@@ -308,7 +308,7 @@ class _NoAsync:
 
 
 def install(estimator: AdvantageEstimator, **options: Any) -> None:
-    """Let ``openrlhf.cli.train_ppo_ray``, run in this process afterwards, use `baseline_trainer`, with its arguments.
+    """Make ``openrlhf.cli.train_ppo_ray``, run later in this process, use `baseline_trainer` with its arguments.
 
     Its ``train`` takes its trainer from ``openrlhf.trainer.ppo_trainer`` when it is called, or from
     ``ppo_trainer_async`` with ``--train.async_enable``, which is then refused.

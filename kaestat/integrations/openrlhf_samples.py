@@ -1,4 +1,4 @@
-"""OpenRLHF's completions and prompts: what they are known by, and which its filter drops."""
+"""OpenRLHF's completions and prompts: their ids, and those that its filter drops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SamplesGenerator: Any = object  # its methods come from the generator beside it
 
 
 class TrackedSamplesMixin(_SamplesGenerator):
-    """Before OpenRLHF's ``SamplesGenerator`` in a class statement; see `watch_samples`."""
+    """Mixin to put before OpenRLHF's ``SamplesGenerator``; see `watch_samples`."""
 
     _scored: list[Any]
     _dropped: list[Any]
@@ -33,7 +33,7 @@ class TrackedSamplesMixin(_SamplesGenerator):
         return accepted, *rest
 
     def generate_samples(self, **options: Any) -> Any:
-        """OpenRLHF's; the first completion carries those that were dropped since the last call."""
+        """OpenRLHF's samples; the first holds the completions dropped since the last call."""
         samples, *rest = super().generate_samples(**options)
         if samples and self._dropped:
             setattr(samples[0], DROPPED, self._dropped)
@@ -42,25 +42,25 @@ class TrackedSamplesMixin(_SamplesGenerator):
 
 
 def watch_samples(generator: Any) -> None:
-    """Let a samples generator, whose class is replaced, hand over the completions that its filter drops."""
+    """Make a samples generator hand over the completions that its filter drops; this replaces its class."""
     base = type(generator)
     generator.__class__ = type(f"Tracked{base.__name__}", (TrackedSamplesMixin, base), {})
     generator._scored, generator._dropped = [], []
 
 
 def take_dropped(samples: Sequence[Any]) -> list[Any]:
-    """The completions that were dropped on the way to these; they are carried no further."""
+    """The completions dropped before these samples; they are removed from the samples."""
     return [dropped for sample in samples for dropped in vars(sample).pop(DROPPED, [])]
 
 
 def prompts_of(experience: Any) -> list[Any]:
-    """Texts of an experience's completions, with the images' paths where there are some."""
+    """Texts of an experience's completions, with the paths of images if there are any."""
     images = experience.images or [None] * len(experience.prompts)
     return [named_prompt(text, image) for text, image in zip(experience.prompts, images, strict=True)]
 
 
 def named_prompt(text: str, image: Any) -> Any:
-    """A prompt as it is hashed: its text, with the images' paths where there are some."""
+    """The text of a prompt to hash, with the paths of images if there are any."""
     return text if not image else [text, [image] if isinstance(image, str) else list(image)]
 
 

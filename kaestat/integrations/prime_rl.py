@@ -1,4 +1,4 @@
-"""Baselines and drawn tasks inside prime-rl 0.8: an algorithm, and a task sampler that a checkpoint holds.
+"""Baselines and drawn tasks in prime-rl 0.8: an algorithm, and a task sampler saved in checkpoints.
 
 prime-rl scores a group when it is complete, in any order, and several policies are at work at a time. A group is scored
 (`BaselineAlgorithmMixin.score_group`) and then reported to the sampler (`DrawnTasks.observe`) before anything else
@@ -45,7 +45,7 @@ class _Handed(NamedTuple):
 
 
 class DrawnTasks(Iterator[Any]):
-    """A ``TaskSampler`` of prime-rl: tasks by their predicted values, a draw of several groups at a time.
+    """A ``TaskSampler`` of prime-rl that draws tasks by their predicted values, several groups at a time.
 
     Parameters
     ----------
@@ -97,12 +97,12 @@ class DrawnTasks(Iterator[Any]):
         return self._task[self._next[0].key]
 
     def dispatched(self, step: int) -> None:
-        """The task of the last `next` goes out at prime-rl's step ``step``, which its episodes come back with."""
+        """Record that the task of the last `next` goes out at prime-rl's ``step``, the one its episodes report."""
         handed = self._next.popleft()
         self._out.setdefault((handed.key, step), deque()).append(handed)
 
     def correction(self, group: list[Any]) -> float:
-        """Factor of the advantages of a finished group.
+        """The factor of a finished group's advantages.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class DrawnTasks(Iterator[Any]):
         return waiting[0].correction
 
     def observe(self, group: list[Any]) -> None:
-        """prime-rl's call for each finished group, rejected ones too, after it was scored."""
+        """Record a finished and scored group, rejected or not; prime-rl calls it."""
         self.correction(group)
         name = _name(group)
         traces = [trace for episode in group for trace in episode.traces]
@@ -126,7 +126,7 @@ class DrawnTasks(Iterator[Any]):
             del self._out[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data for prime-rl's checkpoint: history, sampler, and the groups that are not finished."""
+        """Plain data for prime-rl's checkpoint: history, sampler, and unfinished groups."""
         saved = self.session.state_dict()
         waiting = [tuple(handed) for handed in (*self._next, *(one for many in self._out.values() for one in many))]
         return {
@@ -139,7 +139,7 @@ class DrawnTasks(Iterator[Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint; groups that were on their way then are handed out again.
+        """Continue from a checkpoint; groups that were unfinished then are given out again.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class DrawnTasks(Iterator[Any]):
 
 
 class BaselineAlgorithmMixin:
-    """Scores a group with an `AdvantageEstimator`; to stand before prime-rl's ``Algorithm``.
+    """Mixin to put before prime-rl's ``Algorithm``; an `AdvantageEstimator` scores the groups.
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ class BaselineAlgorithmMixin:
         self.session = TrainerSession(type(self).make_estimator())
 
     async def score_group(self, episodes: list[Any]) -> None:
-        """prime-rl's call for a complete group; there is no await in it, so nothing comes before the report."""
+        """Score a complete group when prime-rl calls; without await, so nothing comes in between."""
         from prime_rl.orchestrator.algo.base import iter_trainable_traces
         from prime_rl.orchestrator.algo.routing import assign_advantages
 
@@ -216,7 +216,7 @@ def install(
     prompt_sampler: str | Policy = "neyman",
     seed: int = 0,
 ) -> None:
-    """Let the orchestrator that runs in this process use our advantages for ``algo.type = "grpo"``, and our tasks.
+    """Make the orchestrator in this process use our advantages for ``algo.type = "grpo"``, and our tasks.
 
     Parameters
     ----------

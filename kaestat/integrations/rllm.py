@@ -1,4 +1,4 @@
-"""Baselines inside rLLM: an entry in its registry of advantage estimators.
+"""Baselines in rLLM: an entry in its registry of advantage estimators.
 
 rLLM calls an estimator for each role of an agent with the rewards of its groups: once a step in on-policy training,
 once a task in fully asynchronous training. The rest is a `TrainerSession`; what is rLLM's own:
@@ -35,7 +35,7 @@ OTHER = "other"
 
 
 class RegisteredBaseline:
-    """What rLLM's registry holds: called like every advantage estimator of rLLM.
+    """The entry in rLLM's registry; rLLM calls it like any of its advantage estimators.
 
     With an estimator in strict order a step is a call, as in on-policy training. With ``order="any"`` the time is the
     number of rLLM's policies, ``weight_version``, as in fully asynchronous training.
@@ -118,7 +118,7 @@ class RegisteredBaseline:
         self.session.save(path)
 
     def load(self, path: str | Path) -> None:
-        """Go on from a file of `save`; policies are counted on from the newest one in it.
+        """Continue from a file written by `save`; policies are numbered from the newest one in it.
 
         Raises
         ------
@@ -198,7 +198,7 @@ def _sampled(trajectory: Any) -> int:
 def register(
     estimator: AdvantageEstimator, name: str = OTHER, *, task_key: str | None = None, weights: str = "none"
 ) -> RegisteredBaseline:
-    """Put an estimator into rLLM's registry, in the process that trains.
+    """Add an estimator to rLLM's registry, in the process that trains.
 
     Call it at the top of the module that defines the agent, which rLLM imports where it trains.
 

@@ -1,4 +1,4 @@
-"""Squared norms of rows' gradients in one module's parameters, from what went in and the gradient of what came out.
+"""Squared norms of rows' gradients in one module's parameters, from its input and the gradient of its output.
 
 A row's gradient in a matrix is a sum over tokens of outer products, ``sum_t g_t x_t'`` with x_t what went into the
 matrix and g_t the gradient of what came out. Its squared norm is ``sum_st (x_s . x_t)(g_s . g_t)`` (Li et al., 2022,
@@ -24,7 +24,7 @@ VOCABULARY = 8192  # tokens whose logits are made at once
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A module, what went into it, rows first, and the gradient of what came out, float32, over the rows' factors."""
+    """A module, its input (rows first), and the gradient of its output in float32, divided by the rows' factors."""
 
     name: str
     module: Any
@@ -34,23 +34,23 @@ class Call:
 
     @property
     def tokens(self) -> torch.Tensor:
-        """What went in, shape (B, T, in), or ids, shape (B, T)."""
+        """The input, shape (B, T, in), or ids, shape (B, T)."""
         last = self.inputs.shape[-1:] if self.inputs.is_floating_point() else ()
         return self.inputs.reshape(len(self.inputs), -1, *last)
 
     @property
     def sent_back(self) -> torch.Tensor:
-        """The gradient, shape (B, T, out)."""
+        """The gradient of the output, shape (B, T, out)."""
         return self.gradient.reshape(len(self.gradient), -1, self.gradient.shape[-1])
 
     def at(self, ids: torch.Tensor) -> torch.Tensor:
-        """The gradient at those outputs, shape (B, T, U), for ids of shape (B, U)."""
+        """The gradient at the given outputs, shape (B, T, U), for ids of shape (B, U)."""
         return self.sent_back.gather(2, ids[:, None].expand(-1, self.sent_back.shape[1], -1))
 
 
 @dataclass(frozen=True, eq=False)
 class FusedHead:
-    """An output layer whose logits are never held as a whole.
+    """An output layer that never holds all of its logits.
 
     Attributes
     ----------
@@ -70,12 +70,12 @@ class FusedHead:
     temperature: float
 
     def scaled_logits(self, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """Logits over the temperature, float32, of the layer's rows given."""
+        """Logits divided by the temperature, float32, for the given rows of the layer."""
         logits = (self.hidden @ weight.to(self.hidden.dtype).transpose(-1, -2)).float()
         return (logits if bias is None else logits + bias.float()) / self.temperature
 
     def log_totals(self) -> torch.Tensor:
-        """Logarithm of the sum over the vocabulary that probabilities are divided by, shape (B, T)."""
+        """Logarithm of the normalising sum over the vocabulary, shape (B, T)."""
         weight, bias = self.module.weight[self.tokens], self.module.bias
         own = (self.hidden * weight.to(self.hidden.dtype)).float().sum(-1)
         own = own if bias is None else own + bias[self.tokens].float()
@@ -155,7 +155,7 @@ def linear_norms(
 
 
 def own_norms(call: Call, units: Units) -> torch.Tensor:
-    """Squared norms in a module's own parameters, without a linear layer's weight, shape (B,), float32."""
+    """Squared norms in a module's own parameters, except a linear layer's weight, shape (B,), float32."""
     kind = module_kind(call.module)
     if kind is nn.Embedding:
         return _embedding_norms(call, units)
@@ -219,7 +219,7 @@ def _direct(call: Call, units: Units) -> torch.Tensor:
 
 
 def module_kind(module: nn.Module) -> type[nn.Module] | None:
-    """Linear or Embedding where a module computes as they do, though it be of a subclass; None for others.
+    """Linear or Embedding if a module computes as they do, even as a subclass; None for others.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def module_kind(module: nn.Module) -> type[nn.Module] | None:
 
 
 def tied_heads(modules: Mapping[str, nn.Module]) -> dict[nn.Module, nn.Module]:
-    """The embedding of each output layer that shares its matrix.
+    """The embedding that each output layer shares its matrix with.
 
     Raises
     ------

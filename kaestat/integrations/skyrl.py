@@ -1,4 +1,4 @@
-"""Baselines inside SkyRL: an entry in its advantage-estimator registry, and the trainer that gives it step and prompts.
+"""Baselines in SkyRL: an entry in its advantage-estimator registry, and the trainer that gives it step and prompts.
 
 SkyRL's registry function is called with token-level rewards, a response mask and ``index``, the uids of the rows. What
 it does not get, `BaselineTrainer` hands over. The rest is a `TrainerSession`; what is SkyRL's own:
@@ -40,7 +40,7 @@ STATE_FILE = "kaestat_state.pt"  # in SkyRL's global_step_N folder
 
 
 class RegisteredBaseline:
-    """What SkyRL's registry holds: called like every advantage estimator of SkyRL.
+    """The entry in SkyRL's registry; SkyRL calls it like any of its advantage estimators.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class RegisteredBaseline:
         prompts: Sequence[Any] | None,
         weights: np.ndarray | None = None,
     ) -> None:
-        """Announce the next call: its training step, and what is known of the trajectories, padding left out.
+        """Prepare the next call: its training step, and the known trajectories without padding.
 
         Parameters
         ----------
@@ -125,7 +125,7 @@ class RegisteredBaseline:
 
 
 def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: str = "none") -> RegisteredBaseline:
-    """Put an estimator into SkyRL's registry; then ``trainer.algorithm.advantage_estimator=kaestat`` chooses it.
+    """Add an estimator to SkyRL's registry; ``trainer.algorithm.advantage_estimator=kaestat`` selects it.
 
     Call it at the top of the entry-point module, as SkyRL's own examples do, before ``validate_cfg``. Methods without a
     history need nothing else.
@@ -161,7 +161,7 @@ _SkyRlTrainer: Any = object  # its methods come from the trainer beside it
 
 
 class BaselineTrainerMixin(_SkyRlTrainer):
-    """Before any of SkyRL's trainers in a class statement: ``class Mine(BaselineTrainerMixin, RayPPOTrainer)``.
+    """Mixin for SkyRL's trainers: ``class Mine(BaselineTrainerMixin, RayPPOTrainer)``.
 
     Where the configuration names another estimator than one of `register`, the trainer is SkyRL's own.
 
@@ -228,12 +228,12 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         return found if isinstance(found, RegisteredBaseline) else None
 
     def convert_to_training_input(self, generator_output: dict[str, Any], uids: list[str]) -> Any:
-        """SkyRL's, keeping the prompts of the rows for the call after it."""
+        """SkyRL's training input; keeps the prompts of the rows for the next call."""
         self._prompts_of_step = prompts_of(generator_output)
         return super().convert_to_training_input(generator_output, uids)
 
     def compute_advantages_and_returns(self, data: Any) -> Any:
-        """SkyRL's, with step and prompts announced, and the baseline's metrics logged with SkyRL's."""
+        """SkyRL's result, with our advantages; logs the baseline's metrics."""
         baseline = self.baseline
         if baseline is None:
             return super().compute_advantages_and_returns(data)
@@ -253,7 +253,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         return data
 
     def save_checkpoints(self) -> str:
-        """SkyRL's, with the state in the same folder, written first: SkyRL marks a checkpoint complete at the end."""
+        """SkyRL's method, after saving our state: SkyRL marks a checkpoint complete at the end."""
         baseline = self.baseline
         if baseline is not None:
             import torch
@@ -266,7 +266,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         return super().save_checkpoints()
 
     def load_checkpoints(self) -> tuple[Any, ...]:
-        """SkyRL's, and the state with it.
+        """SkyRL's result, after loading our state too.
 
         Raises
         ------
@@ -302,7 +302,7 @@ def _filter(trainer: Any) -> str:
 
 
 def padding_rows(uids: Sequence[str]) -> int:
-    """How many rows at the end are padding: their uids are exactly pad0, pad1, ....
+    """The number of padding rows at the end: those with uids pad0, pad1, ....
 
     Examples
     --------
@@ -317,7 +317,7 @@ def padding_rows(uids: Sequence[str]) -> int:
 
 
 def first_rows(rows: Sequence[Any], last_steps: Sequence[bool] | None) -> list[Any]:
-    """The row that each trajectory began with; in step-wise training later rows hold the conversation so far.
+    """The first row of each trajectory; in step-wise training later rows repeat the conversation so far.
 
     Examples
     --------
@@ -331,7 +331,7 @@ def first_rows(rows: Sequence[Any], last_steps: Sequence[bool] | None) -> list[A
 
 
 def prompts_of(generator_output: dict[str, Any]) -> list[Any]:
-    """What each trajectory of a generator's output began with: token ids, and its images' digest if there are any."""
+    """The beginning of each trajectory in a generator's output: token ids, and its images' digest if any."""
     last_steps, pictures = generator_output.get("is_last_step"), generator_output.get("pixel_values")
     prompts = first_rows(generator_output["prompt_token_ids"], last_steps)
     if pictures is None:

@@ -59,7 +59,7 @@ FRESH = "set kaestat_fresh_history: true in the --custom-config-path file to beg
 
 
 class RewardPostProcess:
-    """For ``--custom-reward-post-process-path``: raw rewards, and advantages in place of rewards.
+    """For ``--custom-reward-post-process-path``: raw rewards, and advantages that replace rewards.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class RewardPostProcess:
         self._all_samples: list[Any] = []  # of this rollout, with those that a filter has dropped
 
     def session(self, args: Any) -> TrainerSession:
-        """The run's session, made at the first call from slime's arguments.
+        """The run's session, created at the first call from slime's arguments.
 
         Raises
         ------
@@ -167,7 +167,7 @@ class RewardPostProcess:
         return raw, found[completion].tolist()
 
     def with_step(self, generate_rollout: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """For ``--rollout-function-path``: slime's rollout function, or yours, with the step written on each sample.
+        """For ``--rollout-function-path``: slime's rollout function, or yours, which marks samples with the step.
 
         The metrics of the last step are added to the rollout's; they appear with the rollout after the one that they
         are about, since slime logs a rollout before its rewards are processed.
@@ -195,15 +195,15 @@ class RewardPostProcess:
         return stamped if generate_rollout is None else functools.wraps(generate_rollout)(stamped)
 
     def observe_all(self, args: Any, all_samples: list[Any], data_source: Any) -> None:
-        """For ``--rollout-all-samples-process-path``: groups that the dynamic filter drops enter the history too."""
+        """For ``--rollout-all-samples-process-path``: record groups that the dynamic filter drops too."""
         self._all_samples = list(flat(all_samples))
 
     def save(self, args: Any, rollout_id: int) -> None:
-        """Write the states as of after ``rollout_id`` under ``args.save``."""
+        """Write the states after ``rollout_id`` under ``args.save``."""
         self.session(args).save(*_files(args.save, rollout_id), rollout_id)
 
     def load(self, args: Any, rollout_id: int | None) -> None:
-        """Go on after ``rollout_id`` with the states under ``args.load``; nothing to do for a run that starts.
+        """Continue after ``rollout_id`` with the states under ``args.load``; does nothing in a new run.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class RewardPostProcess:
             self.session(args).load(*_files(args.load, rollout_id), remedy=FRESH, anew=anew)
 
     def data_source(self, base: type) -> type:
-        """For ``--data-source-path``: a data source that draws the prompts, if that is asked for, and keeps our states.
+        """For ``--data-source-path``: a data source that saves our states, and draws prompts if asked to.
 
         Parameters
         ----------

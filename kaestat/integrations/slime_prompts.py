@@ -1,4 +1,4 @@
-"""Prompts of slime's rollouts, drawn by their predicted values."""
+"""Prompts for slime's rollouts, drawn by their predicted values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTERS = ("group_index", "index", "rollout_id")  # of slime's samples: they st
 
 
 class DrawnGroups(TrackedSampler):
-    """slime's groups with the prompts of a draw, each sample with its correction.
+    """slime's groups with drawn prompts; each sample has its correction.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class DrawnGroups(TrackedSampler):
         self._rows = rows
 
     def redrawn(self, groups: list[list[Any]], step: int | None) -> list[list[Any]]:
-        """Groups as the data source made them, with the prompts of a draw; those out of its buffer stay as they are.
+        """The data source's groups with drawn prompts; groups from its buffer are unchanged.
 
         Raises
         ------
@@ -71,7 +71,7 @@ def dataset_of(data_source: Any) -> list[Any]:
 
 
 def corrections(samples: Sequence[Any]) -> np.ndarray:
-    """Factor of each sample's advantage; a ValueError if one was not drawn."""
+    """The factor of each sample's advantage; a ValueError if a sample was not drawn."""
     factors = [(sample.metadata or {}).get(CORRECTION_KEY) for sample in samples]
     if any(factor is None for factor in factors):
         raise ValueError(

@@ -14,12 +14,12 @@ PROMPT_KEY = "kaestat_prompt"
 
 
 def prompt_of(sample: Any) -> Any:
-    """The data set's prompt, as far as it is written on the sample, else the sample's own."""
+    """The data set's prompt if the sample holds it, otherwise the sample's own."""
     return (sample.metadata or {}).get(PROMPT_KEY, sample.prompt)
 
 
 def completions_of(samples: list[Any], raw: list[float | None]) -> tuple[list[int], np.ndarray]:
-    """Row of each completion's first segment, and the completion of each row."""
+    """The row of each completion's first segment, and the completion of each row."""
     first: list[int] = []
     number: dict[Hashable, int] = {}
     completion = np.empty(len(samples), dtype=int)
@@ -43,21 +43,21 @@ def completions_of(samples: list[Any], raw: list[float | None]) -> tuple[list[in
 
 
 def tokens_in_loss(sample: Any) -> int:
-    """Tokens of a sample in slime's loss."""
+    """The number of a sample's tokens in slime's loss."""
     if sample.remove_sample:
         return 0
     return sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
 
 
 def with_prompts(groups: list[list[Any]]) -> list[list[Any]]:
-    """The data source's groups, with their prompts written into the samples' metadata."""
+    """The data source's groups, with their prompts in the samples' metadata."""
     for sample in flat(groups):
         sample.metadata = {PROMPT_KEY: sample.prompt} | (sample.metadata or {})
     return groups
 
 
 def groups_of(samples: list[Any]) -> list[Hashable] | None:
-    """slime's groups, unless the rollout function left them out."""
+    """slime's groups, unless the rollout function omitted them."""
     groups = [sample.group_index for sample in samples]
     return None if any(group is None for group in groups) else groups
 
@@ -68,7 +68,7 @@ def group_of(sample: Any) -> Hashable:
 
 
 def step_of(samples: list[Any]) -> int | None:
-    """The step that is written on all samples, if one is.
+    """The step on all samples; None if there is none.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def step_of(samples: list[Any]) -> int | None:
 
 
 def flat(samples: Any) -> Iterator[Any]:
-    """Samples out of nested lists."""
+    """The samples in nested lists."""
     for sample in samples:
         if isinstance(sample, list):
             yield from flat(sample)
@@ -95,7 +95,7 @@ def flat(samples: Any) -> Iterator[Any]:
 
 
 def with_metrics(output: Any, metrics: dict[str, float]) -> Any:
-    """A rollout function's output with metrics added; a plain list of samples becomes slime's own output for it."""
+    """A rollout function's output with metrics added; a plain list of samples becomes slime's output object."""
     if not hasattr(output, "metrics"):
         from slime.rollout.base_types import RolloutFnTrainOutput
 

@@ -1,1 +1,1 @@
-"""Reward logs of whole runs: reading, replaying, and the risk of every baseline."""
+"""Reward logs of whole runs: reading, replay, and the risk of every baseline."""

@@ -1,4 +1,4 @@
-"""The law of the baseline (`kaestat.theory.baseline_law`) on a log: its inputs, and the order that it predicts."""
+"""The law of the baseline (`kaestat.theory.baseline_law`) applied to a log: its inputs, and the predicted order."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ BETWEEN = 0.2  # of the made worlds; free answers of SmolLM2-135M-Instruct had .
 
 @dataclass(frozen=True, eq=False)
 class LawInputs:
-    """What the law is given.
+    """The inputs of the law.
 
     Attributes
     ----------
     moments : PromptMoments
-        Of `ROWS` prompts that stand for those of the log. ``common`` is 0, as no log of norms tells it.
+        Moments of `ROWS` prompts that represent those of the log. ``common`` is 0, as norms do not determine it.
     history : float
-        Effective completions behind a kernel mean of a prompt's past.
+        Effective number of completions in a kernel mean of a prompt's past.
     drift : ndarray, shape (P,)
-        What is left of its squared error: that of a policy that changes. It goes as ``p^2 (1 - p)^2``, as when all
-        logits move alike.
+        The part of its squared error due to a changing policy. It is proportional to ``p^2 (1 - p)^2``, as if all
+        logits moved alike.
     bandwidth : float
-        Of that mean, in the log's steps: of an exponential kernel, the one of least error.
+        Bandwidth of that mean, in the log's steps: the one with least error, for an exponential kernel.
     """
 
     moments: PromptMoments
@@ -50,14 +50,15 @@ class LawInputs:
 def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0.0, min_visits: int = 1) -> LawInputs:
     """Inputs of the law, averaged along a run.
 
-    - *Success rates* have the distribution that makes the counts of right completions most likely
-      (`kaestat.logs.value_mixture`). A visit is one count, and visits of few completions are joined until there are
-      four. A prompt's success rate counts as often as it had completions.
-    - *Weights* of right and wrong completions are means at each success rate, over the completions of all prompts, each
-      belonging to it as far as its count says so. So rho may go with p, somewhat less steeply than it does.
-    - *The history* is a mean of the prompt's own past, without its current group: its squared error is that against
-      the group's mean, less the variance of that mean. What ``p (1 - p) / history`` does not explain of it is drift.
-      With single completions ``p (1 - p)`` is that of the distribution above, a little too much where values move
+    - *Success rates* have the maximum-likelihood distribution, given the counts of right completions
+      (`kaestat.logs.value_mixture`). Each visit is one count; visits with few completions are joined until there are
+      four. A prompt's weight is its number of completions.
+    - *Weights* of right and wrong completions are means at each success rate, over the completions of all prompts,
+    weighted
+      by the posterior of the rate given the count. So rho may depend on p, a little less steeply than in truth.
+    - *The history* is a mean of the prompt's own past, without its current group. Its squared error is measured against
+      the group's mean, minus the variance of that mean. The part beyond ``p (1 - p) / history`` is drift.
+      With single completions, ``p (1 - p)`` comes from the distribution above; it is a little too large if values move
       while four are collected.
 
     Parameters
@@ -65,20 +66,20 @@ def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0
     log : RewardLog
         Rewards of 0 and 1, with weights or lengths.
     weights : {"weight", "length"}, optional
-        Which column is W; None takes the weights if the log has them. Only with squared score norms in the metric in
-        which the optimiser takes its step is the law's prediction one for that optimiser.
+        The column for W; None uses the weights if the log has them. The prediction is valid for an optimiser only if
+        the squared score norms are in the metric of that optimiser's step.
     between : float
-        ``E ||g_x||^2 - ||g||^2`` over the value's noise within prompts, ``E[W (R - p)^2] - E ||g_x||^2``; 0 or more.
-        Norms do not tell it: inner products of scores do. The default, 0, is about right for long free answers (.001
-        +- .007 was measured); .2 is that of made worlds with short answers. Each prompt's share goes as
-        ``p^2 (1 - p)^2 E[W]``.
+        ``E ||g_x||^2 - ||g||^2`` divided by the value's noise within prompts, ``E[W (R - p)^2] - E ||g_x||^2``; 0 or
+        more. It needs inner products of scores; norms do not determine it. The default, 0, is about right for long free
+        answers (measured: .001 +- .007); .2 is right for synthetic tasks with short answers. Each prompt's share is
+        proportional to ``p^2 (1 - p)^2 E[W]``.
     min_visits : int
         Only completions of visits with at least this many earlier ones count; 1 or more.
 
     Raises
     ------
     ValueError
-        If rewards are others than 0 and 1, no prompt comes back, hardly any has right and wrong completions at once,
+        If rewards are not all 0 or 1, no prompt returns, hardly any has right and wrong completions at once,
         or the log has neither weights nor lengths, or all of them are 0.
     """
     return _Log.of(log, weights, min_visits).inputs(np.ones(len(log.prompts), dtype=bool), between)
@@ -86,19 +87,19 @@ def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0
 
 @dataclass(frozen=True, eq=False)
 class LawPrediction:
-    """Noise at equal completions that the law predicts of each design on a log.
+    """Noise of each design on a log, at equal completions, as the law predicts it.
 
     Attributes
     ----------
     inputs : LawInputs
     threshold : tuple of float
-        `kaestat.theory.PromptMoments.threshold` of them, and its interval.
+        `kaestat.theory.PromptMoments.threshold` of the moments, and its interval.
     unit : str
-        The log's own design: the leave-one-out mean of groups of its median size, or ``none`` where that is 1.
+        The log's own design: the leave-one-out mean of groups of its median size, or ``none`` if that size is 1.
     noise, with_between : Series
-        By design, where ``between`` is 0, and where it is `BETWEEN`.
+        By design, for ``between`` 0 and `BETWEEN`.
     left_out : DataFrame
-        Of ``noise``, a row without each group of prompts.
+        ``noise`` without each group of prompts, one row each.
     """
 
     inputs: LawInputs
@@ -109,21 +110,21 @@ class LawPrediction:
     left_out: pd.DataFrame
 
     def ratio(self, design: str, reference: str) -> tuple[float, float, float]:
-        """Noise of a design over that of another one, and a 95 % interval.
+        """Noise of a design divided by the noise of another one, with a 95 % interval.
 
-        It is that of a jackknife over groups of prompts, for the logarithm; NaN with one prompt.
+        The interval is a jackknife's over groups of prompts, for the logarithm; NaN with one prompt.
         """
         left_out = self.left_out[design].to_numpy() / self.left_out[reference].to_numpy()
         return _with_interval(float(self.noise[design] / self.noise[reference]), left_out)
 
     def table(self) -> pd.DataFrame:
-        """One row per design, least noise first.
+        """A table with one row per design, least noise first.
 
         Returns
         -------
         DataFrame
-            ``design``; ``noise`` over that of ``unit``, with its interval ``ci_low, ci_high``; ``with_between``, the
-            same ratio where ``between`` is `BETWEEN`; and ``unit``.
+            ``design``; ``noise`` divided by that of ``unit``, with its interval ``ci_low, ci_high``; ``with_between``,
+            the same ratio with ``between`` at `BETWEEN`; and ``unit``.
         """
         rows = [(design, *self.ratio(str(design), self.unit)) for design in self.noise.index]
         found = pd.DataFrame(rows, columns=["design", "noise", "ci_low", "ci_high"])
@@ -139,19 +140,19 @@ def law_of_log(
     seed: int = 0,
     min_visits: int = 1,
 ) -> LawPrediction:
-    """The order of designs that the law predicts on a log.
+    """The law's predictions for the designs on a log.
 
     A step has as many completions as the log's steps have on average. The history is the log's own at any group size:
-    with single completions prompts come back more often, and their past has as many completions.
+    with single completions, prompts return more often, so their past has equally many completions.
 
     Parameters
     ----------
     log, weights, min_visits
         As in `law_inputs`.
     group_sizes : sequence of int
-        Of the group designs, beside the log's own.
+        Sizes of the group designs, in addition to the log's own.
     seed : int
-        Of the groups of prompts of the jackknife.
+        Seed of the jackknife's groups of prompts.
 
     Raises
     ------
@@ -187,7 +188,7 @@ def law_of_log(
 
 
 def law_applies(log: RewardLog, *, weights: str | None = None, min_visits: int = 1) -> bool:
-    """Whether `law_of_log` has something to say: prompts come back, some right and some wrong at once, with weights."""
+    """Whether `law_of_log` applies: prompts return, some with right and wrong answers at once, and have weights."""
     units = log.prompt_units
     eligible = units.earlier >= max(min_visits, 1)
     if not (eligible.any() and np.isin(units.reward, (0.0, 1.0)).all()):
@@ -200,8 +201,8 @@ def law_applies(log: RewardLog, *, weights: str | None = None, min_visits: int =
 class _Log:
     """What is summed over some prompts again and again.
 
-    ``error, inverse`` have shape (bandwidths, visits): squared difference of the visit's mean from the mean of its
-    past, and one over the effective completions behind that.
+    ``error, inverse`` have shape (bandwidths, visits): squared difference between the visit's mean and the mean of its
+    past, and one over the effective completions of the latter.
     """
 
     counts: Counts
@@ -319,8 +320,7 @@ def _counts(units: LogUnits, weight: np.ndarray, eligible: np.ndarray) -> Counts
 def _of_past(units: LogUnits, bandwidths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """``error`` and ``inverse`` of `_Log` at every visit, (bandwidths, W); NaN at first visits.
 
-    An exponential kernel's sums shrink alike from one visit to the next, so that ratios of them do not change
-    meanwhile.
+    All sums of an exponential kernel shrink by the same factor between visits, so their ratios do not change.
     """
     error, inverse = np.full((2, len(bandwidths), len(units.first)), np.nan)
     mass, squares, total = np.zeros((3, len(bandwidths), int(units.visit_unit.max()) + 1))

@@ -1,4 +1,4 @@
-"""Which columns of a table play the parts of prompt, step, reward and group, and of what else is known."""
+"""The columns of a table that hold the prompt, step, reward and group, and optional further data."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ RANDOM_IDS = ("uid", "request_id", "uuid")
 
 
 def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str, str | None]) -> dict[str, str]:
-    """The column of each part.
+    """The column for each part.
 
     Parameters
     ----------
     source : Path or str
-        Where the table is from, for messages.
+        Source of the table, for messages.
     found : sequence of str
         Names of all columns.
     hints : mapping
-        The columns that were asked for. None takes the column of that very name, else the only one among `ALIASES`;
-        capitals, and spaces or hyphens for underscores, make no difference. ``group`` and `MEASURES` may be absent, and
-        ``"none"`` leaves a measure out. A column ``uid`` is never taken for the prompt: frameworks draw it anew at
-        every step.
+        The columns that the user named. None means the column with exactly that name, else the only one among
+        `ALIASES`, ignoring case and treating spaces and hyphens as underscores. ``group`` and `MEASURES` may be absent,
+        and ``"none"`` leaves a measure out. A column ``uid`` is never used for the prompt: frameworks generate it anew
+        at every step.
 
     Raises
     ------
     ValueError
-        If a column is missing, ambiguous or comes twice.
+        If a column is missing, ambiguous or occurs twice.
     TypeError
         If a hint is not text.
     """
@@ -61,7 +61,7 @@ def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str,
 
 
 def refuse_missing_column(source: Path | str, name: str, hint: str, found: Sequence[str]) -> None:
-    """Raise a ValueError unless the table has one column of that name, a TypeError if it is not a name."""
+    """Raise a ValueError unless the table has exactly one such column, a TypeError if it is not a name."""
     if not isinstance(name, str):
         raise TypeError(f"{named(hint)} must be the name of a column, got {name!r}.")
     if name not in found:

@@ -1,4 +1,4 @@
-"""Gradient risk: the noise of the policy gradient under any leave-one-out baseline, from the log of a run alone.
+"""Gradient risk: the noise of the policy gradient under any leave-one-out baseline, from the log of one run.
 
 A completion contributes ``w s (R - b)`` to the gradient, with its score ``s = grad log pi``, and with the ratio w of
 the trained policy to the one that it was drawn from, where these differ. Its noise is ``E[W (R - b)^2]`` with
@@ -46,7 +46,7 @@ GRADIENT_COLUMNS = [
 
 
 class Row(NamedTuple):
-    """A method and what its values are averaged with.
+    """A method and the weights of its averages.
 
     Attributes
     ----------
@@ -72,40 +72,40 @@ def gradient_risk(
     seed: int = 0,
     min_visits: int = 1,
 ) -> pd.DataFrame:
-    """Noise of the policy gradient, ``E[W (R - b)^2]`` per completion, that each method would have left along the run.
+    """Noise of the policy gradient, ``E[W (R - b)^2]`` per completion, of each method along the run.
 
     Parameters
     ----------
     log : RewardLog or DataFrame
-        With weights (squared score norms) or lengths; a DataFrame has one completion per row, under the usual names
-        (`RewardLog.from_frame` takes others).
+        A log with weights (squared score norms) or lengths; a DataFrame has one completion per row and the usual
+        column names (use `RewardLog.from_frame` for others).
     methods : sequence of str or Baseline
-        As in `value_risk`. Every one enters in its leave-one-out form; one that has none (``ebpo``, ``krpo``) is
-        refused, as its gradient is biased, and little noise is no merit then. Methods that take weights have a row
-        for plain values, and one for values averaged with each column that the log has.
+        As in `value_risk`. Each enters in its leave-one-out form. Methods without one (``ebpo``, ``krpo``) are
+        refused: their gradient is biased, so low noise means little. Methods that accept weights have one row
+        for unweighted values, and one for values averaged with each weight column of the log.
     weights : {"weight", "length"}, optional
-        Which column is W; None takes the weights if the log has them, else the lengths. Lengths are a stand-in for
-        the squared score norm, and so is the noise that is measured with them. Importance ratios enter by their
-        squares, where the log has them (`RewardLog.completion_weights`).
+        The column for W; None uses the weights if the log has them, else the lengths. Lengths are a stand-in for
+        the squared score norm, so the noise measured with them is a stand-in too. If the log has importance ratios,
+        W includes their squares (`RewardLog.completion_weights`).
     n_boot, seed
-        As in `value_risk`, the jackknife of methods that pool prompts included.
+        As in `value_risk`, including the jackknife of methods that pool prompts.
     min_visits : int
         Only completions of visits with at least this many earlier ones of the same prompt count.
 
     Returns
     -------
     DataFrame
-        One row per method and way of averaging: ``method`` as given; ``weights``, with which its values are averaged:
+        One row per method and weighting: ``method`` as given; ``weights``, the weights of its averages:
         ``"none"``, ``"score_norm"`` or ``"length"``; ``noise``, its standard error ``se`` over prompts and interval
         ``ci_low, ci_high``; ``vs_grpo`` and ``vs_none``, the ratios to the noise of GRPO's leave-one-out mean and to
-        that without a baseline, with intervals (``_low``, ``_high``; NaN without bootstrap); ``measured_by``, what W
-        is: ``"score_norm"`` or ``"length (proxy)"``; ``n_prompts`` and ``n_visits`` that entered.
+        the noise without a baseline, with intervals (``_low``, ``_high``; NaN without bootstrap); ``measured_by``, the
+        meaning of W: ``"score_norm"`` or ``"length (proxy)"``; ``n_prompts`` and ``n_visits`` used.
 
     Notes
     -----
-    The noise is the mean over *completions*, each as often as it was trained on, and not over prompts' means as in
-    `value_risk`: it is the noise of the run's gradient. Prompts are the clusters of the errors; where they have
-    different numbers of completions, errors are those of a ratio of two sums over prompts.
+    The noise is a mean over *completions* and not over prompts' means as in
+    `value_risk`: it is the noise of the run's gradient. Errors are clustered by prompt. If prompts have
+    different numbers of completions, the errors are those of a ratio of two sums over prompts.
 
     Warns
     -----
@@ -118,7 +118,7 @@ def gradient_risk(
         If a method is unknown or contains the completion's own reward, no visit qualifies, the log has neither weights
         nor lengths or not those asked for, or all of them are 0.
     TypeError
-        If ``log`` is neither, or ``methods`` no list.
+        If ``log`` has another type, or ``methods`` is not a list.
 
     References
     ----------
@@ -127,7 +127,7 @@ def gradient_risk(
 
     Examples
     --------
-    One answer of four is wrong, and has nine times the squared score norm of a right one: the best baseline is 1/4.
+    One of four answers is wrong and has nine times the squared score norm of a right one: the best baseline is 1/4.
 
     >>> log = RewardLog(["a"] * 80, [k // 4 for k in range(80)], [1, 1, 1, 0] * 20, weight=[1, 1, 1, 9] * 20)
     >>> table = gradient_risk(log, ["none", "kae:bandwidth=50"], n_boot=0)
@@ -156,26 +156,26 @@ def gradient_differences(
     seed: int = 0,
     min_visits: int = 1,
 ) -> pd.DataFrame:
-    """Paired differences of gradient noise between methods and a reference, which share the data.
+    """Paired differences of gradient noise between methods and a reference on the same data.
 
     Parameters
     ----------
     log, methods, weights, n_boot, seed, min_visits
         As in `gradient_risk`.
     reference : str or Baseline
-        The method that the others are compared with, its values averaged without weights.
+        The method to compare with, its values averaged without weights.
 
     Returns
     -------
     DataFrame
-        One row per method and way of averaging: ``method, weights, reference, difference`` (negative where the method
+        One row per method and weighting: ``method, weights, reference, difference`` (negative if the method
         leaves less noise), its ``se`` over prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the noises with
         its interval ``ratio_low, ratio_high``; ``n_prompts, n_visits``.
 
     Warns
     -----
     FewPromptsWarning
-        As in `gradient_risk`, of differences.
+        As in `gradient_risk`, for differences.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def gradient_differences(
 
 
 def rows_of(log: RewardLog, methods: Sequence[str | Baseline]) -> list[Row]:
-    """Every method averaged plainly and, where it takes weights, with each column that the log has."""
+    """The rows of every method: unweighted and, if it accepts weights, with each weight column of the log."""
     if not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae'.")
     weighted = [NAMES[column] for column in log.weightings]
@@ -216,7 +216,7 @@ def gradient_scores(
     seed: int = 0,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> PromptRisks:
-    """Replay every row; what tables of the gradient's noise are made of.
+    """The scores of all rows after replay, from which the tables of gradient noise are made.
 
     Parameters
     ----------
@@ -244,12 +244,12 @@ def gradient_scores(
 
 
 def measure_of(log: RewardLog, weights: str | None) -> str:
-    """The column that is W: the one asked for, or the better one of those that the log has."""
+    """The column to use as W: the one named, or the better one in the log."""
     return next(iter(log.weightings), WEIGHTINGS[0]) if weights is None else weights
 
 
 def gradient_table(scored: PromptRisks, log: RewardLog, weights: str | None, *, n_boot: int, seed: int) -> pd.DataFrame:
-    """The table of `gradient_risk` for all rows but the last two, which must be GRPO's and that without a baseline."""
+    """The table of `gradient_risk` for all rows but the last two, which must be GRPO and no baseline."""
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     rows, references = range(len(scored.methods) - len(REFERENCES)), range(-len(REFERENCES), 0)
     compared = [scored.take([*rows, len(scored.methods) + k]) for k in references]

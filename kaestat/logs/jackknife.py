@@ -1,4 +1,4 @@
-"""Delete-a-group jackknife: standard errors of estimates that are made again without one group of clusters."""
+"""Delete-a-group jackknife: standard errors of estimates, recomputed without one group of clusters at a time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FEWEST = 4  # groups with a line through their changes
 
 
 def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> np.ndarray:
-    """A group for each cluster (prompt), at random, of sizes that differ by one at most.
+    """A random group for each cluster (prompt); group sizes differ by at most one.
 
     Parameters
     ----------
     n_clusters : int
     seed : int
     n_groups : int
-        With fewer clusters every cluster is a group of its own.
+        With fewer clusters, each cluster is its own group.
 
     Returns
     -------
@@ -39,9 +39,9 @@ def jackknife_interval(
 
         se^2 = (K - 1) / K  sum_k (theta_(k) - theta_(.))^2        interval: theta -+ t_(K-1) se
 
-    Where the estimate is made from all clusters together, clusters are not independent contributions, and neither the
-    spread over them nor a bootstrap of them says how far the estimate is off; made *again* without a group, it does.
-    `replayed_interval` needs fewer groups where the contributions are known.
+    If an estimate uses all clusters jointly, clusters are not independent contributions. Then neither their spread
+    nor their bootstrap gives the error of the estimate, but *recomputing* it without each group does.
+    If the contributions are known, `replayed_interval` needs fewer groups.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def jackknife_interval(
     Returns
     -------
     se, low, high : ndarray, shape (M,)
-        NaN with a single group, or where an estimate is none.
+        NaN with a single group, or if an estimate is NaN.
 
     References
     ----------
@@ -61,7 +61,7 @@ def jackknife_interval(
 
     Examples
     --------
-    The mean of 1, 2, 3 and 6, each a group of its own, has the standard error sqrt(14 / 3 / 4):
+    The mean of 1, 2, 3 and 6, each its own group, has the standard error sqrt(14 / 3 / 4):
 
     >>> se, _, _ = jackknife_interval(3.0, [[11 / 3], [10 / 3], [3.0], [2.0]])
     >>> se.round(4)
@@ -86,7 +86,7 @@ def jackknife_interval(
 def replayed_interval(
     estimate: np.ndarray, left_out: np.ndarray, apart: np.ndarray, se: np.ndarray, n_clusters: int, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standard error and interval of a mean of contributions each of which depends on the other clusters too.
+    """Standard error and interval of a mean whose contributions also depend on the other clusters.
 
     ::
 
@@ -94,24 +94,24 @@ def replayed_interval(
         se^2 = V + U,                  V = (1 + beta)^2 s^2 / C,     U = (K - 1) / K  sum_k e_k^2
         1 / nu = w / (C - 1) + (1 - w) / (K - 2),                    w = (V / (V + U))^2
 
-    Without group k the estimate changes for two reasons. Contributions are missing: ``a_(k)`` is the mean of the rest
-    as they were. And the rest themselves change, by ``d_(k)``. The jackknife takes the spread of the sum from K groups.
-    But how far a mean of C contributions is off is known from all C of them, ``s^2 / C``, so that K groups are needed
-    for the change alone: with a regression on ``a_(k)``, and what is left of it. Degrees of freedom are Satterthwaite's
-    (the error of beta included). Intervals are shorter than the jackknife's with twice as many groups, as often right,
-    and vary half as much (`tests/logs/test_jackknife.py`).
+    Without group k the estimate changes for two reasons. Contributions are missing: ``a_(k)`` is the mean of the
+    rest, unchanged. And the rest change, by ``d_(k)``. The jackknife takes the spread of the sum from K groups.
+    But all C contributions give the variance of their mean, ``s^2 / C``, so the K groups are needed only
+    for the change: by a regression on ``a_(k)``, and its residuals. Degrees of freedom are Satterthwaite's
+    (including the error of beta). Compared with the jackknife with twice as many groups, intervals are shorter, have
+    equal coverage, and vary half as much (`tests/logs/test_jackknife.py`).
 
     Parameters
     ----------
     estimate : ndarray, shape (M,)
     left_out : ndarray, shape (K, M)
-        The estimates made again without group k.
+        The estimates, recomputed without group k.
     apart : ndarray, shape (K, M)
-        The estimates without the contributions of group k, the others as they are with it.
+        The estimates without the contributions of group k, with the others unchanged.
     se : ndarray, shape (M,)
         ``s / sqrt(C)``: standard errors if contributions were independent.
     n_clusters : int
-        C. Where each is a group, or there are fewer than four groups, this is `jackknife_interval`.
+        C. If each cluster is a group, or there are fewer than four groups, the result is `jackknife_interval`'s.
     level : float
 
     Returns

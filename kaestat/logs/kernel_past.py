@@ -1,4 +1,4 @@
-"""Kernel sums over the past of every visit of a log, from those of the visit before instead of from all earlier ones.
+"""Kernel sums over the past of every visit of a log, updated from one visit to the next.
 
 With lags ``l``, counts ``n`` and a gap ``g`` between two visits of a prompt, the exponential kernel's sums decay::
 
@@ -27,9 +27,9 @@ NAMES = tuple(field.name for field in fields(KernelSums))
 
 
 def summed_past(baseline: KernelBaseline, units: LogUnits) -> np.ndarray | None:
-    """`KernelSums` of every visit, shape (8, B, W), in the order of its fields; at each of the baseline's bandwidths.
+    """`KernelSums` of every visit, shape (8, B, W), in the order of its fields, at each of the baseline's bandwidths.
 
-    None where the baseline reads more of the past than these, its bandwidth is learned, or completions have weights.
+    None if the baseline needs more of the past, its bandwidth is learned, or completions have weights.
     """
     kernel, selector = baseline.weighting, baseline.selector
     if not baseline.kernel_sums_suffice or units.weight is not None:
@@ -52,7 +52,7 @@ def summed_past(baseline: KernelBaseline, units: LogUnits) -> np.ndarray | None:
 
 
 def sums_at(summed: np.ndarray, visit: np.ndarray) -> KernelSums:
-    """Those of some visits, (T, P) of which -1 are padding; shape (B, T, P, 1), without the first axis for B = 1."""
+    """The sums at some visits, (T, P), -1 for padding; shape (B, T, P, 1), without the first axis for B = 1."""
     found = np.where(visit >= 0, summed[..., visit], 0.0)[..., None]
     return KernelSums(**{name: found[k] if found.shape[1] > 1 else found[k, 0] for k, name in enumerate(NAMES)})
 

@@ -1,4 +1,4 @@
-"""Prompts and groups of completions as whole numbers: a column of labels, each distinct one stored once."""
+"""Prompts and groups of completions as integer codes: a column of labels, with each distinct label stored once."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Labels:
 
     @classmethod
     def of(cls, values: Iterable[Hashable]) -> Labels:
-        """Code a column; labels that are equal, such as 1 and 1.0, are one."""
+        """A coded column; labels that are equal, such as 1 and 1.0, become one."""
         number: dict[Hashable, int] = {}
         codes = np.fromiter((number.setdefault(value, len(number)) for value in values), dtype=np.int32)
         return cls(codes, list(number))
 
     @classmethod
     def of_coded(cls, codes: np.ndarray, values: Iterable[Hashable]) -> Labels:
-        """Take over a column that was coded elsewhere, whose values may be equal, out of order, or unused.
+        """The column with codes from elsewhere, whose values may be equal, out of order, or unused.
 
         Parameters
         ----------
@@ -54,7 +54,7 @@ class Labels:
 
     @classmethod
     def joined(cls, parts: Sequence[Labels]) -> Labels:
-        """Columns one after the other."""
+        """Several columns, concatenated."""
         if len(parts) == 1:
             return parts[0]
         merged = cls.of(chain.from_iterable(part.distinct for part in parts))

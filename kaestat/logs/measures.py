@@ -1,4 +1,4 @@
-"""What a log may know of each completion beside its reward: its weight, its length, its importance ratio."""
+"""Optional data about completions in a log: weight, length, importance ratio."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ MAX_MEASURE = 1e20  # what is made of three of them and of rewards must be finit
 
 
 def outside(values: np.ndarray) -> np.ndarray:
-    """Which of some numbers are no weight, length or ratio: missing, negative or too large."""
+    """Which numbers cannot be a weight, length or ratio: missing, negative or too large."""
     return ~((values >= 0) & (values <= MAX_MEASURE))
 
 
 def check_measures(size: int, **given: Any) -> dict[str, np.ndarray]:
-    """Columns of float64, shape (N,), of those that are not None; copies.
+    """Columns of float64, shape (N,), for those that are not None; copies.
 
     Parameters
     ----------
     size : int
         Number of completions.
     **given : sequence of float or None
-        By name, among `kaestat.logs.columns.MEASURES`.
+        Columns by name, among `kaestat.logs.columns.MEASURES`.
 
     Raises
     ------
     ValueError
-        If there is not one for each completion, or one is missing, negative, infinite, or beyond 1e20.
+        If their number is not ``size``, or one is missing, negative, infinite, or beyond 1e20.
     TypeError
         If one is not a number.
     """

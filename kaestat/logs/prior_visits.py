@@ -1,4 +1,4 @@
-"""A log that begins with what was known of its prompts before the run."""
+"""A log that begins with a prior: what was known about its prompts before the run."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from kaestat.logs.reward_range import reward_range
 def log_with_prior(
     log: RewardLog, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]
 ) -> RewardLog:
-    """The log with one more visit of the prompts that a prior knows, at its date.
+    """The log with one more visit, at the prior's date, of each prompt in the prior.
 
-    As to `AdvantageEstimator.add_prior`, a prior is a visit like any other; so in tables of risks it is the first of
-    its prompts, which is not scored, and what follows is as if the estimator had begun with it. Steps are counted from
-    the prior on where it lies before step 0. Prompts that are not in the log are left out.
+    As for `AdvantageEstimator.add_prior`, a prior is a visit like any other. In tables of risks it is the first visit
+    of its prompts, which is not scored; later visits are scored as if the estimator had begun with it. If the prior
+    lies before step 0, steps are counted from it. Prompts that are not in the log are left out.
 
     Parameters
     ----------
     log : RewardLog
-        Without groups, weights or lengths, of which a prior knows nothing.
+        A log without groups, weights or lengths, which a prior does not have.
     prior : Prior, mapping or path
         As the argument of that name of `kaestat.AdvantageEstimator`, dated before the first step of the log.
-        Where a rate is not a multiple of ``1 / count``, one completion gets a reward between the two.
+        If a rate is not a multiple of ``1 / count``, one completion gets a reward between the two.
 
     Raises
     ------
     ValueError
-        If the log has groups or measures of completions, no prompt of it has a prior, the prior is not before it, or
-        its rewards are others than two of which the log consists.
+        If the log has groups or measures of completions, none of its prompts has a prior, the prior is not before it,
+        or the log does not consist of two rewards, those of the prior.
     TypeError
         If it is not a prior.
     """

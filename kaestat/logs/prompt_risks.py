@@ -1,4 +1,4 @@
-"""Risks of methods by prompt, and the tables that are made of them."""
+"""Risks of methods by prompt, and the tables made from them."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ FEW = 8.0  # prompts that carry an estimate; with fewer, 95 % intervals cover .9
 
 
 class FewPromptsWarning(UserWarning):
-    """So few prompts carry an estimate that its interval may be too short."""
+    """The warning that an estimate rests on so few prompts that its interval may be too short."""
 
 
 class NegativeRiskWarning(UserWarning):
-    """An estimated MSE lies so far below 0 that chance seldom explains it."""
+    """The warning that an estimated MSE is so far below 0 that chance is an unlikely cause."""
 
 
 @dataclass(frozen=True, eq=False)
 class PromptRisks:
-    """Risk of several methods for each prompt: what every table of one log is made of, at one replay per method.
+    """Risk of several methods for each prompt, from one replay per method; the source of all tables of a log.
 
     Attributes
     ----------
     methods : tuple, length M
         Names of the rows, as given; the last one is the reference of the tables.
     per_prompt : ndarray, shape (C, M)
-        Mean risk over the eligible visits of each prompt that has any (`contributions`, where prompts differ in size).
+        Mean risk over the eligible visits of each prompt that has any (`contributions`, if prompts differ in size).
     n_visits : int
         Number of eligible visits.
     absolute : bool
-        Whether the reward variance is subtracted. Where not, every risk is the MSE plus the same variance, and NaN
+        Whether the reward variance is subtracted. If not, every risk is the MSE plus the same variance, and NaN
         for methods that contain the completion's own reward.
     pooled : tuple of bool, length M
         Whether the method pools prompts.
     left_out : ndarray, shape (K, M), optional
-        Mean risk over the prompts outside group k: of methods that pool prompts replayed without the group, of the
-        others from ``per_prompt``. None if nothing was replayed again.
+        Mean risk over the prompts outside group k: for methods that pool prompts, replayed without the group; for
+        others, from ``per_prompt``. None without such replays.
     apart : ndarray, shape (K, M), optional
         Mean risk over the prompts outside group k from ``per_prompt``, of all methods.
     """
@@ -74,7 +74,7 @@ class PromptRisks:
     apart: np.ndarray | None = None
 
     def take(self, positions: Sequence[int]) -> PromptRisks:
-        """The methods at these positions, in this order."""
+        """The risks of the methods at these positions, in this order."""
         columns = list(positions)
         return PromptRisks(
             tuple(self.methods[position] for position in columns),
@@ -169,7 +169,7 @@ class PromptRisks:
 
 
 def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
-    """Warn if few prompts carry an estimate that is their mean.
+    """Warn if an estimate rests on few prompts.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
     Warns
     -----
     FewPromptsWarning
-        If the `effective_number` of contributions is below 8 for one of them, which it names with its number. A single
+        If the `effective_number` of contributions is below 8 for a row; the warning gives its name and number. A single
         prompt has no interval, and no warning.
     """
     if len(contributions) < 2 or not len(names):
@@ -210,15 +210,15 @@ def _warn_of_negative(names: Sequence[Any], mse: np.ndarray, se: np.ndarray, n_p
 
 
 def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarray:
-    """Mean over prompts of risks, each as often as its size says; those of size 0 may be anything."""
+    """Mean over prompts of risks, weighted by their sizes; entries of size 0 are ignored."""
     return np.asarray(np.sum(risk * size, axis=axis, where=size > 0) / size.sum(axis=axis))
 
 
 def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """One number for each prompt whose mean is the `sized_mean`, and whose spread is its error.
+    """One number per prompt: their mean is the `sized_mean`, and their spread gives its error.
 
-    Where prompts have different sizes the mean is a ratio of two sums over prompts, and these are its linear part:
-    ``mean + C size / sum(size) (risk - mean)`` of C prompts. Where all are of one size they are the risks themselves.
+    If prompts have different sizes, the mean is a ratio of two sums over prompts, and the contributions are its linear
+    part: ``mean + C size / sum(size) (risk - mean)`` for C prompts. For equal sizes they are the risks themselves.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The values that a baseline would have assigned, had it been used throughout a logged run."""
+"""The values that a baseline would have assigned throughout a logged run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LARGEST_STEP = 4_000_000  # numbers in a temporary array of one step, all copies
 
 
 def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Value of every completion of a log, from nothing but what was known at its step.
+    """Value of every completion of a log, computed only from what was known at its step.
 
     Parameters
     ----------
     log : RewardLog
     baseline : Baseline
     weights : {"weight", "length"}, optional
-        What completions are weighted by (`RewardLog.completion_weights`), for baselines that take weights.
+        Weights of completions (`RewardLog.completion_weights`), for baselines that accept weights.
 
     Returns
     -------
@@ -47,7 +47,7 @@ class Replayed:
     Attributes
     ----------
     completions : slice
-        Where they stand in ``log.frame``, or in the rewards of the units that were given, n of them.
+        The n positions in ``log.frame``, or in the rewards of the given units.
     values, own_derivatives : ndarray, shape (L, n)
         L copies of the log or of the baseline.
     """
@@ -68,18 +68,18 @@ def replayed(
 ) -> Iterator[Replayed]:
     """A log's values step by step, for several copies of the log or of the baseline at once.
 
-    What is the same in all copies (past visits, their kernel sums) is computed once.
+    The common part of all copies (past visits, their kernel sums) is computed once.
 
     Parameters
     ----------
     log, baseline, weights
         As in `replay`.
     copies : int
-        L, where the baseline's values have a leading axis of their own (`KernelBaseline.at_each`).
+        L, if the baseline's values have a leading axis of their own (`KernelBaseline.at_each`).
     kept : ndarray of bool, shape (L, number of prompts), optional
-        Values are those of the L logs that hold these prompts alone. Those of the other prompts mean nothing.
+        The values are those of L logs with only these prompts. Values of the other prompts are meaningless.
     units : LogUnits, optional
-        The log's own, condensed. None takes those of the baseline with every completion.
+        The log's units, condensed. None uses the baseline's units with every completion.
     """
     units = log.units(baseline.unit, weights) if units is None else units
     copies = copies if kept is None else len(kept)
@@ -115,7 +115,7 @@ def replayed(
 
 
 def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:
-    """Of how many copies `replayed` can take care at a time within the memory that it may use; at least 1."""
+    """The number of copies that `replayed` can handle at once within its memory limit; at least 1."""
     units = log.units(baseline.unit)
     width = int(np.unique(units.visit_step, return_counts=True)[1].max())
     reach = min(float(units.reach(baseline.horizon).max()), baseline.max_visits)

@@ -1,4 +1,4 @@
-"""A whole training run's rewards."""
+"""The rewards of a whole training run."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class RewardLog:
     group : sequence of hashables, length N, optional
         Group (stream) of the completion among those of the same prompt and step; None makes them one group.
     weight : sequence of float, length N, optional
-        Squared norm W of each completion's score ``grad log pi``, or what is proportional to it: what `gradient_risk`
-        measures noise with.
+        Squared norm W of each completion's score ``grad log pi``, or something proportional to it;
+        `gradient_risk` measures noise with it.
     length : sequence of float, length N, optional
         Tokens of each completion, a stand-in for W (OPO: Hao et al., 2025).
     importance : sequence of float, length N, optional
-        Ratio w of the probabilities of the completion under the trained policy and under the one that it was drawn
-        from; None means 1. A gradient ``w s (R - b)`` has noise ``E w^2 W (R - b)^2``, and so ``w^2 W`` is what
-        `completion_weights` gives.
+        Ratio w of the probabilities of the completion under the trained policy and under the policy that sampled it;
+        None means 1. A gradient ``w s (R - b)`` has noise ``E w^2 W (R - b)^2``, so `completion_weights`
+        returns ``w^2 W``.
     time_axis : {"step", "visit"}
-        What ``step`` counts: training steps, or visits of each prompt in order where the steps are unknown.
+        The unit of ``step``: training steps, or visits of each prompt in order if the steps are unknown.
 
     Attributes
     ----------
@@ -51,20 +51,20 @@ class RewardLog:
         Distinct prompts, in order of first appearance.
     frame : pandas.DataFrame
         Columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without groups), and
-        those of ``weight``, ``length``, ``importance`` that were given; sorted by step, then prompt, then group; the
+        ``weight``, ``length``, ``importance`` if given; sorted by step, then prompt, then group; the
         order of completions within a group is kept.
     groups : list
         Distinct groups, in order of first appearance; empty without groups.
     group_size_inferred : bool
         Whether the number of completions of a visit was inferred, by a reader of accuracies.
     ungraded : int
-        Completions that a reader left out since they have no reward.
+        Number of completions that a reader left out because they have no reward.
 
     Raises
     ------
     ValueError
         If lengths differ, the log is empty, a reward is not finite or beyond 1e70, a prompt is missing, a step is
-        negative or no whole number, or a weight, length or ratio is missing, negative or beyond 1e20.
+        negative or not a whole number, or a weight, length or ratio is missing, negative or beyond 1e20.
     TypeError
         If a reward or step is not a number, or a prompt not hashable.
 
@@ -123,7 +123,7 @@ class RewardLog:
         *,
         time_axis: Literal["step", "visit"] = "step",
     ) -> RewardLog:
-        """A log of columns that are coded and checked already, as readers have them; nothing is checked again.
+        """The log of columns already coded and checked, as readers have them; no further checks.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class RewardLog:
         reward : ndarray of float64, shape (N,)
         group : Labels, length N, optional
         measures : mapping of str to ndarray of float64, shape (N,)
-            Those of `kaestat.logs.columns.MEASURES` that are known.
+            The known ones among `kaestat.logs.columns.MEASURES`.
         time_axis : {"step", "visit"}
         """
         log = cls.__new__(cls)
@@ -152,15 +152,16 @@ class RewardLog:
         length: str | None = None,
         importance: str | None = None,
     ) -> RewardLog:
-        """A log of a table with one completion per row.
+        """The log of a table with one completion per row.
 
         Parameters
         ----------
         frame : pandas.DataFrame
             Other columns, and the index, do not matter.
         prompt, step, reward, group, weight, length, importance : str, optional
-            Columns. None takes the column that is called so, or by another usual name, as `kaestat.read_log` does;
-            all from ``group`` on may be absent, and ``"none"`` leaves weights, lengths or ratios out.
+            Names of columns. None means the column with this name, or with another usual name, as for
+            `kaestat.read_log`; ``group`` and all after it may be absent, and ``"none"`` leaves weights, lengths or
+            ratios out.
 
         Raises
         ------
@@ -188,7 +189,7 @@ class RewardLog:
 
     @classmethod
     def of_table(cls, table: Table, names: Mapping[str, str]) -> RewardLog:
-        """A log of a table whose columns for ``prompt``, ``step``, ``reward`` and perhaps others are known."""
+        """The log of a table, given its columns for ``prompt``, ``step``, ``reward`` and others."""
         return cls.of_labels(
             table.labels(names["prompt"]),
             table.steps(names["step"]),
@@ -223,7 +224,7 @@ class RewardLog:
         return f"RewardLog({', '.join(counted(n, noun) for noun, n in sizes.items())}, {time})"
 
     def subset(self, kept: np.ndarray) -> RewardLog:
-        """The rewards of some of the prompts.
+        """The log of some of the prompts.
 
         Parameters
         ----------
@@ -261,12 +262,12 @@ class RewardLog:
 
     @cached_property
     def prompt_units(self) -> LogUnits:
-        """Visits with a row for each prompt."""
+        """The log's visits, with one unit for each prompt."""
         return LogUnits.of(self.frame, self.frame["prompt"].to_numpy())
 
     @cached_property
     def group_units(self) -> LogUnits:
-        """Visits with a row for each (prompt, group); the same as `prompt_units` for a log without groups."""
+        """The log's visits, with one unit for each (prompt, group); `prompt_units` for a log without groups."""
         if not self.has_groups:
             return self.prompt_units
         prompt, group = (self.frame[name].to_numpy().astype(np.int64) for name in ("prompt", "group"))
@@ -280,7 +281,7 @@ class RewardLog:
 
     @property
     def weightings(self) -> tuple[str, ...]:
-        """What completions of this log can be weighted by: ``weight``, ``length``, both or nothing."""
+        """The columns that can weigh completions: ``weight``, ``length``, both or none."""
         return tuple(name for name in WEIGHTINGS if name in self.frame)
 
     def completion_weights(self, weights: str) -> np.ndarray:
@@ -313,7 +314,7 @@ class RewardLog:
 
 
 def as_log(log: RewardLog | pd.DataFrame) -> RewardLog:
-    """The log itself, or the one in a table with the usual column names."""
+    """The log itself, or the log of a table with the usual column names."""
     if isinstance(log, pd.DataFrame):
         return RewardLog.from_frame(log)
     if not isinstance(log, RewardLog):
@@ -324,7 +325,7 @@ def as_log(log: RewardLog | pd.DataFrame) -> RewardLog:
 def _order(prompt: np.ndarray, step: np.ndarray, group: np.ndarray) -> np.ndarray | None:
     """Rows sorted by step, prompt and group, equal ones as they stand; None if they stand sorted.
 
-    Runs of equal rows are sorted, not rows: logs are written visit by visit.
+    It sorts runs of equal rows instead of rows, since logs are written visit by visit.
     """
     changes = np.ones(len(step), dtype=bool)
     changes[1:] = (step[1:] != step[:-1]) | (prompt[1:] != prompt[:-1]) | (group[1:] != group[:-1])

@@ -1,4 +1,4 @@
-"""The range of a log's rewards, for the methods whose parameters are meant for rewards in [0, 1]."""
+"""The range of a log's rewards, for methods whose parameters assume rewards in [0, 1]."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from kaestat.logs.reward_log import RewardLog
 
 
 def reward_range(log: RewardLog) -> tuple[float, float]:
-    """Lowest and highest reward where there are two different rewards, or some lie outside [0, 1]; else 0 and 1.
+    """Lowest and highest reward if there are two distinct rewards, or some outside [0, 1]; else 0 and 1.
 
-    With 0 and 1 nothing need be mapped. Rewards that are all the same, and outside [0, 1], get a range that holds them
+    With 0 and 1 no mapping is needed. Rewards that are all equal and outside [0, 1] get a range that contains them
     and [0, 1].
     """
     reward = log.prompt_units.reward

@@ -1,4 +1,4 @@
-"""Predictive risk: the unbiased value MSE of any baseline, from the rewards of a run alone.
+"""Predictive risk: the unbiased value MSE of any baseline, from the rewards of one run.
 
 A leave-one-out value is independent of its own reward given the past, so ``E (Z - Vhat)^2 = Var(Z) + MSE(Vhat)``, and
 ``Var(Z)`` has the unbiased within-group estimate. For a baseline that contains its own reward with weight w,
@@ -49,46 +49,47 @@ def value_risk(
     Parameters
     ----------
     log : RewardLog or DataFrame
-        A DataFrame has one completion per row, under the usual names (`RewardLog.from_frame` takes others). At least
-        some visits must have two completions or more.
+        A DataFrame has one completion per row and the usual column names (use `RewardLog.from_frame` for others). At
+        least some visits must have two completions or more.
     methods : sequence of str or Baseline
         Names, specifications such as ``"kae:bandwidth=10,kernel=exponential"``, or baselines. As in the paper's
         Table 1, ``grpo`` and ``reinforce++`` enter in leave-one-out form, and so do medians and quantiles
-        (`Baseline.estimates_mean`). Methods that are meant for rewards in [0, 1] (`RangedBaseline`) and that were given
-        no range are given that of the log (`reward_range`).
+        (`Baseline.estimates_mean`). Methods for rewards in [0, 1] (`RangedBaseline`) without a range
+        of their own use the range of the log (`reward_range`).
     n_boot : int
-        Bootstrap draws of prompts behind the 95 % percentile interval, 40 or more; 0 gives Student's interval from the
-        spread over prompts instead, and replays nothing again: quick, and too short for methods that pool prompts.
+        Bootstrap draws of prompts for the 95 % percentile interval, 40 or more. With 0 it is Student's interval from
+        the spread over prompts, without further replays: fast, but too short for methods that pool prompts.
     seed : int
         Seed of the bootstrap, and of the groups of prompts.
     min_visits : int
-        Only visits with at least this many earlier ones of the same prompt count, for every method alike. A prior is
-        an earlier one.
+        Only visits with at least this many earlier ones of the same prompt count, the same for all methods. A prior
+        counts as an earlier one.
     prior : Prior, mapping or path, optional
-        What every method is given of prompts before the run (`kaestat.logs.prior_visits.log_with_prior`).
+        Knowledge about prompts before the run, given to every method (`kaestat.logs.prior_visits.log_with_prior`).
 
     Returns
     -------
     DataFrame
         One row per method, in the order given: ``method`` as given; ``mse`` averaged within prompts, then over
         prompts; ``se`` its standard error over prompts; ``ci_low, ci_high``; ``vs_grpo``, the ratio of ``mse`` to
-        GRPO's; ``n_prompts`` and ``n_visits`` that entered.
+        GRPO's; ``n_prompts`` and ``n_visits`` used.
 
     Notes
     -----
-    A method that pools prompts (`Baseline.pools_prompts`, kernel methods whose bandwidth is selected among them) has
-    its standard error and interval from replays of the log without each of 5 groups of prompts, all at once: they say
-    how the risks of the other prompts change, beyond what is missing (`kaestat.logs.jackknife.replayed_interval`). What
-    a whole run shares, such as a walk of all values together, is not in it. Such a method takes up to six times as long
-    as without intervals. With fewer prompts each is a group, and with a single one there is no interval (NaN).
+    If a method pools prompts (`Baseline.pools_prompts`, which includes kernel methods that select a bandwidth), its
+    standard error and interval come from replays of the log without each of 5 groups of prompts. The replays show
+    how the risks of the other prompts change, in addition to what is missing
+    (`kaestat.logs.jackknife.replayed_interval`). Effects common to the whole run, such as a joint walk of all values,
+    are not included. Such a method takes up to six times as long as without intervals. With fewer than 5 prompts each
+    is a group, and with a single prompt there is no interval (NaN).
 
-    Where contributions of prompts are skewed, every interval is longer on the side of their long tail
+    If the contributions of prompts are skewed, every interval is longer on the side of the long tail
     (`kaestat.core.bootstrap.skewed_ends`).
 
     Warns
     -----
     FewPromptsWarning
-        If few prompts carry a risk, so that its interval may be too short (`kaestat.logs.prompt_risks.warn_of_few`).
+        If a risk rests on few prompts, so that its interval may be too short (`kaestat.logs.prompt_risks.warn_of_few`).
     NegativeRiskWarning
         If an MSE lies more than two standard errors below 0.
 
@@ -100,7 +101,7 @@ def value_risk(
         If a method is unknown, no visit qualifies, or the log has one completion per visit throughout: then only
         differences between methods are identified (`risk_differences`).
     TypeError
-        If ``log`` is neither, or ``methods`` no list.
+        If ``log`` has another type, or ``methods`` is not a list.
     """
     n_boot = draws_of(n_boot)
     log = log if prior is None else log_with_prior(as_log(log), prior)
@@ -118,7 +119,7 @@ def risk_differences(
     min_visits: int = 1,
     prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Paired differences of value MSE between methods and a reference, which share the data.
+    """Paired differences of value MSE between methods and a reference on the same data.
 
     Differences need no within-group variance, so they are identified with one completion per visit too.
 
@@ -127,21 +128,21 @@ def risk_differences(
     log, methods, n_boot, seed, min_visits, prior
         As in `value_risk`.
     reference : str or Baseline
-        The method that the others are compared with.
+        The method to compare with.
 
     Returns
     -------
     DataFrame
-        One row per method: ``method, reference, difference`` (negative where the method is better), its ``se`` over
+        One row per method: ``method, reference, difference`` (negative if the method is better), its ``se`` over
         prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the MSEs with its interval ``ratio_low,
-        ratio_high`` (NaN with one completion per visit, or without bootstrap); ``n_prompts, n_visits``. Comparisons in
-        which either method pools prompts have the jackknife of `value_risk`, the others the bootstrap.
+        ratio_high`` (NaN with one completion per visit, or without bootstrap); ``n_prompts, n_visits``. If
+        either method pools prompts, the errors are those of the jackknife in `value_risk`, else of the bootstrap.
 
     Raises
     ------
     ValueError
-        As in `value_risk`, but for logs with one completion per visit; there, methods that contain their own reward
-        are refused.
+        As in `value_risk`, but logs with one completion per visit are allowed; for these, methods that contain their
+        own reward are refused.
     """
     n_boot = draws_of(n_boot)
     log = log if prior is None else log_with_prior(as_log(log), prior)
@@ -159,9 +160,10 @@ def risk_differences(
 
 
 def risk_baseline(method: str | Baseline) -> Baseline:
-    """The baseline whose risk stands for a method: as given, but some in leave-one-out form.
+    """The baseline whose risk is reported for a method: unchanged, or in leave-one-out form.
 
-    ``grpo`` and ``reinforce++`` as in the paper; medians and quantiles, of whose own reward nothing can be added back.
+    Leave-one-out are ``grpo`` and ``reinforce++``, as in the paper, and medians and quantiles, for which no correction
+    for the own reward exists.
     """
     if isinstance(method, Baseline):
         baseline, name = method, type(method).__name__
@@ -184,20 +186,20 @@ def prompt_risks(
     seed: int = 0,
     track: Callable[[Sequence[Baseline]], Iterable[Baseline]] = iter,
 ) -> PromptRisks:
-    """Replay every method; the last one is the reference of the tables.
+    """The risks of every method, from a replay; the last one is the reference of the tables.
 
     Parameters
     ----------
     log, methods, min_visits
         As in `value_risk`, but with the reference at the end of ``methods``.
     differences_only : bool
-        Accept a log with one completion per visit, whose risks are known up to a constant.
+        Accept a log with one completion per visit; its risks are known up to a constant.
     again : bool
-        Replay methods that pool prompts without each group of prompts too, for intervals.
+        Also replay methods that pool prompts without each group of prompts, for intervals.
     seed : int
-        Of the groups.
+        Seed of the groups.
     track : callable
-        Wraps the sequence that is worked through, for a progress bar: a baseline for each replay.
+        Wraps the sequence of replays (one baseline each), for a progress bar.
 
     Raises
     ------
@@ -228,7 +230,7 @@ def scored_prompts(
     seed: int,
     track: Callable[[Sequence[Any]], Iterable[Any]],
 ) -> PromptRisks:
-    """Score every row on the log and, where it pools prompts, without each group of prompts too.
+    """The scores of every row on the log, and of rows that pool prompts also without each group of prompts.
 
     Parameters
     ----------
@@ -236,7 +238,7 @@ def scored_prompts(
     rows : sequence of Scored
     measure : Measure
     eligible : ndarray of bool, shape (W,)
-        Visits that are scored.
+        Visits to score.
     again, seed, track
         See `prompt_risks`.
     """
@@ -270,12 +272,12 @@ def scored_prompts(
 
 
 def draws_of(n_boot: int) -> int:
-    """The number of bootstrap draws, 0 or enough for an interval.
+    """The number of bootstrap draws: 0, or enough for an interval.
 
     Raises
     ------
     ValueError
-        If it is another.
+        If it is another number.
     """
     if check_whole("n_boot", n_boot, least=0) not in range(1, FEWEST_DRAWS):
         return int(n_boot)
@@ -291,7 +293,7 @@ def listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
     Raises
     ------
     TypeError
-        If they are none, but one name, say.
+        If they are not a list, for example a single name.
     """
     try:
         listed = [] if isinstance(methods, str) else list(methods)
@@ -329,7 +331,7 @@ def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndar
     log : RewardLog
     baseline : Baseline
     absolute : bool
-        Subtract the reward variance (NaN where a visit has one completion); otherwise the result is the MSE plus the
+        Subtract the reward variance (NaN for a visit with one completion); otherwise the result is the MSE plus the
         reward variance, which is the same for all baselines.
     """
     return visit_risks(log, Scored(type(baseline).__name__, baseline), Measure(absolute))[0]

@@ -1,4 +1,4 @@
-"""What sampling prompts by their predicted values would have been worth on a logged run.
+"""The worth that sampling prompts by their predicted values would have had on a logged run.
 
 A policy is replayed from the log: at each step it spreads a part of the step's completions over the step's prompts, and
 its history holds only those that it would have drawn. The completions of a step that it would not have drawn are still
@@ -48,13 +48,13 @@ def sampling_risk(
     n_boot: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """What each sampling policy would have been worth on a log, with advantages fully corrected for it.
+    """The worth of each sampling policy on a log, with fully corrected advantages.
 
     The noise of the gradient at a step is ``sum pi^2 m / nu`` up to terms without nu, with ``m = E (R - b)^2`` of a
-    prompt and nu its completions in expectation. m is estimated, without bias, by the mean of ``(Z - b)^2`` over *all*
-    completions that the log has of the prompt at the step, b being the prediction from what the policy would have drawn
-    before. Squared score norms and lengths are taken for alike. Prompts that a step of the log does not have cannot be
-    sampled at it, so a sampler that may choose among all prompts gains more.
+    prompt and nu its completions in expectation. The mean of ``(Z - b)^2`` over *all* completions of the
+    prompt at the step is an unbiased estimate of m, where b is the prediction from what the policy would have drawn
+    before. Squared score norms and lengths are assumed equal. A prompt can be sampled only at the steps where the log
+    has it, so a sampler that may choose among all prompts gains more.
 
     Parameters
     ----------
@@ -62,32 +62,32 @@ def sampling_risk(
     policies : sequence of str or Policy, optional
         Names, specifications or policies; None for all of `kaestat.sampling.POLICIES` that fit.
     budget : float
-        Part of each step's completions that is spent, in (0, 1]. With all of them nobody can get more than it had.
+        Share of each step's completions to use, in (0, 1]. At 1 no prompt can get more than it had.
     groups : bool
-        Whole groups of the log's size, or none, of each prompt; otherwise numbers of completions are free, up to what
-        the log has.
+        Whether each prompt gets a whole group of the log's size or none; otherwise any number of completions up to
+        the log's.
     floor : float
-        Least part of its share that every prompt keeps (`PromptSampler`). At 0 some policies leave prompts out; what
-        they optimise instead has no such figure, and their ``worth`` is 0.
+        Smallest part of its share that every prompt keeps (`PromptSampler`). At 0 some policies leave prompts out. They
+        then optimise a different objective, and their ``worth`` is 0.
     predictor : str
-        Method whose history predicts.
+        The method whose history makes the predictions.
     n_boot, seed : int
-        Bootstrap draws of prompts behind the 95 % interval of ``worth`` (0 for none), and the seed of these and of all
-        draws.
+        Bootstrap draws of prompts for the 95 % interval of ``worth`` (0 for none), and the seed of these and of all
+        other draws.
 
     Returns
     -------
     DataFrame
-        One row per policy, in the order given: ``worth``, how many times as many uniformly drawn completions would have
-        had the same noise, with ``se, ci_low, ci_high`` over prompts, given the allocations; ``dead``, the share of
-        completions that went to prompts whose rewards at the step were all alike; ``signal``, the mean reward variance
+        One row per policy, in the order given: ``worth``, the factor by which uniform sampling would need more
+        completions for the same noise, with ``se, ci_low, ci_high`` over prompts, given the allocations; ``dead``, the
+        share of completions of prompts whose rewards at the step were all equal; ``signal``, the mean reward variance
         per completion over that of uniform sampling; ``effective``, the effective sample size of the corrections over
         the number of completions; ``largest_correction``; ``n_prompts, n_steps``.
 
     Raises
     ------
     ValueError
-        If a policy is unknown or cannot give whole groups, a number is out of range, or no prompt comes back.
+        If a policy is unknown or cannot give whole groups, a number is out of range, or no prompt returns.
     """
     log, part, n_boot = as_log(log), check_share("budget", budget), draws_of(n_boot)
     seed = check_whole("seed", seed, least=0)

@@ -1,4 +1,4 @@
-"""Risks of many methods on one log, from as few replays as they need."""
+"""Risks of many methods on one log, from as few replays as possible."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ LARGEST_SUMS = 4_000_000  # visits times bandwidths whose kernel sums, 64 bytes 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured at each visit: the error of the value, or the noise of the gradient.
+    """The quantity measured at each visit: the error of the value, or the noise of the gradient.
 
     Attributes
     ----------
     absolute : bool
-        Subtract the reward variance from the error (NaN where a visit has one completion); otherwise the result is the
+        Subtract the reward variance from the error (NaN for a visit with one completion); otherwise the result is the
         MSE plus the reward variance, which is the same for all baselines. Nothing is subtracted from noise.
     column : {"weight", "length"}, optional
-        W of the noise ``W (Z - V)^2``, whose mean is over completions: a visit counts as often as it has some, where
-        for the error of the value every visit of a prompt counts alike.
+        W of the noise ``W (Z - V)^2``, which is averaged over completions: a visit's weight is its number of
+        completions. For the error of the value, all visits of a prompt have equal weights.
     """
 
     absolute: bool
     column: str | None = None
 
     def visit_sizes(self, log: RewardLog) -> np.ndarray:
-        """How often each visit of `RewardLog.prompt_units` counts within its prompt, shape (W,)."""
+        """Weight of each visit of `RewardLog.prompt_units` within its prompt, shape (W,)."""
         counts = log.prompt_units.counts
         return np.ones(len(counts)) if self.column is None else counts.astype(float)
 
@@ -49,10 +49,10 @@ class Scored:
     Attributes
     ----------
     name : str, Baseline, or tuple that begins with one of these
-        Rows of equal names are one where these are text.
+        Rows with the same text as name are one row.
     baseline : Baseline
     averaged : {"weight", "length"}, optional
-        What its values are averaged with.
+        The weights of its averages.
     """
 
     name: Any
@@ -61,18 +61,18 @@ class Scored:
 
     @property
     def is_specified(self) -> bool:
-        """Whether it is named by text."""
+        """Whether the row is named by text."""
         return isinstance(self.name[0] if isinstance(self.name, tuple) else self.name, str)
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Methods whose risks come from one replay.
+    """Methods whose risks come from the same replay.
 
     Attributes
     ----------
     row : Scored
-        One of them, with the baseline of all.
+        One of the rows, with the common baseline.
     columns : tuple of tuple of int
         For each copy of the baseline (one, or one for each bandwidth), the positions of its methods.
     again : bool
@@ -85,27 +85,27 @@ class Batch:
 
     @property
     def baseline(self) -> Baseline:
-        """What is replayed."""
+        """The baseline to replay."""
         return self.row.baseline
 
     @property
     def past(self) -> str:
-        """What the sums over the past depend on, in text: batches with the same one can share them."""
+        """A text that identifies the sums over the past; batches with the same text can share them."""
         baseline = self.row.baseline
         return f"{baseline.weighting} {baseline.selector}" if isinstance(baseline, KernelBaseline) else ""
 
     def risks(
         self, log: RewardLog, kept: np.ndarray, eligible: np.ndarray, measure: Measure
     ) -> Iterator[tuple[tuple[int, ...], np.ndarray, np.ndarray]]:
-        """Replay the log, whole and, if `again`, without each group of prompts.
+        """The risks from a replay of the whole log and, if `again`, without each group of prompts.
 
         Parameters
         ----------
         log : RewardLog
         kept : ndarray of bool, shape (1 + K, number of prompts)
-            The prompts of the whole log, which are all, and of the log without each of K groups.
+            First all prompts, for the whole log, then the prompts of the log without each of K groups.
         eligible : ndarray of bool, shape (W,)
-            Which visits are scored.
+            The visits to score.
         measure : Measure
 
         Yields
@@ -113,7 +113,7 @@ class Batch:
         columns : tuple of int
             The methods that have these risks.
         whole : ndarray, shape (C,)
-            Mean risk of each prompt that is scored.
+            Mean risk of each scored prompt.
         without : ndarray, shape (K, C)
             The same without each group, meaningless at prompts of the group.
         """
@@ -128,9 +128,9 @@ class Batch:
 
 
 def batches(log: RewardLog, rows: Sequence[Scored], *, again: bool) -> list[Batch]:
-    """Equal baselines are replayed once; kernel methods that differ in a fixed bandwidth alone, together.
+    """The methods in batches: equal baselines together, and kernel methods that differ only in a fixed bandwidth.
 
-    Those of the same kernel and bandwidths follow one another, as the sums over the past are kept for the next.
+    Batches with the same kernel and bandwidths are adjacent, so that one can reuse the sums over the past of the other.
     """
     same: dict[Any, list[int]] = {}
     for column, row in enumerate(rows):
@@ -201,7 +201,7 @@ def visit_risks(
     Raises
     ------
     ValueError
-        If noise is asked for of values that contain the completion's own reward.
+        For noise with values that contain the completion's own reward.
     """
     baseline = row.baseline
     weight = None if measure.column is None else log.completion_weights(measure.column)

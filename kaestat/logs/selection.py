@@ -1,4 +1,4 @@
-"""The bandwidth that a reward log asks for."""
+"""The selection of a bandwidth for a reward log."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def select_bandwidth(
     seed: int = 0,
     n_boot: int = 200,
 ) -> BandwidthSelection:
-    """Choose one bandwidth for a whole log.
+    """The selected bandwidth for a whole log.
 
     Parameters
     ----------
     log : RewardLog or DataFrame
-        A DataFrame has one completion per row, under the usual names (`RewardLog.from_frame` takes others).
+        A DataFrame has one completion per row and the usual column names (use `RewardLog.from_frame` for others).
     selector : str or Selector
         A name from `kaestat.smoothing.selectors.SELECTORS`, or a selector.
     kernel : str, Kernel or callable
         The kernel that will use the bandwidth; see `kaestat.smoothing.kernels.as_kernel`.
     grid : sequence of float, optional
-        Candidates, increasing, in steps (visits if the log has no steps). None leaves the selector its own: by default
+        Candidates, increasing, in steps (visits if the log has no steps). None for the selector's own grid: by default
         31 in geometric progression from 1.5 times the shortest gap between visits to the span of the log.
     seed : int
         Seed of the bootstrap over prompts.
     n_boot : int
-        Draws behind the standard errors; below 2 they are NaN.
+        Number of bootstrap draws for the standard errors; below 2 these are NaN.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def select_bandwidth(
         If a name is unknown, the grid is empty, unsorted or not positive, the selector takes no grid, or no
         prompt has two visits.
     TypeError
-        If ``log`` is neither.
+        If ``log`` has another type.
 
     Examples
     --------

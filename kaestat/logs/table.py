@@ -1,4 +1,4 @@
-"""A table of completions on its way into a log: columns by name, with checks that say which row is wrong."""
+"""A table of completions before it becomes a log: columns by name, with checks that name the faulty row."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 class InvalidRows(ValueError):
-    """Some rows of a file cannot be read; without them the others may be.
+    """The error for rows of a file that cannot be read; the other rows may be valid.
 
     Parameters
     ----------
     message : str
     rows : sequence of int, optional
-        Which rows (0-based, blank lines not counted), all those of one kind; None if that is not known.
+        The faulty rows (0-based, without blank lines), all with the same fault; None if unknown.
     """
 
     def __init__(self, message: str, rows: Sequence[int] | None = None):
@@ -45,11 +45,11 @@ class Table:
     source : Path or str
         The file, for messages.
     columns : mapping of str to sequence
-        Values of each column as the file has them; None or NaN where one is missing. `Labels` where it is coded.
+        Values of each column as in the file; None or NaN for missing ones. `Labels` if the column is coded.
     place : callable
-        Where a row (0-based) stands in the file, for messages: ``"line 7"``.
+        Returns the place of a row (0-based) in the file, for messages: ``"line 7"``.
     origin : sequence of int, optional
-        Row of the file that each row was; None if no row of the file was left out.
+        The file's row number of each row; None if no row was left out.
     """
 
     source: Path | str
@@ -63,7 +63,7 @@ class Table:
         Raises
         ------
         ValueError
-            If one of them is missing, no number or not finite.
+            If one of them is missing, not a number or not finite.
         """
         values = self.numbers(name)
         bad = ~((values <= MAX_REWARD) & (values >= -MAX_REWARD))
@@ -82,7 +82,7 @@ class Table:
         Raises
         ------
         ValueError
-            If one of them is missing, no number, negative, or too large.
+            If one of them is missing, not a number, negative, or too large.
         """
         values = self.numbers(name)
         bad = outside(values)
@@ -109,7 +109,7 @@ class Table:
         return values.astype(np.int64)
 
     def labels(self, name: str) -> Labels:
-        """A column of prompts or groups; conversations (lists of messages) become their JSON text.
+        """A column of prompts or groups; conversations (lists of messages) become JSON text.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Table:
         return labels
 
     def numbers(self, name: str) -> np.ndarray:
-        """A column as float64, NaN where a value is missing or no number."""
+        """A column as float64, NaN where a value is missing or not a number."""
         given = self.columns[name]
         if isinstance(given, Labels):  # the same column plays two parts
             return Table(self.source, {name: given.distinct}, self.place).numbers(name)[given.codes]
@@ -153,7 +153,7 @@ class Table:
 
 
 def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any]) -> Labels:
-    """A column of prompts or groups in coded form; missing ones are labels too, of no use."""
+    """A column of prompts or groups in coded form; missing ones become labels too, which are not used."""
     if isinstance(values, pd.Series) and (
         isinstance(values.dtype, pd.CategoricalDtype | pd.StringDtype) or values.dtype.kind in "iub"
     ):

@@ -1,4 +1,4 @@
-"""The bandwidth that a log asks for of any kernel method, and an honest risk of the method at it.
+"""The best bandwidth of a kernel method on a log, and an honest risk of the method at it.
 
 A bandwidth that was chosen on the visits it is scored at looks better than it is. So prompts are split into two halves,
 and each half is scored at the bandwidth that was best on the other one.
@@ -30,16 +30,16 @@ MARK = " (tuned)"
 
 @dataclass(frozen=True)
 class Tuned:
-    """A method at the bandwidth and kernel that a log asks for.
+    """A method at its best bandwidth and kernel on a log.
 
     Attributes
     ----------
     name : str
-        Of its row in the tables: ``specification`` with a mark, as the row is scored by halves.
+        Name of its row in the tables: ``specification`` with a mark, since the row is scored by halves.
     specification : str
         The method at the bandwidth that is best on all prompts, such as ``"kae_eb:bandwidth=190"``.
     by_halves : tuple of str
-        The specifications that the two halves of the prompts were scored at.
+        The specifications used to score the two halves of the prompts.
     """
 
     name: str
@@ -48,24 +48,24 @@ class Tuned:
 
 
 def return_gaps(log: RewardLog) -> np.ndarray:
-    """Steps between each two consecutive visits of a prompt, shape (number of returns,)."""
+    """Steps between consecutive visits of a prompt, shape (number of returns,)."""
     units = log.prompt_units
     step, prompt = units.visit_step[units.by_unit], units.visit_unit[units.by_unit]
     return np.diff(step)[prompt[1:] == prompt[:-1]]
 
 
 def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
-    """Bandwidths rounded to two digits, from 1.5 times a short gap between visits to 20 times the span of the log.
+    """Bandwidths rounded to two digits, from 1.5 times a short gap between visits to 20 times the log's span.
 
-    They are in geometric progression up to twice the span; 20 times the span is where even the triangular kernel weighs
-    all visits alike.
+    They are in geometric progression up to twice the span. At 20 times the span even the triangular kernel weighs
+    all visits equally.
 
     Parameters
     ----------
     log : RewardLog
-        With a prompt that has two visits.
+        A log in which some prompt has two visits.
     size : int
-        At most so many up to twice the span.
+        Largest number of bandwidths up to twice the span.
     """
     short = float(np.quantile(return_gaps(log), SHORT_GAPS))
     step = log.prompt_units.visit_step
@@ -77,13 +77,13 @@ def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
 
 
 def candidates(method: str, grid: Sequence[float]) -> list[str]:
-    """The specifications of a method that are tried."""
+    """The specifications of a method to try."""
     kernels = {kernel: "" if kernel == KERNELS[0] else f",kernel={kernel}" for kernel in KERNELS}
     return [f"{method}:bandwidth={bandwidth:g}{kernel}" for kernel in kernels.values() for bandwidth in grid]
 
 
 def tune(scored: PromptRisks, tried: Sequence[int], *, seed: int = 0) -> tuple[Tuned, np.ndarray]:
-    """Choose among columns of risks, and score the choice on prompts that did not take part in it.
+    """The best of several columns of risks, scored on prompts that did not take part in the choice.
 
     Parameters
     ----------
@@ -97,12 +97,12 @@ def tune(scored: PromptRisks, tried: Sequence[int], *, seed: int = 0) -> tuple[T
     -------
     tuned : Tuned
     risk : ndarray, shape (C,)
-        Of each prompt, at the candidate that is best on the other half.
+        Risk of each prompt, at the candidate that is best on the other half.
 
     Raises
     ------
     ValueError
-        If there is no more than one prompt.
+        If there is only one prompt.
     """
     risks = scored.per_prompt[:, list(tried)]
     if len(risks) < 2:
@@ -158,21 +158,21 @@ def with_tuned(
     *,
     seed: int = 0,
 ) -> tuple[PromptRisks, tuple[Tuned, ...]]:
-    """`tune` for each group of candidates, of which only some are scored; their columns come after all others.
+    """The result of `tune` for each scored group of candidates; their columns come after all others.
 
-    Every third bandwidth is scored, and then those next to the best ones of each kernel: where the risk has one
-    minimum along the bandwidths of a kernel, the choice is that among all of them.
+    Every third bandwidth is scored, and then the neighbours of the best ones of each kernel. If the risk has a single
+    minimum along the bandwidths of a kernel, the result equals the choice among all of them.
 
     Parameters
     ----------
     scored : PromptRisks
     tried : sequence of sequences of str
-        Groups of candidates, as `candidates` has them.
+        Groups of candidates, as `candidates` returns them.
     scorer, scorer_again : callable
-        Risks of specifications on the same log, without and with what the jackknife needs. Only the candidates that
-        are taken are replayed again: what that changes is added to the risks of the tuned method without each group.
+        Risks of specifications on the same log, without and with the replays for the jackknife. Only the chosen
+        candidates are replayed again; the changes are added to the risks of the tuned method without each group.
     seed : int
-        Of the split into halves, and of the groups of prompts of ``scored``.
+        Seed of the split into halves, and of the groups of prompts of ``scored``.
     """
     among, columns_of = _searched(tried, scorer, seed)
     found = [tune(among, positions, seed=seed) for positions in columns_of]

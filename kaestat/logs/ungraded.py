@@ -1,4 +1,4 @@
-"""Completions of a log that nobody graded: they are left out, counted, and said."""
+"""Completions of a log without a reward: they are left out and counted, and a warning says so."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from kaestat.logs.reward_log import RewardLog
 
 
 class UngradedWarning(UserWarning):
-    """Completions without a reward are left out."""
+    """The warning that completions without a reward are left out."""
 
 
 def with_ungraded(log: RewardLog, files: Sequence[Path], counts: Sequence[int]) -> RewardLog:
-    """The log, with the number of completions of its files that have no reward (`RewardLog.ungraded`).
+    """The log, with its number of completions without a reward (`RewardLog.ungraded`).
 
     Parameters
     ----------
     log : RewardLog
     files : sequence of Path
     counts : sequence of int
-        Of each file.
+        The number for each file.
 
     Warns
     -----
     UngradedWarning
-        If there are any; it names the first file that has some.
+        If there are any; it names the first file with some.
     """
     log.ungraded = sum(counts)
     if log.ungraded:

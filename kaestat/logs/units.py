@@ -1,4 +1,4 @@
-"""A log cut into visits, and into blocks of steps: the arrays that replay it."""
+"""A log as visits in blocks of steps, the arrays for its replay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DISTINCT_VALUES = 4  # of rewards, up to which those of a visit are counted inst
 
 @dataclass(frozen=True, eq=False)
 class LogUnits:
-    """A log cut into visits of units (prompts, or their groups); a visit is one step at which the unit was sampled.
+    """A log as visits of units (prompts, or their groups); a visit is one step at which the unit was sampled.
 
     Visits are numbered in the order of the log: by step, then unit. A step's visits therefore are contiguous.
 
@@ -39,7 +39,7 @@ class LogUnits:
     weight : ndarray, shape (N,), optional
         Weight of each completion; None means one.
     times : ndarray, shape (N,), optional
-        How many completions of the visit have this reward, where ``reward`` has the distinct ones alone
+        How many completions of the visit have this reward, if ``reward`` holds only distinct ones
         (`condensed`); None means one.
     """
 
@@ -56,7 +56,7 @@ class LogUnits:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, unit: np.ndarray) -> LogUnits:
-        """Cut a sorted frame by unit code."""
+        """The visits of a sorted frame, by unit code."""
         step, prompt = frame["step"].to_numpy(), frame["prompt"].to_numpy()
         starts = np.ones(len(frame), dtype=bool)
         starts[1:] = (step[1:] != step[:-1]) | (unit[1:] != unit[:-1])
@@ -81,9 +81,9 @@ class LogUnits:
 
     @cached_property
     def condensed(self) -> LogUnits:
-        """The same visits with equal rewards of each as one entry; as they are where rewards take too many values.
+        """The same visits with equal rewards merged into one entry; unchanged if rewards have too many values.
 
-        Where all rewards of a visit are equal its other entries repeat the reward, for no completion.
+        If all rewards of a visit are equal, its other entries repeat the reward, with 0 completions.
         """
         values = _few_values(self.reward, int(self.counts.max()) - 1)
         if values is None or self.weight is not None:
@@ -98,12 +98,12 @@ class LogUnits:
 
     @cached_property
     def entries(self) -> np.ndarray:
-        """Entries of ``reward`` of each visit, shape (W,): its completions, unless they are `condensed`."""
+        """Number of entries of ``reward`` in each visit, shape (W,): its completions, unless `condensed`."""
         return self.counts if self.times is None else np.diff(np.append(self.first, len(self.reward)))
 
     @cached_property
     def weighted_sums(self) -> dict[str, np.ndarray]:
-        """The sums over weighted completions that `Visits` has of each visit, by name, shape (W,); none without."""
+        """The weighted sums of `Visits` for each visit, by name, shape (W,); empty without weights."""
         if self.weight is None:
             return {}
         sums: dict[str, np.ndarray] = {}
@@ -117,7 +117,7 @@ class LogUnits:
 
     @cached_property
     def newest_sums(self) -> dict[Any, np.ndarray]:
-        """The kernel sums over the past that were made last (`kaestat.logs.kernel_past`), by what they depend on."""
+        """The last kernel sums over the past (`kaestat.logs.kernel_past`), by the key of their inputs."""
         return {}
 
     @cached_property
@@ -142,7 +142,7 @@ class LogUnits:
             return np.where(self.counts > 1, squares / (self.counts - 1), np.nan)
 
     def as_series(self) -> Visits:
-        """All visits of all units, shape (U, V), with lags counted from one step past the end of the log."""
+        """All visits of all units, shape (U, V), with lags counted from one step after the end of the log."""
 
         def spread(column: np.ndarray) -> np.ndarray:
             series = np.zeros((self.visit_unit.max() + 1, self.earlier.max() + 1))
@@ -166,7 +166,7 @@ class LogUnits:
         return place
 
     def reach(self, horizon: float) -> np.ndarray:
-        """Number of latest earlier visits of the same unit that lie within ``horizon`` steps of each visit, (W,)."""
+        """Number of earlier visits of the same unit within ``horizon`` steps of each visit, (W,)."""
         if horizon == np.inf:
             return self.earlier
         if horizon == 0:
@@ -178,17 +178,17 @@ class LogUnits:
         return np.searchsorted(ordered, keys) - np.searchsorted(ordered, oldest)
 
     def blocks(self, *, horizon: float, max_visits: float = np.inf, max_cells: int = BLOCK_NUMBERS) -> Iterator[Block]:
-        """Cut the log into runs of whole steps, each as the arrays that baselines read.
+        """The log in blocks of whole steps, each as the arrays that baselines read.
 
         Parameters
         ----------
         horizon : float
-            Largest lag (steps) of a visit that counts as past; 0 leaves the past out altogether.
+            Largest lag (steps) of a past visit; 0 leaves the whole past out.
         max_visits : float
-            Largest number of newest earlier visits that count.
+            Largest number of earlier visits, the newest.
         max_cells : int
             Bound on steps x units x (visits or completions) of a block, for the processor's cache; a single step may
-            pass it.
+            exceed it.
         """
         reach = self.reach(horizon)
         if max_visits < np.inf:
@@ -263,7 +263,7 @@ def _few_values(reward: np.ndarray, most: int) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some consecutive steps of a log as arrays, T steps of at most P units.
+    """Consecutive steps of a log as arrays: T steps of at most P units.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How the success rates of prompts are spread, from few completions of each: a mixture of binomials."""
+"""The distribution of prompts' success rates, from few completions of each: a mixture of binomials."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ OF_POOLED = 1.0  # completions of the pooled mean beside each atom's own, for at
 class ValueMixture:
     """The distribution of success rates on a grid, by maximum likelihood.
 
-    A share of k right completions of n is spread more widely than the success rates are, and its posterior mean less
-    widely. Neither will do for averages of ``p (1 - p)``, ``b*`` and the like. The distribution that makes the counts
-    most likely (Laird, 1978) has no such bias, and EM finds it: with ``L_ca = Binomial(k_c; n_c, p_a)`` ::
+    Observed shares k / n have a wider spread than the success rates, and posterior means a narrower one, so both
+    give biased averages of ``p (1 - p)``, ``b*`` and the like. The maximum-likelihood distribution (Laird, 1978)
+    has no such bias. EM finds it: with ``L_ca = Binomial(k_c; n_c, p_a)`` ::
 
         share_a  <-  sum_c (m_c / m) share_a L_ca / sum_a' share_a' L_ca'
 
@@ -28,7 +28,7 @@ class ValueMixture:
     right, size : ndarray of int, shape (C,)
         k and n of each kind of counts.
     times : ndarray, shape (C,)
-        m, how often each occurs; not all 0.
+        m, the number of times that each occurs; not all 0.
     """
 
     right: np.ndarray
@@ -37,26 +37,26 @@ class ValueMixture:
 
     @cached_property
     def likelihood(self) -> np.ndarray:
-        """Shape (C, A)."""
+        """The likelihood of each kind of counts at each atom, shape (C, A)."""
         from scipy.stats import binom  # takes a second to import
 
         return np.asarray(binom.pmf(self.right[:, None], self.size[:, None], ATOMS))
 
     @cached_property
     def share(self) -> np.ndarray:
-        """Of each of `ATOMS`, shape (A,)."""
+        """The share of each of `ATOMS`, shape (A,)."""
         share = np.full(len(ATOMS), 1 / len(ATOMS))
         for _ in range(ROUNDS):
             share = share * ((self.times / self.times.sum() / (self.likelihood @ share)) @ self.likelihood)
         return share
 
     def means(self, total: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """Mean of something at each atom, from its sums at each kind of counts, shape (A,).
+        """Mean of a quantity at each atom, from its sums at each kind of counts, shape (A,).
 
         Parameters
         ----------
         total, count : ndarray, shape (C,)
-            Sum over completions, and how many these are.
+            Sum over completions, and their number.
         """
         belongs = self.likelihood * self.share
         belongs = belongs / belongs.sum(axis=1, keepdims=True)
@@ -64,19 +64,19 @@ class ValueMixture:
         return (total @ belongs + OF_POOLED * pooled) / (count @ belongs + OF_POOLED)
 
     def quantiles(self, rows: int) -> np.ndarray:
-        """Atoms, by their place in `ATOMS`, that stand for the distribution in equal shares, shape (rows,)."""
+        """Positions in `ATOMS` that represent the distribution in equal shares, shape (rows,)."""
         middle = (np.arange(rows) + 0.5) / rows
         return np.minimum(np.searchsorted(np.cumsum(self.share), middle), len(ATOMS) - 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Right completions in pieces of a log, and what was summed over them.
+    """Number of right completions in parts of a log, and sums over them.
 
     Attributes
     ----------
     prompt, right, size : ndarray of int, shape (U,)
-        Of each piece.
+        Prompt, right completions and completions of each part.
     sums : mapping of str to ndarray, shape (U,)
     """
 
@@ -92,7 +92,7 @@ class Counts:
         return pairs, kind.reshape(-1)
 
     def pooled(self, kept: np.ndarray) -> tuple[ValueMixture, dict[str, np.ndarray]]:
-        """The mixture of some prompts, each completion counting alike, and the sums at each kind of counts.
+        """The mixture of some prompts, with all completions equal, and the sums at each kind of counts.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""By how much bad completions weigh more than good ones, of the same prompt at the same step."""
+"""The weight of bad completions relative to good ones, for the same prompt at the same step."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from kaestat.logs.reward_log import RewardLog
 
 
 def weight_ratio(log: RewardLog, column: str, *, n_boot: int = 1000, seed: int = 0) -> tuple[float, float, float]:
-    """Mean weight of the completions below their visit's mean reward, over that of those above it.
+    """Mean weight of completions below their visit's mean reward, divided by that of completions above it.
 
-    Hard prompts have more wrong answers, and often longer ones; a ratio over all completions would mix that in. So
-    completions are compared within visits, as Mantel and Haenszel do with rates: with ``l`` completions below the mean
+    Hard prompts have more wrong answers, and often longer ones, which would confound a ratio over all completions. So
+    completions are compared within visits, as by Mantel and Haenszel for rates: with ``l`` completions below the mean
     of visit v and ``h`` above it, and sums of weights ``L_v, H_v``::
 
         ratio = sum_v h L_v / (l + h)  /  sum_v l H_v / (l + h)
 
-    With rewards of 0 and 1 that is wrong over right answers.
+    With rewards of 0 and 1 it is wrong answers over right ones.
 
     Parameters
     ----------
@@ -25,12 +25,12 @@ def weight_ratio(log: RewardLog, column: str, *, n_boot: int = 1000, seed: int =
     column : {"weight", "length"}
         See `RewardLog.completion_weights`.
     n_boot, seed
-        As in `kaestat.value_risk`; the interval is that of the logarithm, whose linear part is drawn over prompts.
+        As in `kaestat.value_risk`; the interval is for the logarithm, by a bootstrap of its linear part over prompts.
 
     Returns
     -------
     ratio, low, high : float
-        With a 95 % interval. NaN where no visit has both kinds, or one kind has no weight.
+        The ratio and its 95 % interval. NaN if no visit has both kinds, or one kind has no weight.
 
     References
     ----------

@@ -1,1 +1,1 @@
-"""What people read: the command line, its analysis, tables, pages and figures."""
+"""Output for people: the command line, its analysis, tables, pages and figures."""

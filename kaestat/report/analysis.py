@@ -1,4 +1,4 @@
-"""What `kaestat analyze` computes: the risk of many methods on one log, as plain tables, and what follows from it."""
+"""The analysis behind `kaestat analyze`: the risk of many methods on one log, as plain tables, and conclusions."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Analysis:
 
     @property
     def law(self) -> LawAnalysis | None:
-        """What the law of the baseline predicts, where it has something to say."""
+        """The predictions of the law of the baseline; None if it does not apply."""
         return None if self.gradient is None else self.gradient.law
 
     def path_table(self) -> pd.DataFrame:
@@ -98,7 +98,7 @@ class Analysis:
 
 
 def default_methods() -> tuple[str, ...]:
-    """Methods that need rewards alone, less those made from abstracts; ``kae`` also at 5, 10 and 20 steps."""
+    """Methods that need only rewards, without those made from abstracts; ``kae`` also at 5, 10 and 20 steps."""
     ready = [name for name, method in METHODS.items() if method.needs is None and not method.from_abstract]
     return (*ready, "kae:bandwidth=5", "kae:bandwidth=10", "kae:bandwidth=20")
 
@@ -120,7 +120,7 @@ def analyze(
     min_visits: int = 1,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> Analysis:
-    """Compare methods on a log, and recommend one.
+    """A comparison of methods on a log, with a recommendation.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Value MSE of KAE against its bandwidth as a figure to read values from; `kaestat.report.plots` draws it still."""
+"""An interactive figure of KAE's value MSE against its bandwidth; `kaestat.report.plots` draws the static one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kaestat.report.tables import unit_of
 
 
 def bandwidth_chart(analysis: Analysis, kernel: str) -> Chart:
-    """The path of one kernel with its 95 % band, and the levels of GRPO and REINFORCE++ with theirs.
+    """The risk path of one kernel with its 95 % band, and GRPO and REINFORCE++ as levels with theirs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Figures that a reader can point at: their numbers as the page's script (uPlot) takes them."""
+"""Interactive figures: their numbers in the form that the page's script (uPlot) reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over one axis.
+    """Lines over a common axis.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Chart:
 
     @property
     def json(self) -> str:
-        """What ``charts.js`` reads."""
+        """The JSON text that ``charts.js`` reads."""
         return json.dumps(
             {
                 "xLabel": self.x_label,

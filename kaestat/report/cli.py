@@ -1,4 +1,4 @@
-"""The command ``kaestat``: entry point and error messages; the commands themselves are in `kaestat.report.commands`."""
+"""The command ``kaestat``: entry point and error messages; `kaestat.report.commands` holds the commands themselves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str], *, imported: Callable[[], None] | None = None) -> int:
-    """The same, returning the exit status; ``imported`` is called once all modules are loaded."""
+    """The exit status after running the command line; ``imported`` is called once all modules are loaded."""
     call = Call(arguments)
     try:
         try:

@@ -1,4 +1,4 @@
-"""Two runs beside each other, from their reward logs alone: what `kaestat compare` computes."""
+"""Two runs compared from their reward logs alone: the computation behind `kaestat compare`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = [
 
 @dataclass(frozen=True, eq=False)
 class RunComparison:
-    """A run before a change and one after it.
+    """A run before a change and a run after it.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ def compare_runs(
     n_boot: int = 1000,
     seed: int = 0,
 ) -> RunComparison:
-    """Compare two runs by rewards, dead groups, value errors, and completions to an equal mean reward.
+    """A comparison of two runs: rewards, dead groups, value errors, completions to an equal mean reward.
 
     Parameters
     ----------

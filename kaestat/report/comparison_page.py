@@ -21,7 +21,7 @@ from kaestat.report.tables import fact_lines
 
 
 def comparison_page(found: RunComparison, provenances: tuple[Provenance, Provenance]) -> str:
-    """One HTML page that needs no other file."""
+    """One self-contained HTML page."""
     header = [Cell(name) for name in comparison_header(found)]
     errors = error_rows(found)
     return (

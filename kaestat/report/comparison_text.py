@@ -1,4 +1,4 @@
-"""What a comparison of two runs says, in rows and sentences: the same on the terminal and on its page."""
+"""A comparison of two runs in rows and sentences, the same on the terminal and on its page."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def error_unit(found: RunComparison) -> Unit:
 
 
 def comparison_headline(found: RunComparison) -> list[str]:
-    """What is different, in a few sentences; completions to an equal mean reward only where their share is known."""
+    """The differences in a few sentences; completions to an equal mean reward only if their share is known."""
     first, second = found.names
     rows: list[Any] = [row for row in found.figures.itertuples() if row.quantity in HEADLINES]
     changes = [_change(row, row.quantity in found.different) for row in rows]
@@ -68,7 +68,7 @@ def comparison_headline(found: RunComparison) -> list[str]:
 
 
 def comparison_notes(found: RunComparison) -> Iterator[str]:
-    """How to read the numbers."""
+    """Notes on how to read the numbers."""
     common = int(found.figures["n_common"].max())
     yield (
         f"Differences are {found.names[1]} less {found.names[0]}. "

@@ -1,4 +1,4 @@
-"""What the command line prints, for people. Imports rich."""
+"""Output of the command line for people. Imports rich."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ WIDTH_OF_FILES = 120  # where the output is not a terminal, and so has no width 
 
 
 class Terminal(Console):
-    """A console on which names of columns, prompts and files do nothing but stand there, whatever is in them."""
+    """A console that prints names of columns, prompts and files literally, whatever they contain."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Everything that is printed passes here: text with escapes for what the terminal would obey."""
+        """The printed text, with escapes for characters that the terminal would obey; all output passes here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
@@ -60,7 +60,7 @@ STDERR = Terminal(stderr=True)
 
 @contextmanager
 def stage(what: str, *, quiet: bool = False) -> Iterator[None]:
-    """Show on a terminal what is being done, and for how long, until it is done."""
+    """Show on a terminal what is being done and for how long, until it is done."""
     if quiet or not STDERR.is_terminal:
         yield
         return
@@ -71,7 +71,7 @@ def stage(what: str, *, quiet: bool = False) -> Iterator[None]:
 
 
 def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: int | None = None) -> None:
-    """The answer, then facts, tables and notes.
+    """Print the answer, then facts, tables and notes.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: in
 
 
 def show_comparison(found: RunComparison) -> None:
-    """Two runs beside each other."""
+    """Print a comparison of two runs."""
     terminal = screen()
     terminal.print(_table(comparison_header(found), figure_rows(found)))
     if not found.errors.empty:
@@ -143,13 +143,13 @@ def show_comparison(found: RunComparison) -> None:
 
 
 def show_run(summary: RunSummary, waiting: str) -> None:
-    """The last summary of a run that was followed."""
+    """Print the last summary of a followed run."""
     terminal = screen()
     terminal.print(run_table(summary, waiting))
 
 
 def run_table(summary: RunSummary, waiting: str) -> Group:
-    """A run so far."""
+    """The table of a run so far."""
     parts: list[RenderableType] = [Text(line) for line in watch_facts(summary)]
     if summary.n_steps:
         parts += [Text(), _table(watch_header(summary), watch_rows(summary))]
@@ -158,13 +158,13 @@ def run_table(summary: RunSummary, waiting: str) -> Group:
 
 
 def show_written(paths: Sequence[Path]) -> None:
-    """Which files were written, the report last."""
+    """Print the names of the written files, the report last."""
     terminal = screen()
     terminal.print(Text(f"Written to {paths[0].parent}: {', '.join(path.name for path in paths)}"), soft_wrap=True)
 
 
 def show_selection(selection: BandwidthSelection, kernel: str) -> None:
-    """The selected bandwidth and its risk path."""
+    """Print the selected bandwidth and its risk path."""
     terminal = screen()
     if len(selection.path):
         title = f"Risk of selector {selection.selector}, {kernel} kernel"
@@ -173,7 +173,7 @@ def show_selection(selection: BandwidthSelection, kernel: str) -> None:
 
 
 def show_methods() -> None:
-    """Every method with its summary and remarks."""
+    """Print every method with its summary and remarks."""
     rows = [(name, "; ".join((method.summary, *method.remarks))) for name, method in METHODS.items()]
     screen().print(_table(("method", "value, scaling, source"), rows, numeric=False))
 
@@ -194,6 +194,6 @@ def _table(header: Iterable[str], rows: Iterable[Sequence[str]], *, numeric: boo
 
 
 def screen() -> Console:
-    """Standard output; where it is not a terminal, of a width that suits a file."""
+    """A console on standard output; if that is not a terminal, with a width that suits a file."""
     terminal = Terminal(highlight=False)
     return terminal if terminal.is_terminal else Terminal(highlight=False, width=WIDTH_OF_FILES)

@@ -1,4 +1,4 @@
-"""What the shell's ``kaestat`` calls. It is loaded before NumPy and pandas are.
+"""The entry point of the shell's ``kaestat``, loaded before NumPy and pandas.
 
 While these are imported, an interruption ends the process at once: extension modules turn exceptions into errors of
 their own. From then on it is Python's, and `kaestat.report.cli` tells what was written.

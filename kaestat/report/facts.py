@@ -1,4 +1,4 @@
-"""What a log holds, in a few numbers."""
+"""The main facts about a log, in a few numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kaestat.logs.tuning import return_gaps
 
 @dataclass(frozen=True)
 class LogFacts:
-    """What a log holds.
+    """The main facts about a log.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class LogFacts:
 
     @classmethod
     def of(cls, log: RewardLog) -> LogFacts:
-        """Read the facts off a log."""
+        """The facts about a log."""
         reward = log.frame["reward"].to_numpy()
         tenth = max(1, len(reward) // 10)
         visits = np.bincount(log.prompt_units.visit_prompt)

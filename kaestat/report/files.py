@@ -31,7 +31,7 @@ from kaestat.report.unit import Unit
 
 
 def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write all files; each is made before the first is written, and each is replaced in one go.
+    """Write all files: each is complete before the first is written, and each replaces its old file atomically.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.Pa
 
 
 def text_files(analysis: Analysis, provenance: Provenance) -> dict[str, str]:
-    """The tables and the provenance by file name: written beside the page, and downloaded from it."""
+    """The tables and the provenance by file name, to write next to the page and to download from it."""
     made = {}
     if analysis.risk is not None:
         made["risk.csv"] = analysis.risk.to_csv(index=False)
@@ -78,7 +78,7 @@ def text_files(analysis: Analysis, provenance: Provenance) -> dict[str, str]:
 
 
 def html_report(analysis: Analysis, provenance: Provenance) -> str:
-    """One HTML page that needs no other file: tables and provenance can be downloaded from the page itself."""
+    """One self-contained HTML page, from which the tables and the provenance can be downloaded."""
     files = {name: Download(name, text.encode()) for name, text in text_files(analysis, provenance).items()}
     header, rows, drawn = _drawn_table(analysis)
     figures = [

@@ -1,4 +1,4 @@
-"""A run followed as a service: its feed and its state, the files that are kept up to date, and what went wrong."""
+"""A run followed as a service: its feed, its state, its output files, and its errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAVING_SHARE = 20  # a state is saved once in a minute, or in this many times wh
 
 @dataclass
 class LeftOut:
-    """What could not be read, and was set aside.
+    """Counts of what could not be read and was skipped.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class LeftOut:
     ungraded: int = 0
 
     def add(self, reading: Reading) -> None:
-        """Count what a look has set aside."""
+        """Add the counts of one look."""
         if reading.left_out:
             self.rows, self.first_row = self.rows + reading.left_out, self.first_row or reading.first
         elif reading.first:
@@ -47,7 +47,7 @@ class LeftOut:
         self.ungraded += 0 if reading.log is None else reading.log.ungraded
 
     def told(self) -> tuple[str, ...]:
-        """The same in sentences."""
+        """The counts in sentences."""
         counted = ((self.rows, "row", self.first_row), (self.files, "file", self.first_file))
         told = [
             f"{number:,} {what}{'s' if number > 1 else ''} left out, first at {first}"
@@ -60,7 +60,7 @@ class LeftOut:
 
 
 class Follower:
-    """A run's feed and state, and the files that are kept up to date.
+    """A followed run: its feed, its state, and its output files.
 
     Bad rows are set aside. What cannot be done now, as on a full disk or with a file that has vanished, is named in
     `waiting` and tried again at the next look. With ``out``, the state is kept there. The next follower of the same
@@ -106,7 +106,7 @@ class Follower:
         self._save_at = -float("inf")
 
     def resume(self) -> None:
-        """Go on from the state of an earlier follower, if there is one of the same run."""
+        """Continue from the state of an earlier follower of the same run, if there is one."""
         if self._out is None or not (self._out / STATE).exists():
             return
         feed, monitor = self._begin(), RunMonitor(self._methods)
@@ -124,12 +124,12 @@ class Follower:
         self._feed, self.monitor, self._left, self._unwritten = feed, monitor, left, True
 
     def summary(self) -> RunSummary:
-        """All that is known, and what was left out."""
+        """The summary of the run, and what was left out."""
         known = self.monitor.summary()
         return replace(known, told=(*known.told, *self._left.told()))
 
     def look(self, *, last: bool = False) -> None:
-        """Take in what is new, and write the files if there is anything.
+        """Read what is new, and write the files if there is anything.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Follower:
             self._keep(last=last)
 
     def finish(self) -> None:
-        """The newest step counts too, and nothing more comes.
+        """Count the newest step as complete, as nothing more will come.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class Follower:
         self.write(following=False)
 
     def write(self, *, following: bool) -> None:
-        """Write both files, each in one go; along a long run, means of neighbouring steps."""
+        """Write both files atomically; a long run is shown by means of neighbouring steps."""
         if self._out is None:
             return
         summary, along = self.summary(), binned(self.monitor.steps)

@@ -1,4 +1,4 @@
-"""The noise of the gradient on a log with weights: which baselines leave how much, and whether weights matter."""
+"""The gradient noise on a log with weights: how much each baseline leaves, and whether weights matter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROUNDING = 1e-6  # a smaller share of a noise is not a difference
 
 @dataclass(frozen=True, eq=False)
 class GradientAnalysis:
-    """The noise of the gradient under several methods, and what follows from it.
+    """The gradient noise of several methods, and conclusions.
 
     Attributes
     ----------
@@ -90,11 +90,11 @@ class GradientAnalysis:
 
     @property
     def by_length(self) -> bool:
-        """Whether noise is measured by lengths, which are a stand-in for score norms."""
+        """Whether lengths, a stand-in for score norms, measure the noise."""
         return str(self.noise["measured_by"].iloc[0]) != "score_norm"
 
     def reduction(self, method: str, weights: str = PLAIN) -> tuple[float, float, float] | None:
-        """Share by which a row's noise is below that of GRPO's group mean, with its interval; None if it has no row."""
+        """Reduction of a row's noise compared with GRPO's group mean, with interval; None without such a row."""
         rows = self.noise[(self.noise["method"].map(str) == method) & (self.noise["weights"] == weights)]
         found: Any = next(rows.itertuples(), None)
         return None if found is None else (1 - found.vs_grpo, 1 - found.vs_grpo_high, 1 - found.vs_grpo_low)
@@ -110,7 +110,7 @@ def analyze_gradient(
     min_visits: int,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> GradientAnalysis:
-    """Compare methods by the noise of the gradient, with weights and without.
+    """A comparison of methods by gradient noise, with and without weights.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What an analysis says of the gradient's noise, in rows and sentences: the same on the terminal and in the report."""
+"""An analysis of gradient noise in rows and sentences, the same on the terminal and in the report."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def noise_rows(gradient: GradientAnalysis) -> list[tuple[str, ...]]:
 
 
 def noise_unit_line(gradient: GradientAnalysis) -> str:
-    """What the numbers of the table are."""
+    """A line that explains the numbers of the table."""
     what = "the completion's squared score norm"
     if gradient.by_length:
         what = "the completion's length, a stand-in for its squared score norm, and so are these noises"
@@ -49,7 +49,7 @@ def noise_unit_line(gradient: GradientAnalysis) -> str:
 
 
 def noise_notes() -> Iterator[str]:
-    """How to read the table of noises."""
+    """Notes on how to read the table of noises."""
     yield (
         "Noise of the gradient: the mean of W (R - b)^2 over completions, unbiased as no value here knows its own "
         "reward (methods whose values do are left out); weights: what the values are averaged with. The squared norm "
@@ -62,7 +62,7 @@ def noise_notes() -> Iterator[str]:
 
 
 def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
-    """Which of value and weights matters, as an instruction."""
+    """Advice on which of value and weights matters."""
     told = _weighing(gradient, facts)
     rival = "GRPO's group mean" if facts.group_size[1] > 1 else "no baseline"
     misled = _misled(gradient, facts, rival)
@@ -98,12 +98,12 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
 
 
 def on_history(gradient: GradientAnalysis) -> str:
-    """Whether a history pays beyond its weights, measured and predicted."""
+    """Whether a history helps in addition to weights, as measured and as predicted."""
     return " ".join(filter(None, (_history_measured(gradient), _history_predicted(gradient))))
 
 
 def history_verdict(gradient: GradientAnalysis) -> str:
-    """Whether a replay shows that a history pays beyond its weights: `PAYING`, or that it does not, or is not shown to.
+    """Whether a replay shows that a history helps in addition to weights: `PAYING`, its opposite, or unclear.
 
     It pays where it lowers the noise by more than `PAYS`. Empty where nothing was measured.
     """

@@ -1,4 +1,4 @@
-"""The main finding of an analysis as an instruction: what to use, what it is worth, and the lines to paste."""
+"""The main finding of an analysis as advice: what to use, its benefit, and the lines to paste."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NEARLY_ALL = 0.99  # an unbiased estimate of a small error may be negative: such
 
 
 def headline(analysis: Analysis) -> str:
-    """What to use and what it is worth, in a few sentences."""
+    """What to use and its benefit, in a few sentences."""
     return " ".join(headline_parts(analysis))
 
 
 def headline_parts(analysis: Analysis) -> list[str]:
-    """The same by subject: value, gradient, history, sampling; the gradient first where values are not enough."""
+    """The headline by subject: value, gradient, history, sampling; gradient first if values do not suffice."""
     parts = [_on_value(analysis)]
     if analysis.gradient is not None:
         weighing = on_weights(analysis.gradient, analysis.facts)
@@ -96,7 +96,7 @@ def _one_sided(analysis: Analysis) -> bool:
 
 
 def stated_reduction(analysis: Analysis) -> tuple[float, float] | None:
-    """Ends of the reduction of the MSE that the headline states, the upper one infinite where it states none.
+    """Ends of the reduction of the MSE in the headline; the upper one is infinite if it states none.
 
     None where it states a difference of MSEs, or nothing.
     """
@@ -123,7 +123,7 @@ def _worth(analysis: Analysis) -> str:
 
 
 def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
-    """What sets the recommendation up: where it goes, and the line; none where nothing is to be changed."""
+    """The lines that set up the recommendation, each with its place; none if nothing should change."""
     sampled = analysis.sampling is not None and analysis.sampling.gains
     return _lines_of_method(analysis) + [SAMPLING_LINE] * sampled
 
@@ -144,7 +144,7 @@ def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def paste_notes(analysis: Analysis) -> Iterator[str]:
-    """What must be filled into the lines."""
+    """Notes on what to fill in in the lines."""
     gradient = analysis.gradient
     matter = gradient is not None and gradient.matter and bool(gradient.setting.method)
     found = gradient.setting if gradient is not None and matter else analysis.recommendation
@@ -164,7 +164,7 @@ def paste_notes(analysis: Analysis) -> Iterator[str]:
 
 
 def sampling_hint(analysis: Analysis) -> str:
-    """How to ask what sampling would save; empty where it was asked, prompts do not return, or few groups are dead."""
+    """How to analyse sampling; empty if that is done, prompts do not return, or few groups are dead."""
     dead = analysis.facts.dead_groups or 0.0
     if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD:
         return ""

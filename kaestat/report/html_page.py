@@ -1,4 +1,4 @@
-"""What the HTML reports share: layout, style, sortable tables, and files that can be downloaded from the page itself.
+"""The common part of the HTML reports: layout, style, sortable tables, and embedded files to download.
 
 A page made here is one file. It asks for nothing over the network, and a content security policy in its head keeps it
 so: only the images in the page are shown, and only the scripts of this package run, whatever a log calls its prompts.
@@ -54,7 +54,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Download:
-    """A file that lies in the page.
+    """A file embedded in the page.
 
     Attributes
     ----------
@@ -68,19 +68,19 @@ class Download:
 
     @property
     def href(self) -> str:
-        """The whole file as a link."""
+        """The whole file as a data link."""
         kind = MEDIA_TYPES[PurePosixPath(self.name).suffix]
         return f"data:{kind};base64,{base64.b64encode(self.content).decode()}"
 
     @property
     def size(self) -> str:
-        """Its size in words."""
+        """The file's size in words."""
         length = len(self.content)
         return f"{length} bytes" if length < 1000 else f"{length / 1000:.0f} kB"
 
 
 def environment(package: str, *, charts: bool = False) -> Environment:
-    """Jinja with the templates of a package and, behind them, those of kaestat: ``layout.html`` and ``parts.html``.
+    """A Jinja environment with a package's templates and, as fallback, kaestat's ``layout.html`` and ``parts.html``.
 
     Parameters
     ----------

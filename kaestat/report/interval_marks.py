@@ -1,4 +1,4 @@
-"""Estimates and their intervals as small drawings, one for each row of a table, all on one axis."""
+"""Estimates and their intervals as small drawings, one for each row of a table, on a common axis."""
 
 from __future__ import annotations
 

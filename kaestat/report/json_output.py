@@ -14,7 +14,7 @@ from kaestat.report.headline import paste_lines
 
 
 def analysis_document(analysis: Analysis, provenance: Provenance) -> dict[str, Any]:
-    """Everything that `kaestat analyze` found."""
+    """All results of `kaestat analyze`."""
     return {
         "facts": asdict(analysis.facts),
         "risk": None if analysis.risk is None else analysis.risk.to_dict("records"),
@@ -44,7 +44,7 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def to_json(document: Any) -> str:
-    """A document of tables' records as JSON text, which knows no NaN: those become null."""
+    """A document with the records of tables as JSON text, where NaN becomes null."""
     return json.dumps(_plain(document), indent=2, allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""What the law of the baseline predicts on a log, in rows and sentences: the same on the terminal and in the report."""
+"""The predictions of the law of the baseline in rows and sentences, the same on the terminal and in the report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ USUAL_GROUP = 8  # that a log of single completions is compared with
 
 @dataclass(frozen=True, eq=False)
 class LawAnalysis:
-    """What the law predicts on a log.
+    """The law's predictions for a log.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class LawAnalysis:
 
     @classmethod
     def of(cls, log: RewardLog, noise: pd.DataFrame, *, seed: int, min_visits: int) -> LawAnalysis | None:
-        """Predict; None where the law has nothing to say.
+        """The predictions for a log; None if the law does not apply.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ def law_rows(law: LawAnalysis) -> list[tuple[str, ...]]:
 
 
 def law_line(law: LawAnalysis) -> str:
-    """What the numbers of the table are, and what they rest on."""
+    """A line that explains the numbers of the table and their basis."""
     return (
         "Predicted from the spread of success rates and the weights of right and wrong answers; replayed: measured by "
         "a replay of the log, in which a history has the rest of the group as well as the past. The history has "

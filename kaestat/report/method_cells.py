@@ -1,4 +1,4 @@
-"""Names of methods and policies in the tables of a page: each with what it is, methods with a link to that."""
+"""Names of methods and policies in the tables of a page, each with its explanation, methods with a link."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kaestat.sampling.policies import POLICIES
 
 
 def method_cell(shown: str) -> Cell:
-    """The cell of a row that begins with a method's specification; plain text for a baseline of the user's own."""
+    """The cell of a row whose name is a method's specification; plain text for a baseline of the user's own."""
     name = method_of(shown)
     if name is None:
         return Cell(shown)
@@ -19,22 +19,22 @@ def method_cell(shown: str) -> Cell:
 
 
 def policy_cell(name: str) -> Cell:
-    """The cell of a sampling policy, with the first line of what its class says."""
+    """The cell of a sampling policy, with the first line of its docstring."""
     return Cell(name, note=(POLICIES[name].__doc__ or "").strip().splitlines()[0].replace("``", ""))
 
 
 def method_of(shown: str) -> str | None:
-    """The method that a row stands for; None for a baseline of the user's own."""
+    """The method of a row; None for a baseline of the user's own."""
     name = re.split(r"[:\s]", shown, maxsplit=1)[0]
     return name if name in METHODS else None
 
 
 def glossary(shown: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Anchor, name and summary of every method among some rows, in the order of the registry."""
+    """Anchor, name and summary of each method in some rows, in the order of the registry."""
     here = {method_of(row) for row in shown}
     return [(anchor(name), name, method.summary) for name, method in METHODS.items() if name in here]
 
 
 def anchor(name: str) -> str:
-    """Where a page explains a method."""
+    """The anchor at which a page explains a method."""
     return "method-" + name.replace("+", "-plus")

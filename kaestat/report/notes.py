@@ -1,4 +1,4 @@
-"""What a reader must know to read the tables of an analysis rightly, in sentences."""
+"""Notes that a reader needs to interpret the tables of an analysis."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def notes(
     out_of_reach: Sequence[str],
     min_visits: int,
 ) -> Iterator[str]:
-    """The notes of an analysis, the ones on this log first."""
+    """The notes of an analysis, those about this log first."""
     yield from _on_time(log)
     if out_of_reach:
         gap = float(np.median(return_gaps(log)))

@@ -1,4 +1,4 @@
-"""What the commands of ``kaestat`` have in common: the application, options, and what is asked before the work."""
+"""The common part of the commands of ``kaestat``: the application, options, and checks before the work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ P = ParamSpec("P")
 
 
 def interruptible(command: Callable[P, None]) -> Callable[P, None]:
-    """Typer makes a mere status of KeyboardInterrupt, and its message is lost: the command raises `Interruption`."""
+    """The command, which raises `Interruption` for KeyboardInterrupt: Typer would lose the message."""
 
     @wraps(command)
     def call(*arguments: P.args, **options: P.kwargs) -> None:
@@ -43,7 +43,7 @@ def interruptible(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def hints_by_name(texts: list[str]) -> dict[str, Any]:
-    """Hints by name; one that is given several times is a list."""
+    """The hints by name; a hint given several times is a list."""
     found: dict[str, list[Any]] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -62,7 +62,7 @@ def _hint_value(key: str, value: str) -> str | int | float:
 
 
 def check_out(out: Path, *, needs: tuple[str, ...] = ("jinja2", "matplotlib")) -> None:
-    """Fail before the work, not after it."""
+    """Raise an error before the work starts if its results could not be written."""
     missing = [name for name in needs if find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(f"--out needs {' and '.join(missing)}: pip install 'kaestat[plots]'")

@@ -1,4 +1,4 @@
-"""The folder of `kaestat analyze --out`: asked before the work whether it takes files, and never left half old."""
+"""The folder of `kaestat analyze --out`: checked before the work, and never left with a mix of old and new files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIST = ".kaestat-manifest.json"
 
 
 def check_folder(folder: Path) -> None:
-    """Raise an error unless files can be written to the folder, or it can be made.
+    """Raise an error unless files can be written to the folder, or it can be created.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def check_folder(folder: Path) -> None:
 
 
 def replace_files(folder: Path, write: Callable[[Path], list[Path]]) -> list[Path]:
-    """Write files in place of those of an earlier analysis, of which none stays; other files are left alone.
+    """Write files and remove all those of an earlier analysis; other files are left alone.
 
     All are written to a hidden folder first, so that one that fails, or an interruption, leaves the old ones as they
     were. A hidden list says by name and checksum what was written.

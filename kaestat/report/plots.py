@@ -1,4 +1,4 @@
-"""The paper's sensitivity figure on the user's own run: value MSE of KAE against its bandwidth."""
+"""The paper's sensitivity figure for the user's own run: value MSE of KAE against its bandwidth."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STYLE: dict[Any, Any] = {
 
 
 def risk_against_bandwidth(analysis: Analysis, kernels: Sequence[str] | None = None) -> Figure:
-    """One panel per kernel: risk path with a 95 % band, and the levels of GRPO and REINFORCE++.
+    """A figure with a panel per kernel: risk path with 95 % band, and GRPO and REINFORCE++ as levels.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def risk_against_bandwidth(analysis: Analysis, kernels: Sequence[str] | None = N
 
 
 def render(figure: Figure, file_format: str) -> bytes:
-    """The figure as a PNG, PDF or SVG file; the same figure gives the same bytes."""
+    """The figure as bytes of a PNG, PDF or SVG file; the same figure gives the same bytes."""
     import matplotlib
 
     buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Text from files as it may be printed: what a terminal would obey stands there as its escape."""
+"""Text from files in printable form, with escapes for characters that a terminal would obey."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 
 
 def printable(text: str) -> str:
-    """The text with each character that a terminal would obey as its escape.
+    """The text, with an escape for each character that a terminal would obey.
 
     Examples
     --------

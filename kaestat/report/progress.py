@@ -19,10 +19,10 @@ MINUTE = 60.0
 
 
 class Rate(ProgressColumn):
-    """Units per second, or per minute where they are slower."""
+    """A column with units per second, or per minute if they are slower."""
 
     def render(self, task: Task) -> Text:
-        """The rate of a task as text; empty before anything is known."""
+        """The rate of a task as text; empty before it is known."""
         if not task.speed:
             return Text("")
         rate = f"{task.speed:,.1f}/s" if task.speed >= 1 else f"{task.speed * MINUTE:,.1f}/min"
@@ -30,7 +30,7 @@ class Rate(ProgressColumn):
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar with rate and time left that vanishes when its context ends; nothing where there is no terminal."""
+    """A bar with rate and time left, which disappears when its context ends; nothing without a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

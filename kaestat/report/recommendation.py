@@ -1,4 +1,4 @@
-"""What to do, from the risks of a log: which method, with which error, and the lines that set it up."""
+"""A recommendation from the risks of a log: the method, its error, and the lines that set it up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNRANKED = 1 + max(method.simplicity for method in METHODS.values() if method.si
 
 @dataclass(frozen=True)
 class Recommendation(Setting):
-    """A method for the next run, and what it is worth on the log.
+    """A method for the next run, and its benefit on the log.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Recommendation(Setting):
 
 
 def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: int, seed: int) -> Recommendation:
-    """The default, unless the log shows another method to have a lower MSE.
+    """The default method, unless the log shows that another has a lower MSE.
 
     An interval that contains 0 does not show two methods to be equal: on a small log it contains 0 for nearly all of
     them. So a tie with the lowest leads to `DEFAULT_METHOD`, which is near the best in every regime of the study of
@@ -136,7 +136,7 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
 def lowest_of(
     scored: PromptRisks, rows: Sequence[int], rival: int, preferred: Any = None, *, n_boot: int, seed: int
 ) -> tuple[int, list[int], list[int]]:
-    """The lowest of some rows, and those that may be chosen in its place.
+    """The row with the lowest MSE, and the rows that may be chosen instead of it.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def _wider(pair: PromptRisks, *, n_boot: int, seed: int) -> Any:
 
 
 def complexity(row: Any) -> tuple[int, int]:
-    """Smaller for the simpler of two rows: a specification, a baseline, or one of these and its weights."""
+    """A number that is smaller for the simpler of two rows: a specification, a baseline, or one with its weights."""
     row = row[0] if isinstance(row, tuple) else row
     if not isinstance(row, str):
         return UNRANKED + 1, 0

@@ -1,4 +1,4 @@
-"""Mean reward of a run against its completions, and how many completions another run takes to the same level."""
+"""Mean reward of a run against its completions, and the completions that another run needs to reach it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class RewardCurve:
 def reaching(
     before: RewardCurve, after: RewardCurve, *, n_boot: int, seed: int
 ) -> tuple[float, tuple[float, float, float]]:
-    """The level that the run before ends at, and the share of its completions that the run after takes to it.
+    """The final level of the run before, and the share of its completions that the run after needs to reach it.
 
     Returns
     -------

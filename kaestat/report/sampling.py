@@ -1,4 +1,4 @@
-"""What sampling prompts by their predicted values would have been worth on a log, in rows and sentences."""
+"""The worth of sampling prompts by their predicted values on a log, in rows and sentences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_RETURNS = "Sampling: every prompt occurs once, so there is no history that a 
 
 @dataclass(frozen=True, eq=False)
 class SamplingAnalysis:
-    """What sampling policies would have been worth.
+    """The worth of sampling policies on a log.
 
     Attributes
     ----------
@@ -44,17 +44,17 @@ class SamplingAnalysis:
 
     @classmethod
     def of(cls, log: RewardLog, *, n_boot: int, seed: int) -> SamplingAnalysis:
-        """Replay the policies on a log in which prompts come back."""
+        """The worth of the policies, from a replay of a log in which prompts return."""
         table = sampling_risk(log, POLICIES, budget=BUDGET, n_boot=n_boot, seed=seed)
         return cls(table.sort_values("worth", ascending=False, kind="stable", ignore_index=True))
 
     def row(self, policy: str) -> Any:
-        """What was found of a policy."""
+        """The results for one policy."""
         return next(row for row in self.table.itertuples() if row.policy == policy)
 
     @property
     def gains(self) -> bool:
-        """Whether sampling by predicted noise is shown to be worth more than uniform sampling."""
+        """Whether sampling by predicted noise is significantly better than uniform sampling."""
         return bool(self.row(OURS).ci_low > 1)
 
 
@@ -72,7 +72,7 @@ def sampling_rows(found: SamplingAnalysis) -> list[tuple[str, ...]]:
 
 
 def sampling_unit_line() -> str:
-    """What the numbers of the table are."""
+    """A line that explains the numbers of the table."""
     return (
         "worth: how many times as many completions drawn uniformly would leave the same noise in the gradient; all "
         "alike: share of completions of prompts without any variance at the step; signal: reward variance per "
@@ -81,7 +81,7 @@ def sampling_unit_line() -> str:
 
 
 def on_sampling(found: SamplingAnalysis, facts: LogFacts) -> str:
-    """What to do about prompts that teach nothing, in a sentence or two."""
+    """Advice on prompts without a learning signal, in a sentence or two."""
     ours, dead = found.row(OURS), found.row(REFERENCE).dead
     alike = "all right or all wrong" if facts.binary else "all alike"
     told = "" if math.isnan(dead) else f"{100 * dead:.0f} % of your completions went to prompts that were {alike}. "

@@ -1,4 +1,4 @@
-"""A method as a run is set up with it: its name, its parameters, and the lines to paste."""
+"""A method as set up in a run: its name, its parameters, and the lines to paste."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Setting:
 
     @classmethod
     def of(cls, row: str | Baseline, log: RewardLog) -> Setting:
-        """What gives a run the method that a row of the tables stands for."""
+        """The setting for the method in a row of the tables."""
         if not isinstance(row, str):
             return Setting("", {})
         specification = row.removesuffix(MARK)
@@ -55,13 +55,13 @@ class Setting:
         return Setting(name, params)
 
     def python_line(self, time_axis: str, weights: str = "none") -> str:
-        """The estimator, for TRL and loops of your own; bandwidths in visits become steps by ``steps_per_visit``."""
+        """The line of Python for TRL and other loops; ``steps_per_visit`` converts bandwidths from visits to steps."""
         given = [f'"{self.method}"', *(f"{key}={_in_steps(key, each, time_axis)}" for key, each in self.params.items())]
         given += ['scale="none"'] * self._unscaled(weights)
         return f"AdvantageEstimator({', '.join(given)})"
 
     def verl_line(self, time_axis: str, weights: str = "none") -> str:
-        """The same as options of verl's command."""
+        """The same setting as options of verl's command."""
         words = [f"algorithm.adv_estimator={self.method}"]
         for key, value in self.params.items():
             shown = "BANDWIDTH_IN_STEPS" if _in_visits(key, value, time_axis) else _plain(value)
@@ -96,12 +96,12 @@ class Setting:
 
 
 def looks_further(baseline: Baseline) -> bool:
-    """Whether a baseline needs more than the groups of one step: the past, or all groups of a prompt."""
+    """Whether a baseline needs more than one step's groups: the past, or all groups of a prompt."""
     return baseline.horizon > 0 or baseline.stepwise or isinstance(baseline, Pooled)
 
 
 def returns(log: RewardLog) -> bool:
-    """Whether a prompt comes back."""
+    """Whether prompts return."""
     return bool((log.prompt_units.earlier > 0).any())
 
 

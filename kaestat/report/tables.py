@@ -1,4 +1,4 @@
-"""The rows that people read, as text: the same on the terminal and in the report."""
+"""Rows of tables as text, the same on the terminal and in the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH_HEADER = ("bandwidth", "risk", "standard error", "standard error of the dif
 
 
 def fact_lines(facts: LogFacts) -> Iterator[str]:
-    """What the log holds, in a few lines."""
+    """The main facts about the log, in a few lines."""
     yield (
         f"{counted(facts.n_completions, 'completion')} of {counted(facts.n_prompts, 'prompt')}; "
         f"{counted(facts.n_visits, 'visit')}, "
@@ -51,13 +51,13 @@ def unit_of(analysis: Analysis) -> Unit:
 
 
 def unit_line(analysis: Analysis) -> str:
-    """What the numbers of the main table are."""
+    """A line that explains the numbers of the main table."""
     ratio = "" if analysis.risk is None else ", but for the ratio to grpo's MSE"
     return f"In units of {unit_of(analysis).name}{ratio}; standard errors are over prompts."
 
 
 def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows of the main table: MSE of each method, or only differences where there is no more."""
+    """Header and rows of the main table: the MSE of each method, or only differences if no more is known."""
     row: Any
     unit = unit_of(analysis)
     to_default = analysis.differences[analysis.differences["reference"] == DEFAULT_METHOD]

@@ -1,4 +1,4 @@
-"""The unit that a log's risks are shown in, which goes by their size."""
+"""The unit for a log's risks, chosen by their size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unit:
 
     @classmethod
     def of(cls, risks: Iterable[float]) -> Unit:
-        """The unit in which the middle one of some risks (in size) lies between 0.5 and 500."""
+        """The unit in which the median of some risks (in size) is between 0.5 and 500."""
         sizes = np.abs(np.asarray(list(risks), dtype=float))
         sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
         if len(sizes) == 0:
@@ -35,26 +35,26 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Such as ``0.001``."""
+        """The name of the unit, such as ``0.001``."""
         return NAMES.get(self.power, f"1e{self.power}")
 
     @property
     def times(self) -> str:
-        """What stands behind a number in this unit: nothing if it is one."""
+        """The suffix for numbers in this unit; empty if it is one."""
         return "" if self.power == 0 else f" × {self.name}"
 
     def value(self, risk: float) -> float:
-        """A risk in this unit, to two decimals; a rounded zero has no sign."""
+        """A risk in this unit, with two decimals; a rounded zero has no sign."""
         return round(risk / 10.0**self.power, 2) + 0.0
 
     def number(self, risk: float) -> str:
-        """A risk."""
+        """A risk as text."""
         return "-" if math.isnan(risk) else f"{self.value(risk):.2f}"
 
     def signed(self, difference: float) -> str:
-        """A difference of risks."""
+        """A difference of risks as text."""
         return "-" if math.isnan(difference) else f"{self.value(difference):+.2f}"
 
     def interval(self, low: float, high: float) -> str:
-        """An interval of risks."""
+        """An interval of risks as text."""
         return "-" if math.isnan(low) else f"{self.number(low)} to {self.number(high)}"

@@ -1,4 +1,4 @@
-"""A baseline of the user's own on the command line: ``package.module:Class``, with parameters behind a second colon."""
+"""A user's own baseline on the command line: ``package.module:Class``, with parameters after a second colon."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)(?::(.*))?")
 
 
 def method_or_baseline(text: str) -> str | Baseline:
-    """The specification as it is, or the baseline that ``package.module:Class`` or ``...:Class:key=value`` names.
+    """The specification, or the baseline named by ``package.module:Class`` or ``...:Class:key=value``.
 
     Modules are looked for in the working directory too.
 

@@ -1,4 +1,4 @@
-"""The page of ``kaestat watch --out``: light enough to be written at every step."""
+"""The page of ``kaestat watch --out``, light enough to write at every step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHORTEST = 2  # points that make a line
 def watch_page(
     summary: RunSummary, along: tuple[np.ndarray, Figures], source: str, command: str, *, following: bool
 ) -> str:
-    """One HTML page that needs no other file.
+    """One self-contained HTML page.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def _template() -> Any:
 
 
 def charts(along: tuple[np.ndarray, Figures], summary: RunSummary) -> list[Chart]:
-    """Figures over training steps, from `binned`; those of which nothing is known are left out."""
+    """Figures over training steps, from `binned`, without those that have no data."""
     step, columns = along
     if len(step) < SHORTEST:
         return []

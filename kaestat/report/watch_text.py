@@ -1,4 +1,4 @@
-"""What `kaestat watch` says of a run, in rows and sentences: the same on the terminal, in lines and on the page."""
+"""The text of `kaestat watch` about a run, in rows and sentences: the same on the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def watch_rows(summary: RunSummary) -> list[tuple[str, ...]]:
 
 
 def watch_facts(summary: RunSummary) -> Iterator[str]:
-    """What there is of the run, and its newest steps."""
+    """The main facts about the run, and its newest steps."""
     if not summary.n_steps:
         yield "No step is over yet."
         return
@@ -64,7 +64,7 @@ def watch_facts(summary: RunSummary) -> Iterator[str]:
 
 
 def watch_headline(summary: RunSummary) -> str:
-    """What the run shows so far, in a sentence or two."""
+    """The findings so far, in a sentence or two."""
     if not summary.n_steps:
         return "The run has not begun, or its first step is not over."
     if not summary.absolute and not any(math.isfinite(row.error) for row in summary.methods):
@@ -108,7 +108,7 @@ def watch_line(summary: RunSummary) -> str:
 
 
 def watch_notes(summary: RunSummary) -> Iterator[str]:
-    """How to read the numbers."""
+    """Notes on how to read the numbers."""
     yield (
         "Value MSE: how far each method's values would have been from the prompts' true ones, from the rewards alone "
         "and without bias, at visits with an earlier one; averaged within prompts, then over prompts. The number "

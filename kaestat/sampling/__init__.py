@@ -1,4 +1,4 @@
-"""Where to spend completions: prompts drawn by their predicted values, corrected for, within a budget."""
+"""Sampling of prompts by their predicted values within a budget of completions, with corrections."""
 
 from kaestat.sampling.allocation import allocate
 from kaestat.sampling.draw import Draw

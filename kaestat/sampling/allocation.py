@@ -1,4 +1,4 @@
-"""Expected numbers of completions: proportional to a score, between bounds, with the budget met exactly."""
+"""Expected numbers of completions: proportional to a score, between bounds, summing exactly to the budget."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def allocate(
 
 
 def check_groups(n_groups: int, group_size: int, floor: float, share: np.ndarray) -> None:
-    """Raise a ValueError unless prompts can take so many groups, at most one each, and the floor leaves room.
+    """Raise a ValueError unless prompts can get so many groups, at most one each, and the floor leaves room.
 
     ``share``, of shape (P,), sums to 1.
     """

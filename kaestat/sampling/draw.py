@@ -1,4 +1,4 @@
-"""What is sampled at one step, with which probabilities, and what corrects for them."""
+"""The prompts sampled at one step, their probabilities, and the corrections for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLIP = 4.0  # of "clipped"
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a policy gives every prompt in expectation, before anything is drawn.
+    """The expected completions of every prompt under a policy, before the draw.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Prompts of one step, and how many completions of each.
+    """The prompts of one step, and the number of completions of each.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Draw:
 
     @property
     def n_completions(self) -> int:
-        """The budget, which is met exactly."""
+        """The number of completions, which equals the budget exactly."""
         return int(self.counts.sum())
 
     @property
@@ -79,11 +79,11 @@ class Draw:
         return float(weighted.sum()) ** 2 / squares if squares > 0 else 0.0
 
     def rows(self) -> list[Hashable]:
-        """The prompt of each completion, those of a prompt side by side; length B."""
+        """The prompt of each completion, grouped by prompt; length B."""
         return [key for key, n in zip(self.prompt_ids, self.counts.tolist(), strict=True) for _ in range(n)]
 
     def correction_of(self, prompt_ids: Sequence[Hashable]) -> np.ndarray:
-        """The factor of each completion's advantage, in the order in which its prompt is given.
+        """The factor of each completion's advantage, given the prompts of the completions.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class Draw:
         return np.array([factor[key] for key in prompt_ids])
 
     def metrics(self) -> dict[str, float]:
-        """Figures for a trainer's log, each as ``sampling/NAME``."""
+        """Figures for a trainer's log, named ``sampling/NAME``."""
         return {
             "sampling/prompts": float(len(self.prompt_ids)),
             "sampling/effective_completions": self.effective_completions,
@@ -105,7 +105,7 @@ class Draw:
         }
 
     def plain(self) -> dict[str, Any]:
-        """As plain data and NumPy arrays, without the plan.
+        """The draw as plain data and NumPy arrays, without the plan.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""How noisy a prompt's completions will be for the gradient, as far as its history tells."""
+"""The expected gradient noise of a prompt's completions, estimated from its history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AT_A_TIME = 2**15  # prompts, for the sake of memory
 
 
 def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray:
-    """``E W (R - b)^2`` of a completion, given the past: the reward's variance, and the error of its baseline.
+    """``E W (R - b)^2`` of a completion given the past: the reward's variance plus the error of its baseline.
 
     Without weights of completions W is 1. With the prediction V of n effective completions, the prompts' mean ``mu``
     and spread ``tau^2``, and the variance ``s^2`` of a reward within a prompt

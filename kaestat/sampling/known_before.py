@@ -1,4 +1,4 @@
-"""What a sampler knows before its first step: the prior of the estimator that predicts for it."""
+"""A sampler's knowledge before its first step: the prior of the estimator that predicts for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kaestat.sampling.pool import Pool
 def known_before(
     predictor: AdvantageEstimator, policy: Policy, row: Mapping[Hashable, int], *, step: int = 0
 ) -> tuple[Pool, dict[str, np.ndarray], Population]:
-    """Predictions, the policy's own state and the population as of the first step.
+    """Predictions, the policy's own state, and the population before the first step.
 
     A prior is a visit, for a policy that keeps counts of its own as well.
 

@@ -1,4 +1,4 @@
-"""What a sampler knows of its prompts: the newest prediction of each, made when it was last seen."""
+"""A sampler's knowledge of its prompts: the newest prediction of each, made at its last visit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kaestat.estimator.prediction import Population, Prediction
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Predictions of all prompts as of the step after their last visits; shape (P,) each.
+    """Predictions for all prompts, each as of the step after its last visit; shape (P,) each.
 
     Asking the history of every prompt anew at each step would cost as much as the history is long; what changes between
     visits is only how long ago they were, and that is in ``newest``.
@@ -36,26 +36,26 @@ class Pool:
 
     @classmethod
     def unknown(cls, size: int) -> Pool:
-        """Prompts of which nothing is known yet."""
+        """The pool of prompts without any data."""
         value, error, completions, variance = np.zeros((4, size))
         return cls(value, error, completions, variance, np.full(size, -1, dtype=np.int32), np.zeros((size, 0)))
 
     def with_weights(self) -> Pool:
-        """With room for what is known of weights."""
+        """The pool with columns for weights."""
         return self if self.weighted.shape[1] else replace(self, weighted=np.zeros((len(self.newest), PARTS)))
 
     def extended(self, size: int) -> Pool:
-        """With so many new prompts at the end."""
+        """The pool with so many new prompts at the end."""
         new = Pool.unknown(size)
         new = new.with_weights() if self.weighted.shape[1] else new
         return Pool(*(np.concatenate([getattr(self, f.name), getattr(new, f.name)]) for f in fields(self)))
 
     def take(self, rows: np.ndarray | slice) -> Pool:
-        """The prompts at these positions."""
+        """The pool of the prompts at these positions."""
         return Pool(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def put(self, rows: np.ndarray, prediction: Prediction, step: int) -> None:
-        """Take over what is now known of the prompts at these positions, visited at ``step``."""
+        """Replace the predictions of the prompts at these positions, visited at ``step``."""
         self.value[rows] = prediction.value
         self.standard_error[rows] = prediction.standard_error
         self.effective_completions[rows] = prediction.effective_completions
@@ -65,7 +65,7 @@ class Pool:
             self.weighted[rows] = prediction.weighted
 
     def at(self, step: int, prompt_ids: list[Hashable], population: Population, shrunk: bool) -> Prediction:
-        """As predictions for a step."""
+        """The predictions for a step."""
         seen, known = (self.newest >= 0) | (self.effective_completions > 0), population.n_prompts > 0
 
         def of(stored: np.ndarray, otherwise: float) -> np.ndarray:
@@ -87,7 +87,7 @@ class Pool:
         )
 
     def plain(self) -> dict[str, np.ndarray]:
-        """As arrays by name (copies)."""
+        """The pool as arrays by name (copies)."""
         return {f.name: getattr(self, f.name).copy() for f in fields(self)}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Which prompts to sample next, and how often: the stateful object that a training loop holds."""
+"""The stateful object in a training loop that chooses the prompts of each step, and the completions of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FLOOR = 0.1
 
 
 class PromptSampler:
-    """Draws the prompts of each step where their completions tell most, without changing what is optimised.
+    """Draws the prompts whose completions are most informative, without changing the objective.
 
     Each step's expected numbers of completions nu come from the past alone, a draw meets them exactly in expectation
     and the budget exactly, and multiplying advantages by ``B pi / nu`` keeps the gradient of ``sum pi V`` unbiased
@@ -162,7 +162,7 @@ class PromptSampler:
         return prompt_id in self._row
 
     def draw(self, step: int, *, among: Sequence[Hashable] | None = None, budget: int | None = None) -> Draw:
-        """The prompts of a step.
+        """The `Draw` of a step.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class PromptSampler:
         mask: Array | Sequence[bool] | None = None,
         weights: Array | Sequence[float] | None = None,
     ) -> None:
-        """Take note of scored completions, those included that a trainer's filter drops.
+        """Record scored completions, including those that a trainer's filter drops.
 
         Prompts that the predictor has recorded at this step already are not recorded again; the others are. A predictor
         with ``order="any"`` records for itself, before this call: it alone gets the versions.
@@ -260,7 +260,7 @@ class PromptSampler:
         self._state = state  # last: it alone counts completions, and an interrupted call may come again
 
     def add(self, prompt_ids: Sequence[Hashable]) -> None:
-        """New prompts, of which nothing is known yet.
+        """Add new prompts without any data.
 
         Raises
         ------
@@ -284,7 +284,7 @@ class PromptSampler:
         return pack_arrays(self._plain())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `state_dict`; later draws are the same to the last bit.
+        """Continue from the result of `state_dict`; later draws are the same to the last bit.
 
         Raises
         ------
@@ -298,7 +298,7 @@ class PromptSampler:
         save_state(path, {"sampler": self._plain()})
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a file of `save`; errors as `load_state_dict`."""
+        """Continue from a file written by `save`; errors as `load_state_dict`."""
         self._take(load_state(path).get("sampler"))
 
     def _plain(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Prompt schedules: which prompts a training run samples at each step.
+"""Prompt schedules: the prompts that a training run samples at each step.
 
 A schedule is an integer array (steps, batch_size) of prompt indices 0..n_prompts - 1, without repeats in a row.
 """
@@ -100,7 +100,7 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
 
 
 def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None) -> np.ndarray:
-    """Lags of the past visits of some prompts: what a history holds when a step begins.
+    """Lags of the past visits of some prompts: the content of a history when a step begins.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Whole numbers with given expectations and an exact sum: systematic sampling in random order."""
+"""Random integers with given expectations and an exact sum: systematic sampling in random order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kaestat.core.checks import check_per_prompt
 
 
 def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
-    """Random whole numbers, each the floor or the ceiling of its expectation, whose sum is that of the expectations.
+    """Random integers, each the floor or ceiling of its expectation, whose sum equals the sum of expectations.
 
     The expectations are laid end to end in random order, and points at distance 1 from each other, from a random start,
     are counted within each (Madow, 1949). A number below 1 is the probability of a 1.

@@ -1,1 +1,1 @@
-"""Kernels, and selectors of their bandwidth."""
+"""Kernels, and selectors of their bandwidths."""

@@ -24,7 +24,7 @@ from kaestat.core.spelling import nearest
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """A one-sided kernel with its moments; call it on scaled lags ``u = lag / bandwidth``.
+    """A one-sided kernel with its moments; call it with scaled lags ``u = lag / bandwidth``.
 
     Values at ``u < 0`` (the future) are zero.
 
@@ -55,7 +55,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def weight(self, u: Array, xp: Namespace) -> Array:
-        """K(u) for ``u >= 0``, unchecked; the inner loop of every kernel estimator."""
+        """K(u) for ``u >= 0``, without checks; the inner loop of every kernel estimator."""
 
     @property
     @abstractmethod
@@ -119,7 +119,7 @@ class Triangular(Kernel):
 
 @dataclass(frozen=True)
 class Uniform(Kernel):
-    """``1`` on [0, 1): a moving average, open on the right so that an integer bandwidth m spans lags 0..m-1."""
+    """``1`` on [0, 1), a moving average. It is open on the right: an integer bandwidth m spans lags 0..m-1."""
 
     name: str = "uniform"
     support: float = 1.0
@@ -292,7 +292,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 def as_kernel(kernel: str | Kernel | Callable[[Array], Array]) -> Kernel:
-    """Turn a kernel's name, a `Kernel` or a user's function into a `Kernel`.
+    """The `Kernel` with that name, of a user's function, or unchanged.
 
     Parameters
     ----------

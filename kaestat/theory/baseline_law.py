@@ -1,4 +1,4 @@
-"""The law of the baseline: how much noise each design leaves in the gradient, from a few moments of every prompt.
+"""The law of the baseline: the gradient noise of each design, from a few moments of every prompt.
 
 Rewards are 0 and 1. Prompt x has value p, gradient ``g_x = grad p`` and completions that weigh ``W = ||s||^2``, in the
 metric in which the optimiser takes its step. A baseline b that knows nothing of the completion's own reward leaves
@@ -37,7 +37,7 @@ GROUP_SIZES = (2, 4, 8, 16)
 
 @dataclass(frozen=True, eq=False)
 class PromptMoments:
-    """Moments of each prompt at one policy, for rewards of 0 and 1, in one metric.
+    """Moments of each prompt under one policy, for rewards 0 and 1, in one metric.
 
     Attributes
     ----------
@@ -98,14 +98,14 @@ class PromptMoments:
 
     @property
     def ratio(self) -> float:
-        """rho over all prompts: mean W of wrong answers over that of right ones."""
+        """rho over all prompts: mean W of wrong answers divided by mean W of right ones."""
         p = self.value
         wrong, right = ((1 - p) * self.wrong).sum() / (1 - p).sum(), (p * self.right).sum() / p.sum()
         return float(wrong / right)
 
     @property
     def threshold(self) -> float:
-        """The rho from which on no baseline leaves less noise than the value over all these prompts.
+        """The rho above which omitting the baseline leaves less noise than the value, over all these prompts.
 
         The sums of ``m(0)`` and ``m(p)`` over prompts, with the same rho for all, are level at
         ``1 + sum p^2 w_r / sum p^2 (1 - p) w_r``. For one prompt that is `none_beats_value`. Where right answers weigh
@@ -122,19 +122,19 @@ class PromptMoments:
         return float(self.signal.mean() - self.common)
 
     def second_moment(self, baseline: np.ndarray | float, error: np.ndarray | float = 0.0) -> np.ndarray:
-        """``E[W (R - b)^2]`` of each prompt for a baseline of this mean and error variance, shape (P,)."""
+        """``E[W (R - b)^2]`` of each prompt, for a baseline with this mean and error variance, (P,)."""
         p = self.value
         return p * self.right * (1 - baseline) ** 2 + (1 - p) * self.wrong * baseline**2 + self.weight * error
 
     def square_moment(self, baseline: np.ndarray | float) -> np.ndarray:
-        """``E[W^2 (R - b)^2]`` of each prompt, shape (P,): what the error of an estimate of b* is made of."""
+        """``E[W^2 (R - b)^2]`` of each prompt, shape (P,), which gives the error of estimates of b*."""
         p = self.value
         return p * self.right_square * (1 - baseline) ** 2 + (1 - p) * self.wrong_square * baseline**2
 
 
 @dataclass(frozen=True)
 class DesignNoise:
-    """What the law predicts of a design.
+    """The law's prediction for one design.
 
     Attributes
     ----------
@@ -155,17 +155,17 @@ class DesignNoise:
 
     @property
     def relative_noise(self) -> float:
-        """Noise at the length of the true gradient, so that designs compare whatever their learning rate."""
+        """Noise at the length of the true gradient: comparable between designs at any learning rate."""
         return self.noise / self.gain if self.gain > 0 else math.inf
 
     @property
     def noise_scale(self) -> float:
-        """Completions at which noise and signal of an update are level (McCandlish et al., 2018)."""
+        """Number of completions at which an update's noise equals its signal (McCandlish et al., 2018)."""
         return self.noise / self.signal if self.signal > 0 else math.inf
 
 
 def none_beats_value(value: np.ndarray | float) -> np.ndarray:
-    """The rho above which no baseline leaves less noise than the value: ``1 + 1 / (1 - p)``, shape of ``value``.
+    """The rho above which omitting the baseline leaves less noise than the value: ``1 + 1 / (1 - p)``.
 
     From ``m(0) = p w_r`` and ``m(p) = p (1 - p) w_r [(1 - p) + p rho]``.
 
@@ -180,7 +180,7 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
 
 
 def best_baseline(value: np.ndarray | float, ratio: np.ndarray | float) -> np.ndarray:
-    """``b* = p / (p + (1 - p) rho)``, the baseline of least noise.
+    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def predict_noise(
     drift: np.ndarray | float = 0.0,
     group_sizes: Sequence[int] = GROUP_SIZES,
 ) -> tuple[DesignNoise, ...]:
-    """The noise that each design leaves, least first.
+    """The noise of each design, least first.
 
     - ``none`` and ``none_signed``: b = 0 and, for rewards of -1 and 1, b = 1/2 (their factor 2 is a learning rate's).
     - ``batch_mean``, ``weighted_batch_mean``: one number from the step's other completions. Weights that differ much
@@ -288,7 +288,7 @@ def predict_noise(
 
 
 def predict_completions(design: DesignNoise, reference: DesignNoise, *, completions: int) -> float:
-    """Completions that a design needs for what another one reaches, as a share of what that one needs.
+    """Completions that a design needs to reach the result of another, as a share of the other's number.
 
     With the best learning rate a step of B completions gains ``1 / (1 + N / B)`` of what the true gradient would, N
     being the noise scale (McCandlish et al., 2018, "An Empirical Model of Large-Batch Training", equation 2.7). So it

@@ -1,4 +1,4 @@
-"""Theorem 2 as an identity: the gradient MSE that a value estimate costs beyond the oracle's.
+"""Theorem 2 as an identity: the gradient MSE of a value estimate in excess of the oracle's.
 
 Notation: completion j of the N = B G completions of a step has score ``S_j`` (of log pi, so ``E[S_j] = 0`` given the
 prompt), squared norm ``W_j = ||S_j||^2``, reward ``Z_j``, and value ``Vhat_j``; the gradient estimate is
@@ -89,7 +89,7 @@ def excess_gradient_mse(
 def gradient_mse_reduction(
     value_mse: np.ndarray | float, other_value_mse: np.ndarray | float, reward_variance: np.ndarray | float
 ) -> np.ndarray:
-    """Per cent by which one estimator's gradient MSE lies below another's, from value errors alone.
+    """Reduction in per cent of one estimator's gradient MSE compared with another's, from value errors.
 
     ``100 [1 - (s2 + mse) / (s2 + mse')]`` with ``s2 = E[p (1 - p)]``: the identity where score norms do not depend on
     prompt and reward and a prompt's gradient is small beside its noise, ``||grad V||^2 << E[W] s2``, as it is for

@@ -1,4 +1,4 @@
-"""Theorem 2's bound: how far the gradient MSE of Algorithm 1 can lie above the oracle's, with the four constants."""
+"""Theorem 2's bound on the gradient MSE of Algorithm 1 in excess of the oracle's, with the four constants."""
 
 from __future__ import annotations
 

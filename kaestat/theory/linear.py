@@ -95,7 +95,7 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
 
 
 def largest_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Array:
-    """`worst_case_bias` of arrays that have been checked; NaN where weights are."""
+    """`worst_case_bias` of checked arrays; NaN where weights are NaN."""
     xp = array_namespace(weights)
     shape = np.broadcast_shapes(weights.shape, lags.shape)
     weights, lags = xp.broadcast_to(weights, shape), xp.broadcast_to(lags, shape)
@@ -109,7 +109,7 @@ def largest_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Array
 def worst_case_error(
     weights: Array, lags: Array, noise_variance: float | Array, lipschitz: float | Array
 ) -> LinearError:
-    """Worst-case bias, variance and MSE over the Lipschitz class; arguments as in `linear_error`, `worst_case_bias`."""
+    """Worst-case bias, variance and MSE over the Lipschitz class; arguments as `linear_error`, `worst_case_bias`."""
     bias = worst_case_bias(weights, lags, lipschitz)
     return LinearError(bias=bias, variance=_variance(check_factors_like("weights", weights, ndim=1), noise_variance))
 

@@ -28,7 +28,7 @@ def suboptimality_recursion(
     pl: float,
     smoothness: float,
 ) -> np.ndarray:
-    """The recursion carried out: a bound on the expected gap after each step, attained by a quadratic with mu = L.
+    """A bound on the expected gap after each step, by recursion; a quadratic with mu = L attains it.
 
     Parameters
     ----------

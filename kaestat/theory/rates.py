@@ -147,7 +147,7 @@ def optimal_mse(
 
 
 def steady_state_gain(*, drift_variance: float, noise_variance: float) -> float:
-    """Gain K to which the local-level Kalman filter settles: ``K^2 / (1 - K) = drift_variance / noise_variance``.
+    """The limiting gain K of the local-level Kalman filter: ``K^2 / (1 - K) = drift_variance / noise_variance``.
 
     The filter then is the exponential kernel ``K (1 - K)^(lag - 1)`` on the visits: ``rho = 1 - K`` per visit.
 

@@ -1,4 +1,4 @@
-"""Following a run while it trains: what is new in its log, added to what is known, at a cost that does not grow."""
+"""Following a run during training: new log entries update the state at constant cost."""
 
 from kaestat.watch.feed import Feed
 from kaestat.watch.reading import Reading

@@ -1,4 +1,4 @@
-"""The log or folder of a run that may not have begun, followed as it grows."""
+"""The log or folder of a run, followed as it grows; the run may not have begun."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROW = 2**16  # bytes in which a first line ends, if it does not hold whole compl
 
 
 class Feed:
-    """What is new in a run's log at each look, in all formats of `kaestat.read_log`.
+    """The new part of a run's log at each look, in all formats of `kaestat.read_log`.
 
     CSV and JSONL files are read from where the last look ended, folders of verl and TRL file by file. Other files
     (Parquet, JSON, packed ones) cannot be read by parts: each change makes all of them new.
@@ -55,7 +55,7 @@ class Feed:
         self._source_format: list[str] = []  # its kind, and the format's name
 
     def read(self, *, last: bool = False) -> Reading:
-        """What is new.
+        """The new part of the log.
 
         Parameters
         ----------
@@ -80,11 +80,11 @@ class Feed:
             return Reading(waiting=f"{self._path}: cannot be read now ({error.strerror or error}); is tried again.")
 
     def state(self) -> dict[str, Any] | None:
-        """Where reading stands, as plain data; None before it has begun."""
+        """The reading position as plain data; None before reading has begun."""
         return None if self._source is None else {"format": self._source_format, "source": self._source.state()}
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Go on where `state` was taken.
+        """Continue from a position in `state`.
 
         Raises
         ------

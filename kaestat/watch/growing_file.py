@@ -1,4 +1,4 @@
-"""A text file that a run appends to: CSV, or JSON by lines. Each look reads what is new, up to the last whole row."""
+"""A text file that a run appends to: CSV, or JSON lines. Each look reads the new rows, up to the last complete one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_ROW = 2**20  # bytes after an open quote from which on it is taken for 
 
 
 class GrowingFile:
-    """A long table or a dump of verl's in one file.
+    """A long table or a verl dump in one file.
 
     Each piece is read as a file of its own, with the header before it, so that formats, hints and errors are those of
     `kaestat.read_log`. A row is taken once its line break is there. Rows that cannot be read are set aside, and so is a
@@ -44,19 +44,19 @@ class GrowingFile:
         self._open: set[int] = set()  # sizes of the file at which the next row had a quote that was not closed
 
     def state(self) -> dict[str, Any]:
-        """Where reading stands, as plain data."""
+        """The reading position as plain data."""
         texts = {"header": self._header, "parted": self._parted, "first": self._first, "last": self._last}
         return {"offset": self._offset, "lines": self._lines} | {name: text.hex() for name, text in texts.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Continue from a position in `state`."""
         self._forget()
         self._offset, self._lines = int(state["offset"]), int(state["lines"])
         names = ("header", "parted", "first", "last")
         self._header, self._parted, self._first, self._last = (bytes.fromhex(state[name]) for name in names)
 
     def read(self, *, last: bool = False) -> Reading:
-        """What is new.
+        """The new rows.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The state of a `kaestat.watch.RunMonitor` as plain data and arrays, for a watch that is started again."""
+"""The state of a `kaestat.watch.RunMonitor` as plain data and arrays, to restart a watch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUMS = ("_errors", "_raw", "_noises")
 
 
 def monitor_state(monitor: RunMonitor) -> dict[str, Any]:
-    """All that a monitor knows.
+    """The whole state of a monitor.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def monitor_state(monitor: RunMonitor) -> dict[str, Any]:
 
 
 def restore_monitor(monitor: RunMonitor, state: dict[str, Any]) -> None:
-    """Let a monitor of the same methods go on where `monitor_state` was taken.
+    """Load the result of `monitor_state` into a monitor with the same methods.
 
     Raises
     ------

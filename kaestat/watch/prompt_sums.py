@@ -1,4 +1,4 @@
-"""What is kept of each prompt of a run: sums of its visits' figures, one row for each method."""
+"""The data kept for each prompt of a run: sums over its visits, one row for each method."""
 
 from __future__ import annotations
 

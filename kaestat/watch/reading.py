@@ -1,4 +1,4 @@
-"""What a look at a log that is being written brings."""
+"""The result of one look at a log that is still being written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kaestat.logs.reward_log import RewardLog
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What is new in a log.
+    """The new part of a log.
 
     Attributes
     ----------

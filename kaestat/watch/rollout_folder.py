@@ -24,7 +24,7 @@ _PATIENCE = 3  # looks for which a link to nothing is waited for
 
 
 class RolloutFolder:
-    """A folder of files that are written one after the other.
+    """A folder whose files are written one after the other.
 
     A file is taken once a newer one is there, so that it is complete. One that has been read and changes, or an older
     one that appears, means that the run has begun anew. The folder is listed once a look, and all that is new then is
@@ -54,12 +54,12 @@ class RolloutFolder:
         self._singly = 0  # files at the head of the queue that are read one by one, since one of them is torn
 
     def state(self) -> dict[str, Any]:
-        """Where reading stands, as plain data."""
+        """The reading position as plain data."""
         before = None if self._before is None else str(self._before.relative_to(self._path))
         return {"taken": {name: list(of) for name, of in self._taken.items()}, "before": before}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Continue from a position in `state`."""
         self._forget()
         self._taken = {str(name): (int(size), int(time)) for name, (size, time) in state["taken"].items()}
         self._before = None if state["before"] is None else self._path / str(state["before"])

@@ -1,4 +1,4 @@
-"""The state of a run that is followed: what each new step adds to it, and the summary of all so far."""
+"""The state of a followed run: each new step updates it, and it gives the summary so far."""
 
 from __future__ import annotations
 
@@ -92,16 +92,16 @@ class RunMonitor:
 
     @property
     def open_step(self) -> int | None:
-        """The step that may go on; None if there is none."""
+        """The step that may still grow; None if there is none."""
         return self._open[0].step if self._open else None
 
     @property
     def last_step(self) -> int:
-        """The newest step that is over; -1 before any."""
+        """The newest complete step; -1 if there is none."""
         return int(self.steps["step"][-1]) if self.steps["step"] else -1
 
     def add(self, log: RewardLog, *, whole_steps: bool = False) -> None:
-        """Take in new completions; a step is over once one of a later step is there.
+        """Add new completions; a step is complete once one of a later step arrives.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class RunMonitor:
             self.finish()
 
     def finish(self) -> None:
-        """The step that may go on is over."""
+        """Mark the open step as complete."""
         if self._open:
             rows, self._open = StepRows.joined(self._open), []
             with warnings.catch_warnings(record=True) as caught:
@@ -179,7 +179,7 @@ class RunMonitor:
             column.append(figures[name])
 
     def summary(self) -> RunSummary:
-        """All that is known so far, of the steps that are over."""
+        """The summary of all complete steps."""
         n_steps = len(self.steps["step"])
         recent = max(FEWEST_RECENT, math.ceil(RECENT_SHARE * n_steps))
         newest = {name: Recent.of(np.array(self.steps[name][-recent:])) for name in RECENT}

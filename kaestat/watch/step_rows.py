@@ -1,4 +1,4 @@
-"""The completions of one step, and what they are as visits of prompts and as groups."""
+"""The completions of one step, as visits of prompts and as groups."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class StepRows:
 
     @classmethod
     def of_log(cls, log: RewardLog, number: dict[Any, int], stream: dict[Any, int]) -> Iterator[StepRows]:
-        """The steps of a log in their order; new prompts and groups are entered into the numbers of the run."""
+        """The steps of a log in order; new prompts and groups enter the numbering of the run."""
         frame = log.frame
         numbers = np.array([number.setdefault(prompt, len(number)) for prompt in log.prompts])
         prompt, steps, reward = numbers[frame["prompt"]], frame["step"].to_numpy(), frame["reward"].to_numpy()
@@ -83,7 +83,7 @@ class StepRows:
 
     @classmethod
     def joined(cls, parts: list[StepRows]) -> StepRows:
-        """Parts of one step; groups and weights that some of them lack are left out."""
+        """The parts of one step together, without groups and weights that some of them lack."""
         if len(parts) == 1:
             return parts[0]
         streams = [part.stream for part in parts if part.stream is not None]
@@ -101,7 +101,7 @@ class StepRows:
 
     @property
     def measure(self) -> str:
-        """The better one of what completions can be weighed by; empty if there is nothing."""
+        """The better measure to weigh completions by; empty if there is none."""
         return next(iter(self.weights), "")
 
     def visits(self) -> StepVisits:
@@ -114,7 +114,7 @@ class StepRows:
         return StepVisits(prompt, place, count, variance)
 
     def dead_groups(self, highest: float) -> tuple[float, float]:
-        """Share of groups of two or more whose rewards are alike, and alike at the highest; NaN without any group."""
+        """Share of groups of two or more whose rewards are equal, and equal to the highest; NaN without groups."""
         group = self.prompt if self.stream is None else _pairs(self.prompt, self.stream)
         order = np.argsort(group, kind="stable")
         first = np.flatnonzero(np.diff(group[order], prepend=group[order[0]] - 1))

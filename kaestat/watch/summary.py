@@ -1,4 +1,4 @@
-"""What is known of a run so far, in numbers that carry their errors."""
+"""Figures of a run so far, with their errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEWEST = 2  # to have a spread
 
 @dataclass(frozen=True)
 class MethodFigures:
-    """How good a method's values have been.
+    """The quality of a method's values.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Recent:
 
     @classmethod
     def of(cls, figures: np.ndarray) -> Recent:
-        """The mean of the figures of some steps, NaN left out."""
+        """The mean of the figures of some steps, without NaN."""
         known = figures[np.isfinite(figures)]
         if len(known) == 0:
             return cls(math.nan, math.nan)
@@ -65,7 +65,7 @@ class Recent:
 
 @dataclass(frozen=True, eq=False)
 class RunSummary:
-    """A run so far.
+    """The summary of a run so far.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class RunSummary:
 def method_figures(
     names: list[str], errors: tuple[np.ndarray, np.ndarray], noises: tuple[np.ndarray, np.ndarray], *, absolute: bool
 ) -> tuple[MethodFigures, ...]:
-    """Figures of all methods, the last of which is the reference, lowest error first.
+    """Figures of all methods, lowest error first; the last method given is the reference.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The valid rows of a piece of a text file, and what is wrong with the others."""
+"""The valid rows in a part of a text file, and the faults of the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Record:
 
 @dataclass(frozen=True, eq=False)
 class ValidRows:
-    """What could be read.
+    """The rows that could be read.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class ValidRows:
 
 @dataclass(frozen=True, eq=False)
 class TextRows:
-    """How the rows of a CSV or JSONL file are parted and read.
+    """The rules to split and read the rows of a CSV or JSONL file.
 
     Parameters
     ----------
@@ -78,11 +78,11 @@ class TextRows:
     parted: bytes = b""
 
     def whole(self, data: bytes) -> int:
-        """Length of the rows that are complete."""
+        """Length of the complete rows."""
         return self._masked(data)[0].rfind(b"\n") + 1
 
     def records(self, data: bytes, line: int) -> tuple[list[Record], list[Record]]:
-        """The rows of complete data that begins on a line, and those among them whose quote is never closed.
+        """The rows of complete data that begins at a line start, and those whose quote is never closed.
 
         Blank ones are left out.
         """
@@ -98,7 +98,7 @@ class TextRows:
         return rows, unclosed
 
     def read(self, data: bytes, line: int) -> ValidRows:
-        """The valid rows of complete data that begins on a line.
+        """The valid rows of complete data that begins at a line start.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class TextRows:
         return ValidRows(log, len(left), f"line {first.line}: {self._reason(first)}")
 
     def parsed(self, rows: bytes) -> RewardLog:
-        """The log that some rows are.
+        """The log of some rows.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class TextRows:
         return records, left
 
     def swallows_rows(self, rest: bytes) -> bool:
-        """Whether the lines after one with an open quote look like rows: most have as many fields as the header."""
+        """Whether the lines after an open quote look like rows: most have as many fields as the header."""
         lines = rest.splitlines()[1:]
         n_fields = self._n_fields(self.header)
         alike = sum(self._n_fields(line) == n_fields for line in lines[-_LOOKED_AT:])

@@ -1,4 +1,4 @@
-"""A file that is written as a whole: Parquet, JSON, anything packed. Each change makes all of it new."""
+"""A file that is written as a whole: Parquet, JSON, anything compressed. After each change it is read completely."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kaestat.watch.reading import Reading
 
 
 class WholeFile:
-    """A log in one file that cannot be read by parts.
+    """A log in one file that cannot be read in parts.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ class WholeFile:
         self._read_before = False
 
     def state(self) -> dict[str, Any]:
-        """Where reading stands, as plain data."""
+        """The reading position as plain data."""
         return {"seen": None if self._seen is None else list(self._seen), "read_before": self._read_before}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Continue from a position in `state`."""
         seen = state["seen"]
         self._seen = None if seen is None else (int(seen[0]), int(seen[1]), int(seen[2]))
         self._read_before = bool(state["read_before"])

@@ -1,1 +1,1 @@
-"""What the adapters of all trainers have in common."""
+"""The common part of the adapters of all trainers."""

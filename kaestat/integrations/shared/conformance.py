@@ -1,4 +1,4 @@
-"""Checks that an adapter between a trainer and an `AdvantageEstimator` must pass; the same for ours and for yours.
+"""Checks for an adapter between a trainer and an `AdvantageEstimator`, the same for our adapters and yours.
 
 Wrap your adapter in an object with the three methods of `Adapter`, then let pytest run every check::
 
@@ -29,7 +29,7 @@ TOLERANCE = 1e-5  # frameworks hold advantages in float32
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one training step as a trainer holds them when it wants advantages.
+    """The rows of one training step as a trainer holds them when it asks for advantages.
 
     Attributes
     ----------
@@ -65,48 +65,48 @@ class Rows:
 
 
 class Adapter(Protocol):
-    """What the checks ask of an adapter; a thin wrapper in your tests that speaks your trainer's language."""
+    """The interface that the checks need: a thin wrapper, in your tests, around your adapter."""
 
     def advantages(self, rows: Rows) -> np.ndarray:
         """Advantages of one step's rows, shape (N,), in their order; records the rewards."""
 
     def state(self) -> Any:
-        """What a checkpoint holds."""
+        """The content of a checkpoint."""
 
     def restore(self, state: Any) -> None:
-        """Go on from a checkpoint; called on a fresh adapter."""
+        """Continue from a checkpoint; called on a fresh adapter."""
 
 
 class FullAdapter(Adapter, Protocol):
-    """What an adapter may also have; what it leaves out is not checked."""
+    """Optional methods of an adapter; those that it lacks are not checked."""
 
     def advantages_on_ranks(self, parts: list[Rows]) -> list[np.ndarray]:
-        """On several ranks, each of which holds a part of the rows: advantages of each rank's rows of one step."""
+        """Advantages of each rank's rows of one step, when each of several ranks holds a part."""
 
     def advantages_beside(self, rows: Rows, dropped: Rows) -> np.ndarray:
-        """As `advantages`, where the trainer has dropped other groups of the same step."""
+        """As `advantages`, after the trainer dropped other groups of the same step."""
 
     def late_advantages(self, rows: Rows) -> np.ndarray:
         """As `advantages`, for rows with versions and an estimator of ``order="any"``."""
 
     def names(self, prompts: tuple[str, ...]) -> list[Hashable]:
-        """What the history knows these prompts by, whose ids are 0, 1, ...; they are the trainer's data set."""
+        """The ids in the history of the prompts 0, 1, ..., which are the trainer's data set."""
 
     def draw_from(self, sampler: PromptSampler) -> None:
-        """Let this sampler draw them; called after `names`, before all else."""
+        """Use this sampler to draw prompts; called after `names`, before everything else."""
 
     def drawn(self, step: int) -> list[Hashable]:
-        """The name of each completion's prompt at a step, which is drawn now; groups side by side."""
+        """The id of each completion's prompt at a step, which is drawn now; groups are contiguous."""
 
     def state_after(self, step: int) -> Any:
-        """What a checkpoint of a step holds that is written after the next step."""
+        """The checkpoint of a step, written after the next step."""
 
 
 MakeAdapter = Callable[[AdvantageEstimator], Adapter]
 
 
 class NotConforming(AssertionError):
-    """An adapter does not do what every adapter must."""
+    """The error for an adapter that fails a check."""
 
 
 def reordered_rows(make: MakeAdapter) -> None:
@@ -321,7 +321,7 @@ CHECKS: tuple[Callable[[MakeAdapter], None], ...] = (
 
 
 def run_checks(make: MakeAdapter) -> dict[str, str]:
-    """Name of each check that an adapter fails, and why; empty if it conforms.
+    """The name of each check that an adapter fails, with the reason; empty if it passes all.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""States of the last steps, for trainers that save a step after they have seen later ones."""
+"""States of the last steps, for trainers that save a step after later ones have begun."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class HeldStates:
-    """What was known after each of the last steps.
+    """The states after each of the last steps.
 
     Parameters
     ----------
@@ -24,18 +24,18 @@ class HeldStates:
         return len(self._states)
 
     def put(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
-        """Hold the state after a step; the oldest one goes."""
+        """Add the state after a step, and drop the oldest."""
         if self.kept:
             states = self._states | {step: state}
             # A new dict each time: some trainers ask for a state from another thread.
             self._states = {at: states[at] for at in sorted(states)[-self.kept :]}
 
     def of(self, step: int) -> Callable[[], dict[str, Any]] | None:
-        """The state after that very step, if it is held."""
+        """The state after exactly that step; None if it is not held."""
         return self._states.get(step)
 
     def after(self, step: int, newest: int) -> Callable[[], dict[str, Any]]:
-        """The state after a step, or after the last one before it.
+        """The state after a step, or after the last step before it.
 
         Parameters
         ----------
@@ -57,5 +57,5 @@ class HeldStates:
         return self._states[max(held)]
 
     def clear(self) -> None:
-        """Hold nothing any more."""
+        """Drop all states."""
         self._states = {}

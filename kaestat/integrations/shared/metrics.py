@@ -1,4 +1,4 @@
-"""What every adapter logs of a step: how good the baseline was, and how much past went into it."""
+"""The metrics of a step in every adapter: the quality of the baseline, and the past behind it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ZERO = 1e-6  # advantages this small are rounding: trainers hold them in float32
 
 
 def step_metrics(record: StepRecord | None) -> dict[str, float]:
-    """The figures of a step; one that has nothing to be measured on is left out.
+    """The metrics of a step, without those that have no data.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from kaestat.history.prior_table import usable_rows
 
 
 def prior_of_columns(ids: Sequence[Hashable], table: Any, columns: Any, step: int = BEFORE_THE_RUN) -> Prior:
-    """Pass rates of a data set's prompts from before the run.
+    """The prior of a data set: its prompts' pass rates from before the run.
 
     Parameters
     ----------

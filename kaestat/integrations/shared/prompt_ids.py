@@ -1,4 +1,4 @@
-"""Stable names for prompts, and a watch over names that are not.
+"""Stable ids of prompts, and a check that given ids are stable.
 
 A history is only as good as the ids that it is kept by. Trainers hand out ids that are random at every step, that
 count on, or that are the same for all prompts; a baseline that trusted them would train silently on a wrong past.
@@ -16,11 +16,11 @@ RETURNS_BEFORE_REFUSAL = 16
 
 
 class UnstablePromptIds(ValueError):
-    """The ids given do not name prompts: one id for several prompts, or a new id at each visit."""
+    """The error for ids that do not identify prompts: one id for several prompts, or new ids at each visit."""
 
 
 def hash_prompt(prompt: Any) -> str:
-    """A stable name made from the prompt itself, the same in every process and session.
+    """A stable id computed from the prompt itself, the same in every process and session.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def hash_prompt(prompt: Any) -> str:
 
 
 class IdentityCheck:
-    """Watches that an id names one prompt, and that a prompt which comes back does so under a known id.
+    """A check that each id belongs to one prompt, and that prompts return under known ids.
 
     Ids that are random or count on are known by two things together: no id was ever seen at two steps, and *most* of
     the different prompts seen so far (more than half, and at least `RETURNS_BEFORE_REFUSAL`) came back, each under a
@@ -133,7 +133,7 @@ FIX = (
 
 
 def hash_prompts(prompts: Sequence[Any]) -> list[str]:
-    """`hash_prompt` of each prompt; one that equals the prompt before it (completions of a group) is not hashed again.
+    """`hash_prompt` of each prompt; repeats of the previous prompt (completions of a group) are not hashed again.
 
     Raises
     ------

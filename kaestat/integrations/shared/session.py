@@ -1,4 +1,4 @@
-"""`TrainerSession`: what is the same in every trainer, between what it knows of a step and an estimator.
+"""`TrainerSession`: the common part of all trainers, between a trainer's step and an estimator.
 
 An adapter reads its trainer's fields and calls its hooks; everything else happens here, in one way for all trainers:
 
@@ -37,7 +37,7 @@ from kaestat.sampling import Policy, PromptSampler
 
 
 class TrainerSession:
-    """An estimator inside a trainer; other threads than the one that trains may ask for its states.
+    """An estimator inside a trainer; threads other than the training one may ask for its states.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class TrainerSession:
 
     @property
     def drawn(self) -> TrackedSampler | None:
-        """Where prompts are drawn; set by the adapter, made from `sampler`."""
+        """The `TrackedSampler` that draws prompts; the adapter sets it, from `sampler`."""
         return self._drawn
 
     @drawn.setter
@@ -113,7 +113,7 @@ class TrainerSession:
 
     @property
     def any_order(self) -> bool:
-        """Whether completions are recorded under the policy that sampled them, whenever they come."""
+        """Whether completions may come at any time, recorded under the policy that sampled them."""
         return self._tracked.any_order
 
     @property
@@ -127,12 +127,12 @@ class TrainerSession:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures of the last step, ``baseline/NAME`` and ``sampling/NAME``; none before it."""
+        """Metrics of the last step, named ``baseline/NAME`` and ``sampling/NAME``; none before it."""
         own = self._tracked.metrics
         return {**own, **(self.drawn.metrics if own and self.drawn is not None else {})}
 
     def sampler(self, given: str | Policy | PromptSampler, ids: Sequence[Hashable], **options: Any) -> PromptSampler:
-        """A sampler of the data set's prompts for this estimator; parameters and errors as `sampler_of`."""
+        """The sampler of the data set's prompts for this estimator; parameters and errors as `sampler_of`."""
         return sampler_of(given, ids, estimator=self.estimator, **options)
 
     def advantages(
@@ -244,7 +244,7 @@ class TrainerSession:
         call.finish(None)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """History and sampler as plain data (bytes, numbers, text), as of after one step.
+        """History and sampler as plain data (bytes, numbers, text), as they were after one step.
 
         Only a state that is held comes at once while another thread computes a step.
 
@@ -270,7 +270,7 @@ class TrainerSession:
         return state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `state_dict`; a `LostState` if the sampler's is missing."""
+        """Continue from the result of `state_dict`; a `LostState` if the sampler's is missing."""
         if self.drawn is not None and "sampler" not in state:
             lost_state("state", SAMPLER)
         self.load_history(state["history"])
@@ -278,7 +278,7 @@ class TrainerSession:
             self._load_sampler(state["sampler"])
 
     def load_history(self, state: dict[str, Any]) -> None:
-        """Go on from the history of a state, for trainers that keep the sampler's elsewhere."""
+        """Continue from the history of a state, for trainers that keep the sampler's elsewhere."""
         with self.estimator.lock:
             self.estimator.load_state_dict(state)
             self._tracked.forget()
@@ -317,7 +317,7 @@ class TrainerSession:
     def load(
         self, path: Path | None, sampler_path: Path | None = None, *, remedy: str = NEW_RUN, anew: bool = False
     ) -> None:
-        """Go on from files of `save`, of either kind.
+        """Continue from files written by `save`, of either kind.
 
         Parameters
         ----------

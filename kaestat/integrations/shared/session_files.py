@@ -1,4 +1,4 @@
-"""The files of a `TrainerSession`, and the message where one is missing."""
+"""The files of a `TrainerSession`, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SAMPLER = "a prompt sampler"
 
 
 class LostState(FileNotFoundError, ValueError):
-    """A run goes on, but its checkpoint has no history, or no prompt sampler, to go on with."""
+    """The error for a resumed run whose checkpoint lacks the history or the prompt sampler."""
 
 
 def lost_state(path: Path, what: str, remedy: str = NEW_RUN, *, anew: bool = False) -> None:
-    """Raise a `LostState`, or with ``anew`` warn, for a checkpoint that lacks what the run would go on with."""
+    """Raise a `LostState`, or warn with ``anew``, for a checkpoint that lacks the state to continue from."""
     if not anew:
         raise LostState(
             f"{os.fspath(path)}: this checkpoint was saved without {what}, which would begin anew in the middle of the "
@@ -30,7 +30,7 @@ def lost_state(path: Path, what: str, remedy: str = NEW_RUN, *, anew: bool = Fal
 
 
 def save_whole(path: Path, estimator: Any, state: dict[str, Any]) -> None:
-    """Write an estimator; its state alone, where a kernel or baseline of the user's own can be in no file."""
+    """Write an estimator, or its state alone if a kernel or baseline of the user's own cannot be stored."""
     try:
         estimator.save(path)
     except TypeError:
@@ -38,7 +38,7 @@ def save_whole(path: Path, estimator: Any, state: dict[str, Any]) -> None:
 
 
 def state_in(path: Path, keys: Sequence[str], what: str) -> dict[str, Any]:
-    """The state that stands under one of some keys of a file; a ValueError if none does, or the file is torn."""
+    """The state under the first of some keys found in a file; a ValueError if there is none or the file is damaged."""
     content = load_state(path)
     states = [content[key] for key in keys if isinstance(content.get(key), dict)]
     if not states:

@@ -1,4 +1,4 @@
-"""An estimator, of whichever kind, as a `TrainerSession` calls it: rows checked, figures of each step."""
+"""Any kind of estimator, as a `TrainerSession` calls it: with checked rows, and metrics of each step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kaestat.integrations.shared.tracked_rows import TrackedRows, check_step, lo
 
 
 class TrackedEstimator:
-    """An `AdvantageEstimator` with a watch over the names of prompts.
+    """An `AdvantageEstimator` with a check of prompt ids.
 
     Attributes
     ----------
@@ -41,12 +41,12 @@ class TrackedEstimator:
         self.forget()
 
     def forget(self) -> None:
-        """Learn names anew, as after a resume."""
+        """Forget all ids, as after a resume."""
         self._watch, self.metrics = IdentityCheck(), dict[str, float]()
 
     @property
     def any_order(self) -> bool:
-        """Whether completions are recorded under the policy that sampled them, whenever they come."""
+        """Whether completions may come at any time, recorded under the policy that sampled them."""
         return all(each.order == "any" for each in self.parts().values())
 
     @property
@@ -71,7 +71,7 @@ class TrackedEstimator:
     def recorded(
         self, name: Literal["step", "observe"], call: Call, rewards: Any, rows: TrackedRows, weights: Any, version: Any
     ) -> Any:
-        """`step` or `observe` of the estimator, as a part of a call that does more."""
+        """The result of the estimator's `step` or `observe`, as a part of a larger call."""
         columns = rows.keep, rows.streams, weights, *self._unused, version
         found = self.estimator.recorded(name, call, rows.ids, self._column(rewards), rows.step, *columns)
         if name == "step":
@@ -83,7 +83,7 @@ class TrackedEstimator:
         return found
 
     def previewed(self, rewards: Any, rows: TrackedRows, weights: Any, version: Any) -> np.ndarray:
-        """Advantages as of `recorded`, from an `AdvantageEstimator`, which stays as it is."""
+        """Advantages as of `recorded`, from an `AdvantageEstimator`, which is unchanged."""
         columns = rows.keep, rows.streams, weights, *self._unused, version
         with self.estimator.lock:
             change = self.estimator.prepared("step", Call(), rows.ids, self._column(rewards), rows.step, *columns)
@@ -94,7 +94,7 @@ class TrackedEstimator:
         return np.asarray(rewards, dtype=np.float64)
 
     def parts(self) -> dict[str, AdvantageEstimator]:
-        """The estimators of single rewards, by what stands before the names of their metrics."""
+        """The estimators of single rewards, by the prefix of their metrics' names."""
         return {"": self.estimator}
 
     def _reached(self, advantages: Any, keep: np.ndarray) -> dict[str, AdvantageEstimator]:
@@ -103,7 +103,7 @@ class TrackedEstimator:
 
 
 class TrackedRewards(TrackedEstimator):
-    """A `TrackedEstimator` of `SeveralRewards`; its metrics are each as ``baseline/REWARD/NAME``."""
+    """A `TrackedEstimator` of `SeveralRewards`; its metrics are named ``baseline/REWARD/NAME``."""
 
     kind: ClassVar[type] = SeveralRewards
 
@@ -134,7 +134,7 @@ class TrackedTurns(TrackedEstimator):
 
 
 def tracked(estimator: AdvantageEstimator | SeveralRewards | TurnEstimator) -> TrackedEstimator:
-    """An estimator, of whichever kind, as a session calls it; a TypeError if it is none."""
+    """The tracked form of any kind of estimator; a TypeError if it is not an estimator."""
     for each in (TrackedRewards, TrackedTurns):
         if isinstance(estimator, each.kind):
             return each(estimator)

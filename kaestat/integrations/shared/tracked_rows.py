@@ -1,4 +1,4 @@
-"""What a trainer tells of the rows of a step, as estimators take it: ids watched, copies of a prompt told apart."""
+"""A trainer's rows of a step in the form that estimators take: ids checked, copies of a prompt separated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePrompt
 
 
 class TrackedRows(NamedTuple):
-    """Rows of one step as an estimator takes them.
+    """Rows of one step in the form that an estimator takes.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class TrackedRows(NamedTuple):
     streams: list[int] | None
 
     def kept(self) -> list[Any]:
-        """Ids of the rows that count."""
+        """Ids of the rows that are not masked."""
         return [key for key, keep in zip(self.ids, self.keep.tolist(), strict=True) if keep]
 
 
@@ -45,7 +45,7 @@ def tracked_rows(
     groups: Sequence[Hashable] | None,
     mask: Sequence[bool] | np.ndarray | None,
 ) -> TrackedRows:
-    """A call's rows, checked.
+    """The rows of a call, checked.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def tracked_rows(
 
 
 def check_step(step: int | None, estimator: AdvantageEstimator) -> None:
-    """Raise a ValueError where an estimator with a history is given no step."""
+    """Raise a ValueError if an estimator with a history is called without a step."""
     if step is None and looks_back(estimator.baseline):
         raise ValueError(
             f"step: method {estimator.method!r} has a history and needs the training step, but the trainer "
@@ -85,12 +85,12 @@ def check_step(step: int | None, estimator: AdvantageEstimator) -> None:
 
 
 def looks_back(baseline: Baseline) -> bool:
-    """Whether a baseline's values depend on earlier steps, so that it needs stable ids, the step and checkpoints."""
+    """Whether a baseline's values depend on earlier steps, so it needs stable ids, the step and checkpoints."""
     return baseline.horizon > 0 or baseline.initial_carry() is not None
 
 
 def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence[bool] | np.ndarray) -> list[int]:
-    """For each row, how many groups of the same prompt began before its own in the batch; 0 where masked.
+    """For each row, the number of groups of the same prompt that began earlier in the batch; 0 where masked.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A `PromptSampler` as trainers need it: made to fit their data, its draws held by step."""
+"""A `PromptSampler` for trainers: fitted to their data, with its draws kept by step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
 
 class TrackedSampler(Locked):
-    """The sampler of a run: its draws by step, and the rows of the data set that they mean.
+    """The sampler of a run, its draws by step, and the rows of the data set for them.
 
     Parameters
     ----------
@@ -42,29 +42,29 @@ class TrackedSampler(Locked):
         self.forget()
 
     def forget(self) -> None:
-        """Begin with what the sampler's state says, as after a resume."""
+        """Start from the sampler's state, as after a resume."""
         self._draws: dict[int, Draw] = {}  # of the last steps
         self._corrected: Draw | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures, as ``sampling/NAME``, of the draw that advantages were last corrected for, else of the last one."""
+        """Metrics, named ``sampling/NAME``, of the draw that advantages were last corrected for, or the last one."""
         draw = self._corrected or self.sampler.last_draw
         return {} if draw is None else draw.metrics()
 
     def draw(self, step: int, *, budget: int | None = None) -> Draw:
-        """Prompts for a step; as `PromptSampler.draw`."""
+        """The prompts of a step; as `PromptSampler.draw`."""
         with self.lock:
             return self._remembered(self.sampler.draw(step, budget=budget))
 
     def draw_of(self, step: int) -> Draw:
-        """The draw of a step: the last one if it was made ahead for it, before a resume maybe, else a new one."""
+        """The draw of a step: the last one if it was made ahead for this step, otherwise a new one."""
         with self.lock:
             ahead = self.sampler.last_draw
             return self.draw(step) if ahead is None or ahead.step != step else self._remembered(ahead)
 
     def corrections(self, ids: Sequence[Hashable], step: int) -> np.ndarray:
-        """Factor of each completion's advantage, shape (N,), from the draw of their own step.
+        """The factor of each completion's advantage, shape (N,), from the draw of its step.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class TrackedSampler(Locked):
 
 
 class DrawnLoader(TrackedSampler):
-    """A `TrackedSampler` in place of a trainer's data loader: each draw is made when its first item is asked for.
+    """A `TrackedSampler` that replaces a trainer's data loader; it draws when the first item is requested.
 
     Parameters
     ----------
@@ -136,12 +136,12 @@ class DrawnLoader(TrackedSampler):
         self._done = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """What the trainer saves with its checkpoints: the place in the epoch, and the sampler's state."""
+        """The state in the trainer's checkpoints: the position in the epoch, and the sampler's state."""
         with self.lock:
             return {"done": self._done % self._length, "sampler": self.sampler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `state_dict`.
+        """Continue from the result of `state_dict`.
 
         Raises
         ------
@@ -171,7 +171,7 @@ def sampler_of(
     params: Mapping[str, Any] = NO_PARAMS,
     filtered: str = "",
 ) -> PromptSampler:
-    """The sampler of a policy's name, with the estimator's own history if it has one; or the one given, checked.
+    """The sampler of a named policy, with the estimator's own history if it has one; or the given sampler, checked.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def _fitting(
 
 
 def check_sampler_params(params: Any, policy: Any, *, option: str) -> None:
-    """Raise unless ``params`` are parameters of a sampler, and there is one to take them.
+    """Raise an error unless ``params`` are parameters of a sampler, and there is a sampler for them.
 
     Parameters
     ----------

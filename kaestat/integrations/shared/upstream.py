@@ -1,4 +1,4 @@
-"""Which versions of a framework an adapter knows, for the error when it meets another."""
+"""The versions of a framework that an adapter supports, for the error with another version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 @dataclass(frozen=True)
 class Upstream:
-    """A framework that an adapter was written for.
+    """A framework that an adapter supports.
 
     Attributes
     ----------
@@ -28,19 +28,19 @@ class Upstream:
 
     @property
     def found(self) -> str:
-        """The version that is installed, in words."""
+        """The installed version, in words."""
         try:
             return f"version {version(self.package)}"
         except PackageNotFoundError:
             return "no installed version (a folder of its source, if anything)"
 
     def misfit(self, reason: object) -> str:
-        """The message where what is found is not what the adapter was written for."""
+        """The error message if the framework lacks something that the adapter needs."""
         return f"{reason}. Of {self.name} there is {self.found}; kaestat's adapter was run with {self.known}."
 
     @contextmanager
     def imports(self) -> Iterator[None]:
-        """For what is imported from the framework, and looked up in it.
+        """A context for imports from the framework and look-ups in it.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Which weights of completions a trainer's user may ask for, checked before anything runs."""
+"""The weights of completions that a trainer's user may request, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
 def check_weights(
     estimator: AdvantageEstimator, weights: Any, choices: Sequence[str] = LENGTH_ONLY, *, option: str = "weights"
 ) -> None:
-    """Refuse weights that are unknown, or that the estimator's method cannot use, cancels, or cannot do without.
+    """Raise an error for weights that are unknown, missing, unusable for the method, or cancelled by it.
 
     Parameters
     ----------

@@ -20,13 +20,13 @@ SAMPLER_FILE = "prompt_sampler_state"
 
 
 def next_checkpoint(trainer: Trainer, trial: Any) -> str:
-    """The folder that the trainer is about to write."""
+    """The folder that the trainer will write next."""
     name = f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
     return os.path.join(trainer._get_output_dir(trial=trial), name)
 
 
 def save_session(trainer: Trainer, session: TrainerSession, trial: Any) -> None:
-    """Write a session's states into the folder that the trainer is about to write.
+    """Write a session's states into the folder that the trainer will write next.
 
     Before all else: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
     """
@@ -35,7 +35,7 @@ def save_session(trainer: Trainer, session: TrainerSession, trial: Any) -> None:
 
 
 def load_session(trainer: Trainer, session: TrainerSession, folder: str) -> None:
-    """Take up the states of a checkpoint, or raise a `LostState` where one is missing."""
+    """Load the states of a checkpoint, or raise a `LostState` if one is missing."""
     remedy = (
         f"start a new run from these weights with model={folder!r} and no resume_from_checkpoint "
         f"({type(trainer).__name__} writes these files; a prompt_sampler can be left out)"
@@ -44,7 +44,7 @@ def load_session(trainer: Trainer, session: TrainerSession, folder: str) -> None
 
 
 class ResumePoint(TrainerCallback):
-    """Tells a trainer where in its epoch a resumed run goes on, and warns where it cannot go on exactly.
+    """A callback that tells a trainer where in its epoch to resume, and warns if it cannot do so exactly.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class ResumePoint(TrainerCallback):
     def on_train_begin(
         self, args: GRPOConfig, state: TrainerState, control: TrainerControl, *, train_dataloader: Any, **_: Any
     ) -> None:
-        """After the checkpoint is loaded, before the first batch.
+        """Set the resume point, after the checkpoint is loaded and before the first batch.
 
         Warns
         -----

@@ -38,13 +38,13 @@ _FORWARDED = (
 
 
 def loss_mask(output: dict[str, Any]) -> torch.Tensor:
-    """One for every token that enters the loss, shape (n, T): neither padding nor a tool's answer nor cut short."""
+    """One for each token in the loss, shape (n, T): not padding, not a tool's answer, not truncated."""
     mask = output["completion_mask"]
     return mask * output["tool_mask"] if "tool_mask" in output else mask
 
 
 def completion_lengths(output: dict[str, Any]) -> torch.Tensor:
-    """Tokens of each completion in the loss, shape (n,) (OPO: Hao et al., 2025).
+    """The number of each completion's tokens in the loss, shape (n,) (OPO: Hao et al., 2025).
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
 
 
 def token_weights(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
-    """What the loss multiplies each token by, shape (n, T): 0 or 1, times the importance ratio where there is one."""
+    """The factor of each token in the loss, shape (n, T): 0 or 1, times the importance ratio if there is one."""
     weights = loss_mask(output).float()
     if "importance_sampling_ratio" in output and trainer.loss_type != "vespo":  # the loss that takes it otherwise
         weights = weights * output["importance_sampling_ratio"].float()
@@ -143,7 +143,7 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 
 
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
-    """Refuse models whose norms cannot be taken: two made-up completions are tried.
+    """Raise an error for models whose norms cannot be computed, after a trial with two fake completions.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
 
 
 def keep_square_sums(trainer: GRPOTrainer) -> None:
-    """Let the trainer's fused LM head return ``log sum_v pi(v)^2`` as well; to be called once, after construction."""
+    """Make the trainer's fused LM head also return ``log sum_v pi(v)^2``; call it once, after construction."""
     add_fused_lm_head(
         trainer.model.get_base_model() if is_peft_model(trainer.model) else trainer.model,
         temperature=trainer.temperature,

@@ -1,4 +1,4 @@
-"""Prompts drawn by their predicted values, as the order of rows that TRL's data loader asks for."""
+"""Prompts drawn by their predicted values, as the row order for TRL's data loader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 
 
 class DrawnPrompts(Sampler[int]):
-    """Rows of a data set, one per completion: each generation's as the `PromptSampler` draws them.
+    """Rows of a data set, one per completion, as the `PromptSampler` draws them for each generation.
 
     The data loader looks a batch ahead, so a draw may not know the rewards of the generation before it; what it knows
     is the past in any case. A draw that was made ahead is in the sampler's state, and a resumed run begins with it.
@@ -36,7 +36,7 @@ class DrawnPrompts(Sampler[int]):
         return max(1, len(self._drawn.row) // groups) * self._budget * self._repeat_count
 
     def resume_after(self, batches: int) -> None:
-        """Let the next iteration begin after so many of its batches, whose rows the data loader throws away.
+        """Start the next iteration after so many of its batches, whose rows the data loader discards.
 
         Parameters
         ----------

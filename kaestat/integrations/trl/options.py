@@ -1,4 +1,4 @@
-"""What `BaselineGRPOTrainer` may be given, checked before anything runs."""
+"""The options of `BaselineGRPOTrainer`, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kaestat.estimator.several_rewards import SeveralRewards
 
 
 def check_options(estimator: Any, prompt_id: Any, reuse: Any) -> None:
-    """Raise a TypeError or ValueError unless the trainer's own arguments are such as it takes."""
+    """Raise a TypeError or ValueError unless the trainer's own arguments are valid."""
     if not isinstance(estimator, AdvantageEstimator | SeveralRewards):
         raise TypeError(
             f"advantage_estimator must be an AdvantageEstimator, got {estimator!r}; for example "
@@ -25,7 +25,7 @@ def check_options(estimator: Any, prompt_id: Any, reuse: Any) -> None:
 
 
 def of_one_reward(estimator: AdvantageEstimator | SeveralRewards, option: str) -> AdvantageEstimator:
-    """The estimator, where an option is of a single reward; or a ValueError."""
+    """The estimator, for an option that needs a single reward; a ValueError if it has several."""
     if isinstance(estimator, SeveralRewards):
         raise ValueError(
             f"{option} is of one reward; leave it out, and add what is known to the estimators of SeveralRewards."
@@ -34,7 +34,7 @@ def of_one_reward(estimator: AdvantageEstimator | SeveralRewards, option: str) -
 
 
 def check_several(estimator: SeveralRewards, functions: Sequence[str], weights: Sequence[float] | None) -> None:
-    """Raise a ValueError unless there is an estimator for each reward function, and one set of weights."""
+    """Raise a ValueError unless there is one estimator for each reward function, and one set of weights."""
     if len(estimator.estimators) != len(functions):
         raise ValueError(
             f"advantage_estimator is for the rewards {', '.join(estimator.estimators)}, and the trainer has "
@@ -48,7 +48,7 @@ def check_several(estimator: SeveralRewards, functions: Sequence[str], weights: 
 
 
 def check_config(args: GRPOConfig, estimator: AdvantageEstimator | SeveralRewards) -> None:
-    """Raise a ValueError where TRL's options ask for advantages other than the estimator's."""
+    """Raise a ValueError if TRL's options request advantages other than the estimator's."""
     if isinstance(estimator, SeveralRewards):
         return
     if args.multi_objective_aggregation != "sum_then_normalize":

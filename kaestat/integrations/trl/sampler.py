@@ -1,4 +1,4 @@
-"""The order of prompts: TRL's own, with each minibatch used for several generations, and right after a resume."""
+"""The order of prompts: TRL's own, with each minibatch used for several generations, also after a resume."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trl.trainer.utils import RepeatSampler
 
 
 class ReuseSampler(RepeatSampler):
-    """TRL's ``RepeatSampler``, whose order depends on the epoch alone and not on how often it was iterated.
+    """TRL's ``RepeatSampler`` with an order that depends only on the epoch, not on the number of iterations.
 
     TRL's sampler draws a new permutation each time it is iterated, so a run resumed in its third epoch goes back to the
     permutation of the first: some prompts come too often and others never. Here epoch e has TRL's e-th permutation in

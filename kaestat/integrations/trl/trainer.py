@@ -80,7 +80,7 @@ if _missing:
 
 
 class Scored(NamedTuple):
-    """What is known of a generation batch once it has its rewards; rows of all processes, in their order."""
+    """A generation batch once it has its rewards; rows of all processes, in their order."""
 
     rewards: torch.Tensor  # (N, reward functions), NaN where a function does not apply
     ids: list[Hashable]
@@ -195,7 +195,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
 
     @property
     def advantage_estimator(self) -> AdvantageEstimator | SeveralRewards:
-        """The estimator that the trainer was made with."""
+        """The estimator of the trainer."""
         return self.session.estimator
 
     def _drawn_prompts(self, given: str | Policy | PromptSampler) -> DrawnPrompts:
@@ -236,7 +236,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         )
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader:
-        """TRL's own, with each minibatch of a streamed data set ``reuse`` times in a row."""
+        """TRL's data loader; each minibatch of a streamed data set comes ``reuse`` times in a row."""
         dataset = self.train_dataset
         if self.reuse == 1 or not isinstance(dataset, IterableDataset):
             return super().get_train_dataloader()
@@ -384,7 +384,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             self.generation = self.session.estimator.last_step + 1
 
     def resume_after(self, batches: int) -> None:
-        """Go on after so many of an epoch's batches, as transformers counts them, in TRL's rhythm of generations."""
+        """Continue after so many of an epoch's batches, as counted by transformers, in TRL's rhythm."""
         self._step, self._buffered_inputs = batches, None
         if self._drawn is not None:
             self._drawn.resume_after(batches)

@@ -1,4 +1,4 @@
-"""Norms of scores from the pass that trains, for one completion per prompt: its own weight is in no value of it.
+"""Norms of scores from the training pass, for one completion per prompt: its own weight is in none of its values.
 
 The advantages of a generation come before its norms. They take the weights that completions of the same rewards had in
 the generations before. What is recorded, for later values, are the norms that the backward pass gives.
@@ -35,7 +35,7 @@ LEAST = 0.05  # of the mean weight: a line through rewards can go below 0
 
 
 class ExpectedWeights:
-    """What a completion weighs by its reward: a line fitted to past generations, the newest counting most.
+    """The expected weight of a completion by its reward: a line fitted to generations, newest counting most.
 
     With rewards 0 and 1 these are the two mean weights. Until something is known all completions weigh 1.
     """
@@ -55,16 +55,16 @@ class ExpectedWeights:
         return expected
 
     def add(self, rewards: np.ndarray, weights: np.ndarray) -> None:
-        """Learn from a generation."""
+        """Update the fit with a generation."""
         columns = (np.ones(len(rewards)), rewards, rewards**2, weights, weights * rewards)
         self._sums = KEPT * self._sums + np.array([column.sum() for column in columns])
 
     def save(self, folder: str) -> None:
-        """Write a file of a checkpoint."""
+        """Write the fit to a file of a checkpoint."""
         write_atomically(os.path.join(folder, FILE), json.dumps(self._sums.tolist()))
 
     def load(self, folder: str) -> None:
-        """Go on from a checkpoint; one of a run whose norms came from passes of their own has no such file."""
+        """Load the fit from a checkpoint, if its run had one."""
         path = os.path.join(folder, FILE)
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
@@ -72,7 +72,7 @@ class ExpectedWeights:
 
 
 class TrainingNorms:
-    """Collects the squared norms of a generation's scores over the batches that it is trained in.
+    """Collects the squared norms of a generation's scores over the batches of its training.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class TrainingNorms:
         self._hidden: torch.Tensor | None = None
 
     def begin(self, output: dict[str, Any]) -> None:
-        """Await the norms of a generation, in units of before its updates; its rows get numbers."""
+        """Start to collect the norms of a generation, in the units before its updates; its rows get numbers."""
         self._left = len(output["completion_ids"])
         output[ROW] = torch.arange(self._left, device=output["completion_ids"].device)
         self._norms = torch.full((self._left,), torch.nan, device=output["completion_ids"].device)
@@ -107,7 +107,7 @@ class TrainingNorms:
         self._open.callback(handle.remove)
 
     def score(self, log_probs: torch.Tensor) -> None:
-        """Tell which log-probabilities the batch's loss is made of."""
+        """Set the log-probabilities from which the batch's loss is computed."""
         if self._pass is None or self._batch is None or self._hidden is None or not log_probs.requires_grad:
             return
         tokens, head = self._batch["completion_ids"], _unwrapped(self._trainer).get_output_embeddings()
@@ -126,7 +126,7 @@ class TrainingNorms:
         self._pass = self._batch = self._hidden = None
 
     def complete(self) -> torch.Tensor | None:
-        """Norms of all processes' completions, shape (N,), as soon as all are there; NaN for those without one."""
+        """Norms of all processes' completions, shape (N,), once all are known; NaN for those without one."""
         if self._left > 0 or not len(self._norms):
             return None
         norms, self._norms = self._trainer.accelerator.gather(self._norms), torch.zeros(0)
@@ -137,7 +137,7 @@ class TrainingNorms:
 
 
 class TrainingNormsMixin(_Trainer):
-    """The hooks of `TrainingNorms` in a GRPO trainer, to stand before it among the bases."""
+    """Mixin to put before a GRPO trainer, with the hooks of `TrainingNorms`."""
 
     _norms_to_come: TrainingNorms | None = None
 
@@ -145,7 +145,7 @@ class TrainingNormsMixin(_Trainer):
         raise NotImplementedError
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
-        """TRL's own."""
+        """TRL's loss."""
         if self._norms_to_come is not None and self.model.training:
             self._norms_to_come.open(inputs)
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
@@ -158,7 +158,7 @@ class TrainingNormsMixin(_Trainer):
         return found
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """TRL's own; then the norms of a generation are recorded, if it was the last batch of its first epoch."""
+        """TRL's result; after the last batch of a generation's first epoch its norms are recorded."""
         try:
             loss: torch.Tensor = super().training_step(*args, **kwargs)
         finally:
@@ -170,7 +170,7 @@ class TrainingNormsMixin(_Trainer):
 
 
 def reads_training_pass(trainer: GRPOTrainer, estimator: Any) -> bool:
-    """Whether the pass that trains tells the norms of scores, so that none of their own is needed.
+    """Whether the training pass gives the norms of scores, so that no pass of their own is needed.
 
     There must be one completion per prompt, a first update on it by the policy that sampled it, and nothing in the loss
     but advantages times log-probabilities. Values must come from the past: a mean over the generation alone would take

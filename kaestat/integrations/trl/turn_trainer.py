@@ -81,12 +81,12 @@ class TurnGRPOTrainer(BaselineGRPOTrainer):
 
     @property
     def turn_estimator(self) -> TurnEstimator:
-        """The estimator that the trainer was made with."""
+        """The estimator of the trainer."""
         return self.session.estimator
 
     @property
     def advantage_estimator(self) -> AdvantageEstimator:
-        """That of the first turn: of whole completions."""
+        """The estimator of the first turn, for whole completions."""
         return self.turn_estimator.estimators[0]
 
     def _generate(self, prompts: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Baselines inside verl: every method as an advantage estimator, and trainers that keep the history.
+"""Baselines in verl: every method as an advantage estimator, and trainers that keep the history.
 
 Importing this module is all that is needed; installing kaestat does it, through the entry point ``verl.plugins`` that
 verl loads whenever it is imported itself. (``VERL_USE_EXTERNAL_MODULES=kaestat.integrations.verl`` does the same.)

@@ -1,4 +1,4 @@
-"""Run something as soon as another module has been imported, and not before."""
+"""Run a function right after another module has been imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
-    """Call ``action`` right after the module ``name`` has been executed; at once if that has already happened.
+    """Call ``action`` right after the module ``name`` has been executed; at once if it already has.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The history goes into every checkpoint of verl, and comes back on resume.
+"""The history in verl's checkpoints: saved with each, and loaded on resume.
 
 verl calls a ``trainer.checkpoint_callback_class`` only after it has declared the checkpoint complete
 (``latest_checkpointed_iteration.txt``): a run that dies in between would leave a checkpoint without its history. So the
@@ -21,7 +21,7 @@ _Trainer: Any = object  # verl's, beside it among the bases
 
 
 class SavesHistory(_Trainer):
-    """Mixin for verl's trainers, to stand before them among the bases.
+    """Mixin to put before verl's trainers, which saves and loads the history.
 
     Attributes
     ----------

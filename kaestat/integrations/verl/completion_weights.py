@@ -1,4 +1,4 @@
-"""Weights of completions from what verl's actor computes: stand-ins for the squared norm of the score.
+"""Weights of completions from the output of verl's actor: stand-ins for the squared norm of the score.
 
 verl's engines return ``sum_v pi(v)^2`` of every token beside its log probability, in the same forward pass, if they are
 asked to; verl's own optimal token baseline is made of it. Its V1 trainers (0.9.1, and main at 1dda039) do not ask, ours
@@ -20,7 +20,7 @@ ASKED = "calculate_sum_pi_squared"  # verl's name, in its configuration and in w
 
 
 def check_actor(config: Any, wanted: str) -> None:
-    """Refuse a configuration under which verl's actor gives no sums of squared probabilities.
+    """Raise an error for a configuration in which verl's actor gives no sums of squared probabilities.
 
     Parameters
     ----------

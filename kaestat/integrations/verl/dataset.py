@@ -1,4 +1,4 @@
-"""The paper's reuse schedule as a data set of verl, which has had no samplers of one's own since 0.8.
+"""The paper's reuse schedule as a verl data set, since verl accepts no custom samplers from 0.8.
 
     data.custom_cls.path=pkg://kaestat.integrations.verl.dataset data.custom_cls.name=ReuseSchedule
     data.shuffle=False +data.kaestat.repeats=10 "+data.kaestat.n_steps=${trainer.total_training_steps}"
@@ -18,7 +18,7 @@ from kaestat.sampling.schedules import reuse
 
 
 class ReuseSchedule(RLHFDataset):
-    """verl's data set, its rows in the order of the reuse schedule; the files for validation stay as they are.
+    """verl's data set with its rows in the order of the reuse schedule; validation files are unchanged.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from kaestat.sampling import PromptSampler
 
 
 class DrawnRows(TrackedSampler):
-    """Batches of prompts for verl's agent loops, and the corrections of what comes back.
+    """Batches of prompts for verl's agent loops, and the corrections of the returned rows.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class DrawnRows(TrackedSampler):
         self._step = -1
 
     def batch(self, n_groups: int, step: int) -> dict[str, Any]:
-        """So many groups for a step, collated, each under a fresh uid.
+        """So many groups for a step, collated, each with a new uid.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class DrawnRows(TrackedSampler):
 
 
 def draw_rows(options: Options, session: TrainerSession, config: Any, dataset: Any) -> DrawnRows | None:
-    """The rows of a training set drawn as the options ask for, as the session's; None if they do not.
+    """The `DrawnRows` of a training set, if the options ask for it; None otherwise.
 
     Raises
     ------

@@ -55,7 +55,7 @@ REGISTERED: dict[str, str] = {}  # name in verl -> method
 
 
 def needs_our_trainer(method: str) -> bool:
-    """Whether a method needs more than verl passes to an advantage estimator."""
+    """Whether a method needs more input than verl passes to an advantage estimator."""
     return keeps_history(method) or METHODS[method].baseline is Pooled
 
 
@@ -100,7 +100,7 @@ def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.T
 
 
 def estimator_without_history(method: str, options: Options) -> AdvantageEstimator:
-    """A fresh estimator for one of verl's own trainers.
+    """A new estimator for one of verl's own trainers.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def _of_this_step_alone(
 
 
 def is_padding(index: Sequence[Hashable]) -> np.ndarray:
-    """Which group names are those that verl gives to rows that only fill up the batch (a uuid has no letter p)."""
+    """Which group names are verl's names for padding rows (a uuid has no letter p)."""
     return np.fromiter((str(uid).startswith("pad") for uid in index), dtype=bool, count=len(index))
 
 

@@ -1,4 +1,4 @@
-"""What the user wrote under ``algorithm.kaestat``, checked."""
+"""The user's settings under ``algorithm.kaestat``, checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TURN_REWARDS = ("tool_rewards", "turn_scores")
 
 @dataclass(frozen=True)
 class Options:
-    """How a method is to be used, from verl's configuration.
+    """The settings for a method in verl's configuration.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Options:
                 raise ValueError(f"algorithm.kaestat.{name} is not for turns; leave it or algorithm.kaestat.turns out.")
 
     def refuse_sampler(self, trainer: str) -> None:
-        """Raise where a trainer draws no prompts, but is asked to."""
+        """Raise an error if prompts should be drawn and the trainer cannot draw them."""
         if self.prompt_sampler is not None:
             raise ValueError(
                 f"algorithm.kaestat.prompt_sampler={self.prompt_sampler}: {trainer} takes prompts in the order "
@@ -132,7 +132,7 @@ class Options:
             )
 
     def refuse_turns(self, trainer: str) -> None:
-        """Raise where a trainer knows no turns, but is asked for their values."""
+        """Raise an error if values of turns are requested and the trainer has no turns."""
         if self.turns:
             raise ValueError(
                 f"algorithm.kaestat.turns: {trainer} has one advantage per completion. Set "
@@ -141,7 +141,7 @@ class Options:
             )
 
     def turn_estimator(self, *, any_order: bool = False) -> TurnEstimator:
-        """A fresh estimator of turns; parameters and errors as `estimator`."""
+        """A new estimator of turns; parameters and errors as `estimator`."""
         chosen: dict[str, Any] = {"scale": self.scale, "gamma": self.turn_gamma, **self.params}
         estimator = TurnEstimator(self.method, **chosen)
         if any_order and not estimator.estimators[0].baseline.in_order_only:
@@ -152,7 +152,7 @@ class Options:
         return estimator
 
     def estimator(self, *, any_order: bool = False) -> AdvantageEstimator:
-        """A fresh estimator.
+        """A new estimator.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class Options:
 
 
 def refuse_sampler_beside(algorithm: Any) -> None:
-    """Raise where prompts are to be drawn, but advantages come from an estimator that no correction reaches."""
+    """Raise an error if prompts should be drawn but the advantages' estimator gets no corrections."""
     policy = _given(algorithm).get("prompt_sampler")
     if policy is not None:
         raise ValueError(
@@ -187,12 +187,12 @@ def refuse_sampler_beside(algorithm: Any) -> None:
 
 
 def filters_groups(config: Any) -> bool:
-    """Whether verl drops groups, from its whole configuration."""
+    """Whether verl drops groups, according to its whole configuration."""
     return bool((config.algorithm.get("filter_groups", None) or {}).get("enable", False))
 
 
 def keeps_history(method: str) -> bool:
-    """Whether a method looks at past steps, and thus needs stable prompt ids and the number of the step."""
+    """Whether a method uses past steps, so it needs stable prompt ids and the step's number."""
     try:
         return looks_back(AdvantageEstimator(method).baseline)
     except ValueError:  # it wants an input of its own (features, true values), and says so when it is used

@@ -1,4 +1,4 @@
-"""Pass rates from before the run, from two more columns of a verl data file."""
+"""Pass rates from before the run, in two further columns of a verl data file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMPT = "prompt"  # what verl's data.prompt_key is if left alone
 
 
 def prior_of_data_file(path: str, prompt_id: str, step: int = BEFORE_THE_RUN) -> Prior:
-    """The prior in a data file of verl's format.
+    """The prior in a data file in verl's format.
 
     Parameters
     ----------

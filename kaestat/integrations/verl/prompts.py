@@ -1,4 +1,4 @@
-"""Who the rows of a batch are: ids that the history is kept by, from what verl knows of a prompt."""
+"""Ids for the history's prompts, from verl's data about a prompt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIELDS = ("data_source", "extra_info", "raw_prompt")  # of verl's data sets
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as the history knows it.
+    """A prompt with its id in the history.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Prompt:
 
 
 def read_prompt(prompt_id: str, data_source: Any, extra_info: Any, raw_prompt: Any) -> Prompt:
-    """Id and hash of one row of a verl data set.
+    """The id and hash of one row of a verl data set.
 
     verl's own ``uid`` is random at every step, and its ``index`` is 0 where the data set has none; neither is used.
 

@@ -1,4 +1,4 @@
-"""The rows of a batch as the history needs them, and their advantages."""
+"""The rows of a batch in the form that the history needs, and their advantages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BatchRows:
 
 
 def read_rows(batch: KVBatchMeta, prompt_id: str) -> BatchRows:
-    """The rows of a V1 batch: its keys and tags, and what the transfer queue holds of one row of each group.
+    """The rows of a V1 batch, from its keys and tags, and from one row of each group in the transfer queue.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def check_rows(rows: BatchRows, index: Sequence[Hashable] | None) -> None:
 
 
 def row_weights(weights: str, response_mask: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor | None:
-    """Weight of each row, shape (N,): one, or its token's norm, for every token of the response mask; None for none.
+    """The weight of each row, shape (N,): one or its token's norm, summed over the response mask; None for none.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ from kaestat.integrations.verl.versions import observe_dropped, row_versions, st
 
 
 class BaselineTrainer(SavesHistory):
-    """Mixin that gives a V1 trainer of verl its history; stands before it among the bases.
+    """Mixin to put before a V1 trainer of verl, which adds a history.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class BaselineTrainer(SavesHistory):
 
     @property
     def estimator_step(self) -> int:
-        """The estimator's step, 0-based: how many batches came before this one."""
+        """The estimator's step, 0-based: the number of batches before this one."""
         return (self.global_steps - 1) * self.parameter_sync_step + self.local_trigger_step
 
     def _sees_dropped(self, config: DictConfig) -> bool:

@@ -33,7 +33,7 @@ from kaestat.integrations.verl.rows import BatchRows, check_rows
 
 @dataclass(frozen=True, eq=False)
 class StoredTurns:
-    """What a batch's rows say of their turns.
+    """The turns of a batch's rows.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ def turn_advantages(
 
 
 def check_turns(config: Any, options: Options) -> None:
-    """Refuse what would leave a history of turns selected, or rewards without a turn.
+    """Raise an error if the history would get a selection of turns, or rewards without a turn.
 
     Parameters
     ----------

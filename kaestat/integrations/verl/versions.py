@@ -1,4 +1,4 @@
-"""Versions of the policy in verl's asynchronous trainers, and the groups that its replay buffer drops.
+"""Policy versions in verl's asynchronous trainers, and the groups that its replay buffer drops.
 
 verl tags every output of a rollout with the number of training steps that the weights had seen which began it
 (``min_global_steps``) and which ended it (``max_global_steps``).
@@ -19,7 +19,7 @@ CLEARS = "_clear_groups"  # of verl's replay buffer, for what it drops
 
 
 def row_versions(batch: KVBatchMeta, rows: BatchRows, batches_per_version: int, now: int) -> np.ndarray:
-    """Version of each row, as a step of the estimator: that of the weights which ended its session's final output.
+    """The version of each row, as an estimator's step: that of the weights at the end of its session.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def row_versions(batch: KVBatchMeta, rows: BatchRows, batches_per_version: int, 
 
 
 def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> bool:
-    """Show groups of the training partition to the history before verl's replay buffer clears them.
+    """Record groups of the training partition before verl's replay buffer clears them.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> bool
 
 
 def stored_rewards(batch: KVBatchMeta) -> tuple[np.ndarray, np.ndarray]:
-    """Reward and response tokens in the loss of each row, both shape (N,), from verl's transfer queue."""
+    """The reward of each row and its number of response tokens in the loss, both (N,), from the transfer queue."""
     names = ["rm_scores", "response_mask"]
     stored = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     rewards, lengths = (np.array([float(row.sum()) for row in stored[name].unbind()]) for name in names)

@@ -1,1 +1,1 @@
-"""Histories of several workers: by an exchange between ranks, or in one actor."""
+"""Histories on several workers: exchanged between ranks, or kept in one actor."""

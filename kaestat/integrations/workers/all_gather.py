@@ -1,4 +1,4 @@
-"""Ranks of `torch.distributed` that exchange what has come in since the last exchange."""
+"""Ranks of `torch.distributed` that exchange what each has recorded since the last exchange."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LENGTH = 8  # bytes of a length before what it is of
 
 
 def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
-    """Merge what each rank has recorded since the last exchange into the estimators of all others.
+    """Merge what each rank has recorded since the last exchange into the estimators of all other ranks.
 
     All ranks of the group call it, as often as they like; a rank that has recorded nothing takes part as well.
     Afterwards all have the same history, up to the rounding of sums (none where rewards are 0 and 1).
@@ -53,7 +53,7 @@ def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
 
 
 def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
-    """`exchange` for an estimator of turns; ranks may have come to unequal numbers of turns.
+    """`exchange` for an estimator of turns; ranks may have different numbers of turns.
 
     Parameters
     ----------

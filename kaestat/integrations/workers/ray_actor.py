@@ -1,4 +1,4 @@
-"""One estimator in an actor of Ray, which many workers call."""
+"""One estimator in a Ray actor that many workers call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def estimator_actor(
     every: int = 1,
     **options: Any,
 ) -> Any:
-    """An actor that holds an `AdvantageEstimator` with ``order="any"``, on Ray as it is set up.
+    """A Ray actor that holds an `AdvantageEstimator` with ``order="any"``.
 
     The actor serves the calls of all workers one at a time, in the order in which they arrive, which does not matter.
 
@@ -91,7 +91,7 @@ def estimator_actor(
 
 
 def send(estimator: AdvantageEstimator, actor: Any) -> None:
-    """Have an actor merge what an estimator has recorded, and drop what is safe with it.
+    """Make an actor merge what an estimator has recorded, and drop the parts that are safe in the actor.
 
     If the call fails, what it sent stays, and the next call sends it again; it counts once.
 
@@ -134,7 +134,7 @@ def _then_kept(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class SavedEstimator:
-    """What the actor holds: an estimator with ``order="any"``, and the file of its state.
+    """The content of the actor: an estimator with ``order="any"``, and the file of its state.
 
     Parameters
     ----------
@@ -172,11 +172,11 @@ class SavedEstimator:
             )
 
     def plan(self) -> str:
-        """Method and options, to compare."""
+        """The method and options, to compare."""
         return f"{self._plan}, path={None if self._path is None else str(self._path)!r}, every={self._every}"
 
     def resumed(self) -> str | None:
-        """What to say if the state came from the file; None if it began without one."""
+        """A message if the state came from the file; None if it did not."""
         return self._resumed
 
     step = _then_kept(AdvantageEstimator.step)
@@ -187,13 +187,13 @@ class SavedEstimator:
     _merge = _then_kept(AdvantageEstimator.merge)
 
     def merge(self, delta: HistoryDelta) -> Sequence[tuple[str, int]]:
-        """`AdvantageEstimator.merge`; returns the origins that a crash would not lose."""
+        """The origins that a crash would not lose, after `AdvantageEstimator.merge`."""
         self._merge(delta)
         held = self.estimator.received if self._path is None else self._in_file
         return [origin for origin in delta.origins if origin in held]
 
     def is_due(self) -> bool:
-        """Whether the next call that changes the state writes the file."""
+        """Whether the next call that changes the state also writes the file."""
         return self._path is not None and self._calls + 1 >= self._every
 
     def keep(self) -> None:

@@ -1,4 +1,4 @@
-"""Readers of the reward logs that people have, one format per file."""
+"""Readers of common reward log formats, one format per file."""
 
 from kaestat.logs.readers.formats import FORMATS, Format, read_log
 

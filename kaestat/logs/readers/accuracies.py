@@ -22,12 +22,12 @@ _ROUNDED = 0.05  # successes may be off a whole number by this where the group s
 
 
 def recognises(path: Path) -> bool:
-    """Whether the name says that this is a JSON file."""
+    """Whether the path has the name of a JSON file."""
     return path.is_file() and has_suffix(path, ".json")
 
 
 def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
-    """Read accuracies, and lay each out as the successes and failures of one group.
+    """The log in a file of accuracies; each one becomes the successes and failures of one group.
 
     The visit index stands in for the step (``time_axis="visit"``): the file has no steps. A prompt without visits
     does not enter.

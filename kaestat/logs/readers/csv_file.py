@@ -1,4 +1,4 @@
-"""CSV files: a header, then one row per completion; fields parted by commas, tabs, semicolons or bars."""
+"""CSV files: a header, then one row per completion; fields separated by commas, tabs, semicolons or bars."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CHUNK_ROWS = 200_000  # completions may stand in the file too; this bounds how 
 
 
 def recognises(path: Path) -> bool:
-    """Whether the name says that this is a CSV file."""
+    """Whether the path has the name of a CSV file."""
     return path.is_file() and has_suffix(path, ".csv", ".tsv")
 
 
 def column_names(path: Path) -> list[str]:
-    """The header.
+    """The names in the header.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def delimiter(path: Path, errors: str = "strict") -> str:
-    """What parts the fields: the name's own, comma or tab, unless only another gives the columns that a log must have.
+    """The field separator: comma or tab, as the name says, unless only another one gives the required columns.
 
     A log has three columns or more. Another delimiter is taken only if it parts the header into so many and the
     first row into as many as the header, and the name's own does not part the header so. ``errors`` is what to do about
@@ -57,7 +57,7 @@ def delimiter(path: Path, errors: str = "strict") -> str:
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the file; those in ``labels`` as text, character for character.
+    """Some columns of the file; columns in ``labels`` as text, character for character.
 
     Raises
     ------

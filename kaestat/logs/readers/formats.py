@@ -1,4 +1,4 @@
-"""The formats of reward logs, how each is recognised, and the one entry to all of them."""
+"""The formats of reward logs, how each is recognised, and the common entry point."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kaestat.logs.reward_log import RewardLog
 
 @dataclass(frozen=True)
 class Format:
-    """A format that reward logs come in.
+    """One format of reward logs.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Format:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Names of the hints that the reader takes."""
+        """The names of the hints that the reader accepts."""
         parameters = inspect.signature(self.read).parameters.values()
         return tuple(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
 
@@ -79,7 +79,7 @@ FORMATS: dict[str, Format] = {
 
 
 def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -> RewardLog:
-    """Read a reward log.
+    """The reward log in a file or folder.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
 
 
 def format_of(path: Path, name: str = "auto") -> Format:
-    """The format of that name, or the one that a path is of.
+    """The format with that name, or the format of a path.
 
     Raises
     ------

@@ -21,7 +21,7 @@ _LOOKED_AT = 2**16  # characters
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is a JSON file that begins as such a table does."""
+    """Whether the path is a JSON file that begins like such a table."""
     if not (path.is_file() and has_suffix(path, ".json")):
         return False
     with text_file(path) as file:
@@ -86,7 +86,7 @@ def _content(path: Path, modified: int) -> tuple[list[str], list[Any]]:
 
 
 def load_json(path: Path, **options: Any) -> Any:
-    """The content of a whole JSON file; ``options`` are those of `json.loads`.
+    """The content of a whole JSON file; ``options`` go to `json.loads`.
 
     Raises
     ------

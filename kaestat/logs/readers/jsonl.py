@@ -13,7 +13,7 @@ from kaestat.logs.table import InvalidRows, Table
 
 
 def recognises(path: Path) -> bool:
-    """Whether the name says that this is a JSONL file."""
+    """Whether the path has the name of a JSONL file."""
     return path.is_file() and has_suffix(path, ".jsonl", ".ndjson")
 
 

@@ -1,4 +1,4 @@
-"""How much a file may hold: what claims more is refused before it is expanded."""
+"""Limits on the size of a file: larger ones are refused before they are expanded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_ROWS = 2**31 - 1  # more cannot be numbered by 32 bits
 
 
 def check_unpacked(path: Path, packed: int, unpacked: int, remedy: str) -> None:
-    """Raise a ValueError if so many bytes are more than a file of ``packed`` bytes may expand to."""
+    """Raise a ValueError if a file of ``packed`` bytes may not expand to so many bytes."""
     limit = max(ALWAYS_ALLOWED, MAX_RATIO * packed)
     if unpacked > limit:
         raise ValueError(
@@ -23,7 +23,7 @@ def check_unpacked(path: Path, packed: int, unpacked: int, remedy: str) -> None:
 
 
 def check_rows(path: Path, rows: int) -> None:
-    """Raise a ValueError if a file claims more rows than this machine's memory holds."""
+    """Raise a ValueError if a file claims more rows than fit into this machine's memory."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on every system

@@ -30,7 +30,7 @@ def read_long(
     length: str | None = None,
     importance: str | None = None,
 ) -> RewardLog:
-    """Read a long table.
+    """The log in a long table.
 
     Where every row has a list of rewards, a row is a group: one completion for each reward.
 
@@ -56,7 +56,7 @@ def read_long(
 
 
 def with_one_reward_each(table: Table, reward: str) -> Table:
-    """The table with a row for each reward of a list; other lists of a row are parted alike, and the rest is repeated.
+    """The table with one row per reward of a list; other lists are split alike, other values repeated.
 
     Raises
     ------

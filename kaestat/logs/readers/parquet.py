@@ -20,7 +20,7 @@ _BATCH = 50_000  # conversations that are in memory as Python's own at once
 
 
 def recognises(path: Path) -> bool:
-    """Whether the name says that this is a Parquet file."""
+    """Whether the path has the name of a Parquet file."""
     return path.is_file() and has_suffix(path, ".parquet")
 
 
@@ -38,7 +38,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the file, one after the other; those in ``labels`` in coded form, as the file has them.
+    """Some columns of the file; columns in ``labels`` in coded form, as in the file.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
 
 
 def as_table(path: Path, content: pyarrow.Table, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of what `load` returned."""
+    """Some columns of the result of `load`."""
     if content.num_rows == 0:
         raise ValueError(f"{path}: has columns but no rows.")
     try:
@@ -63,7 +63,7 @@ def as_table(path: Path, content: pyarrow.Table, names: Sequence[str], *, labels
 
 
 def load(path: Path, columns: Sequence[str] | None = None, *, labels: Sequence[str] = ()) -> pyarrow.Table:
-    """The file as an Arrow table: all columns, or those named; without rows if none is named.
+    """The file as an Arrow table with all columns, or with the named ones; without rows if no column is named.
 
     Texts in ``labels`` stay coded by the dictionary that the file has of them.
     """

@@ -1,4 +1,4 @@
-"""Text files, packed or not, whose failures name the file."""
+"""Text files, plain or gzipped; errors name the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_LINE = 2**26  # characters
 
 @contextmanager
 def text_file(path: Path, errors: str = "strict") -> Iterator[TextIO]:
-    """Open a UTF-8 text file, unpacked on the way if its name ends in ``.gz``.
+    """A UTF-8 text file, opened; unpacked while reading if its name ends in ``.gz``.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def text_file(path: Path, errors: str = "strict") -> Iterator[TextIO]:
 
 
 def lines_of(path: Path, file: TextIO) -> Iterator[str]:
-    """The file's lines, none of which may be longer than memory likes.
+    """The lines of the file; a line that is too long for memory raises an error.
 
     Raises
     ------
@@ -60,12 +60,12 @@ def lines_of(path: Path, file: TextIO) -> Iterator[str]:
 
 
 def whole_text(file: TextIO) -> str:
-    """All of the file, read by pieces, so that one that is packed beyond belief is noticed on the way."""
+    """The whole file, read in pieces, so that excessive compression is noticed early."""
     return "".join(iter(lambda: file.read(2**20), ""))
 
 
 def has_suffix(path: Path, *suffixes: str) -> bool:
-    """Whether the file's name ends in one of the suffixes, with or without ``.gz`` behind it."""
+    """Whether the file's name ends in one of the suffixes, optionally followed by ``.gz``."""
     return path.name.lower().removesuffix(".gz").endswith(suffixes)
 
 

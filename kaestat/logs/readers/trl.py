@@ -34,7 +34,7 @@ _ODD_GROUPS = 0.1
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is a folder with TRL's files (or the trainer's output folder above it), or one such file."""
+    """Whether the path is a folder with TRL's files (or the output folder that holds it), or one such file."""
     if path.is_dir():
         return bool(completion_files(path))
     return parquet.recognises(path) and set(_OWN) <= set(parquet.column_names(path))
@@ -49,7 +49,7 @@ def read_trl(
     length: str | None = None,
     importance: str | None = None,
 ) -> RewardLog:
-    """Read the completions that TRL logged.
+    """The log of the completions in TRL's files.
 
     The reward is the weighted sum over the reward functions, as the trainer forms it: a function that gave None adds
     nothing, and a completion with None from all of them is left out; a warning counts these. Where TRL logged one batch
@@ -106,7 +106,7 @@ def read_trl(
 
 
 def completion_files(folder: Path) -> list[Path]:
-    """TRL's files in the trainer's output folder, or in its folder ``completions``, in the order of their steps."""
+    """TRL's files in the output folder, or in its subfolder ``completions``, in the order of their steps."""
     inner = folder / "completions"
     return sorted((inner if inner.is_dir() else folder).glob(_PATTERN), key=lambda file: (len(file.name), file.name))
 

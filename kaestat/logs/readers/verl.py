@@ -28,7 +28,7 @@ _NO_ROLLOUT = re.compile(r"pad[0-9a-f]{32}_\d+_\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is a folder with numbered JSONL files, or one such file with verl's columns."""
+    """Whether the path is a folder of numbered JSONL files, or one such file with verl's columns."""
     if path.is_dir():
         return bool(numbered(path))
     return jsonl.recognises(path) and _COLUMNS <= set(jsonl.column_names(path))
@@ -44,7 +44,7 @@ def read_verl(
     length: str | None = None,
     importance: str | None = None,
 ) -> RewardLog:
-    """Read a dump, or one file of it.
+    """The log in a dump, or in one file of it.
 
     The prompt is its text. Rows of one prompt in a step are one group unless ``group`` tells them apart. Padding and
     the further outputs of a rollout with several (they repeat its reward) are left out. So are completions without a
@@ -74,7 +74,7 @@ def read_verl(
 
 
 def read_together(files: Sequence[Path], **hints: Any) -> RewardLog:
-    """`read_verl`, of some files of a dump, with the same hints.
+    """The log in some files of a dump, read with the same hints; otherwise as `read_verl`.
 
     Raises
     ------

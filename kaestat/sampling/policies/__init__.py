@@ -1,4 +1,4 @@
-"""Sampling policies by name, each in a file of its own."""
+"""Sampling policies by name, one per file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def make_policy(policy: str | Policy, **params: Any) -> Policy:
-    """The policy of a name or specification, such as ``"near_half:target=0.4"``; a policy as it is.
+    """The policy with a name or specification, such as ``"near_half:target=0.4"``; a policy unchanged.
 
     Raises
     ------

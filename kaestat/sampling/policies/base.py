@@ -1,4 +1,4 @@
-"""What every sampling policy is: a small frozen object that scores prompts from what is known of them."""
+"""The base class of all sampling policies: small frozen objects that score prompts from their past."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kaestat.estimator.prediction import Prediction
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """What a policy may look at: the past alone.
+    """The data that a policy may use: the past alone.
 
     Attributes
     ----------
@@ -46,14 +46,14 @@ class Ask:
 
     @property
     def n_selected(self) -> int:
-        """How many prompts the budget is enough for, each getting all that it may: one, if there is no limit."""
+        """How many prompts fit into the budget at the most completions each; one if there is no limit."""
         each = self.most if np.isfinite(self.most) else 1.0
         return min(len(self.share), max(1, int(np.ceil(self.budget / each - 1e-9))))
 
 
 @dataclass(frozen=True)
 class Policy(ABC):
-    """Which prompts to sample, and how often, as a score that expected numbers of completions are proportional to.
+    """A score of each prompt; expected numbers of completions are proportional to it.
 
     Attributes
     ----------
@@ -68,16 +68,16 @@ class Policy(ABC):
 
     @abstractmethod
     def score(self, ask: Ask) -> np.ndarray:
-        """Score of each prompt, shape (P,); 0 for one that should not be sampled."""
+        """Score of each prompt, shape (P,); 0 for a prompt that should not be sampled."""
 
     def initial_state(self, n_prompts: int) -> dict[str, np.ndarray]:
-        """What the policy remembers of each prompt beside their history, before the first step."""
+        """What the policy stores for each prompt in addition to its history, before the first step."""
         return {}
 
     def observed(
         self, state: dict[str, np.ndarray], rows: np.ndarray, count: np.ndarray, total: np.ndarray, total_sq: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """The state once the completions of a step are scored.
+        """The state after the completions of a step are scored.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ class Dapo(Policy):
 
 
 def live_groups(rewards: np.ndarray) -> np.ndarray:
-    """Which groups are kept: those whose rewards are not all alike.
+    """Which groups are kept: those whose rewards differ.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Greso(Policy):
             check_share(name, getattr(self, name))
 
     def initial_state(self, n_prompts: int) -> dict[str, np.ndarray]:
-        """How many of each prompt's newest groups in a row were all right, and all wrong; ``p_easy`` and ``p_hard``."""
+        """Lengths of each prompt's latest runs of all-right and all-wrong groups; ``p_easy`` and ``p_hard``."""
         return {
             "right": np.zeros(n_prompts),
             "wrong": np.zeros(n_prompts),

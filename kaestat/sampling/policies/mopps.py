@@ -44,7 +44,7 @@ class Mopps(Policy):
         check_share("target", self.target, allow_zero=True)
 
     def initial_state(self, n_prompts: int) -> dict[str, np.ndarray]:
-        """a and b of each prompt."""
+        """Parameters a and b of each prompt."""
         return {"successes": np.full(n_prompts, self.prior), "failures": np.full(n_prompts, self.prior)}
 
     def observed(

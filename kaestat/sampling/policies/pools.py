@@ -1,4 +1,4 @@
-"""Difficulty pools by the last visit, as prime-rl ships them."""
+"""Difficulty pools by the last visit, as in prime-rl."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ __all__ = [
 
 
 def make_selector(name: str, **params: Any) -> Selector:
-    """The selector of that name.
+    """The selector with that name.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def make_selector(name: str, **params: Any) -> Selector:
 
 
 def as_selector(bandwidth: float | str | Selector) -> Selector:
-    """A number of steps, a selector's name or a selector, as a selector.
+    """The selector that a number of steps, a name or a selector stands for.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The bandwidth that needs no tuning: candidates mixed by their discounted leave-one-out losses."""
+"""A bandwidth without tuning: candidates mixed by their discounted leave-one-out losses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_VISITS = 64
 
 @dataclass(frozen=True)
 class Auto(LooCv):
-    """Mixes the values of a wide range of bandwidths by how well they have predicted rewards lately.
+    """Mixes the values of many bandwidths by how well each has predicted recent rewards.
 
     Along a run (`kaestat.AdvantageEstimator`, `kaestat.value_risk`) every step scores the values of all candidates
     *of the baseline itself* on its rewards, leave-one-out, and later steps mix the candidates by these scores:

@@ -1,4 +1,4 @@
-"""What a bandwidth selector is, and what it returns.
+"""The base class of bandwidth selectors, and their result.
 
 A selector works on the past visits alone, never on the current rewards, so a baseline that uses it stays
 leave-one-out. The same object serves one training step (`resolve`) and a whole log (`select`).
@@ -55,29 +55,29 @@ class Selector(ABC):
 
     @property
     def running(self) -> RunningScores | None:
-        """How the candidates are scored step by step; None for selectors that look at the visits of a step alone."""
+        """The scores of the candidates kept from step to step; None for selectors that use only a step's visits."""
         return None
 
     @property
     def max_visits(self) -> float:
-        """Largest number of newest visits of a prompt that are looked at."""
+        """Largest number of a prompt's newest visits that it uses."""
         return math.inf
 
     @property
     def pools_prompts(self) -> bool:
-        """Whether the bandwidth of a prompt depends on the rewards of others."""
+        """Whether a prompt's bandwidth depends on the rewards of others."""
         return False
 
     @property
     def memory(self) -> float:
-        """Largest bandwidth it can return, in steps; ``inf`` if it must see the whole past."""
+        """Largest bandwidth that it can return, in steps; ``inf`` if it needs the whole past."""
         return math.inf
 
     @abstractmethod
     def resolve(
         self, visits: Visits, current_count: Array, *, step: int | Array, kernel: Kernel
     ) -> list[tuple[Array | float, Array | float]]:
-        """Bandwidths and the shares with which their values are mixed; most selectors return one with share 1.
+        """Bandwidths and the shares of their values in the mixture; most selectors return one with share 1.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Selector(ABC):
 
     @abstractmethod
     def select(self, series: Visits, *, kernel: Kernel, seed: int = 0, n_boot: int = 200) -> BandwidthSelection:
-        """The bandwidth for a whole log.
+        """The selected bandwidth for a whole log.
 
         Parameters
         ----------

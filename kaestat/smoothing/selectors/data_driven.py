@@ -1,4 +1,4 @@
-"""What the selectors that learn the bandwidth from past rewards have in common."""
+"""The common part of selectors that learn the bandwidth from past rewards."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class DataDriven(Selector):
 
     @abstractmethod
     def statistics(self, smoother: CausalSmoother, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
-        """Contribution of each prompt that has one, shape (C, M)."""
+        """Contributions of the prompts that have one, shape (C, M)."""
 
     def risk(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray) -> np.ndarray:
-        """Risk of each candidate, shape (..., B), from mean contributions of shape (..., M): by default these."""
+        """Risk of each candidate, shape (..., B), from mean contributions, shape (..., M): by default the same."""
         return mean
 
     def bandwidth(self, mean: np.ndarray, kernel: Kernel, grid: np.ndarray, resolution: float) -> np.ndarray:
-        """The chosen bandwidth, shape (...,); risks within ``resolution`` of the lowest are equal to it."""
+        """The chosen bandwidth, shape (...,); risks within ``resolution`` of the lowest count as equal."""
         return grid[largest_minimiser(self.risk(mean, kernel, grid), resolution)]
 
     def resolution(self, smoother: CausalSmoother) -> float:
-        """Difference of risk that is only rounding."""
+        """The difference of risk that is only rounding."""
         return ROUNDING * mean_square(smoother)
 
     @property
@@ -113,12 +113,12 @@ class DataDriven(Selector):
 
 
 def comparable(smoother: CausalSmoother) -> bool:
-    """Whether some prompt has two visits."""
+    """Whether any prompt has two visits."""
     return bool(smoother.has_past.any())
 
 
 def scored_visits(smoother: CausalSmoother) -> np.ndarray:
-    """Visits whose prediction is scored, shape (P, V): those with a past, of two completions or more if any has that.
+    """Visits to score, shape (P, V): those with a past, and with two completions or more if any has.
 
     The same visits for all bandwidths, and those of `kaestat.value_risk`: with two completions the reward variance
     is known.
@@ -128,7 +128,7 @@ def scored_visits(smoother: CausalSmoother) -> np.ndarray:
 
 
 def average_within_prompts(loss: np.ndarray, scored: np.ndarray) -> np.ndarray:
-    """Mean over the scored visits of each prompt that has any, of losses per completion; (P, V) to (C,)."""
+    """Mean loss per completion over the scored visits of each prompt that has any; (P, V) to (C,)."""
     n = scored.sum(axis=1)
     total = np.sum(np.where(scored, loss, 0.0), axis=1)
     return total[n > 0] / n[n > 0]
@@ -194,7 +194,7 @@ def _to_numpy(column: Array) -> np.ndarray:
 
 
 def spread_over_draws(draws: np.ndarray) -> np.ndarray:
-    """Standard deviation over bootstrap draws (the first axis); NaN without two, and where a risk is infinite."""
+    """Standard deviation over bootstrap draws (the first axis); NaN with fewer than two or an infinite risk."""
     if len(draws) < 2:
         return np.full(draws.shape[1:], np.nan)
     largest = np.max(np.abs(draws), axis=0)
@@ -204,7 +204,7 @@ def spread_over_draws(draws: np.ndarray) -> np.ndarray:
 
 
 def per_index(values: Sequence[float] | np.ndarray, leading: tuple[int, ...], visits: Visits) -> Array | float:
-    """One number for each leading index, broadcastable to (..., P, 1) in the visits' kind; a float if there is one."""
+    """One number per leading index, broadcastable to (..., P, 1) in the visits' kind; a float if there is only one."""
     if not leading:
         return float(values[0])
     return steps_like(visits, np.reshape(np.asarray(values, dtype=float), (*leading, 1, 1)))

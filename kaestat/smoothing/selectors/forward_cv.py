@@ -14,7 +14,7 @@ from kaestat.smoothing.selectors.smoothing import CausalSmoother
 
 @dataclass(frozen=True)
 class ForwardCv(DataDriven):
-    """Every visit is predicted by the kernel mean of the same prompt's earlier visits, its own group left out.
+    """Predicts every visit by the kernel mean of the prompt's earlier visits, without its own group.
 
     The path is the unbiased value MSE of that prediction: the squared error of the completions, averaged within each
     prompt and then over prompts, minus the within-group reward variance. In a log with one completion per visit that

@@ -1,4 +1,4 @@
-"""The candidates among which the data-driven selectors choose."""
+"""The candidate bandwidths of the data-driven selectors."""
 
 from __future__ import annotations
 

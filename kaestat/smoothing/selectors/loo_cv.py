@@ -15,7 +15,7 @@ from kaestat.smoothing.selectors.smoothing import CausalSmoother, row_blocks
 
 @dataclass(frozen=True)
 class LooCv(DataDriven):
-    """Every completion is predicted by `Kae`: the kernel mean of the past and the rest of its own group.
+    """Predicts every completion by `Kae`: the kernel mean of the past and the rest of its own group.
 
     The path is the unbiased value MSE of KAE at each bandwidth, as `kaestat.value_risk` reports it for
     ``kae:bandwidth=b``. A lone completion has no rest of its group: there it is `ForwardCv`.

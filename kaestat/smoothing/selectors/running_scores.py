@@ -1,4 +1,4 @@
-"""Scores of candidate bandwidths that are kept from step to step, discounted, instead of computed from all visits."""
+"""Scores of candidate bandwidths, kept and discounted from step to step instead of recomputed from all visits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 tim
 
 @dataclass(frozen=True)
 class Ahead:
-    """The candidates of one step, on a leading axis that values broadcast over.
+    """The candidates of one step, on a leading axis over which values broadcast.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Ahead:
     elapsed: np.ndarray
 
     def pairs(self) -> list[tuple[Array, Array]]:
-        """Bandwidths with the shares of their values, as `Selector.resolve` gives them; negligible shares left out.
+        """Bandwidths with their shares, as from `Selector.resolve`, without negligible shares.
 
         Those of a bandwidth's ways are added up.
         """
@@ -62,7 +62,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class RunningScores:
-    """Leave-one-out losses of all candidates, pooled over prompts and discounted, and the shares that follow from them.
+    """Leave-one-out losses of all candidates, pooled over prompts and discounted, and the shares from them.
 
     At each step every candidate's values of the prompts with a past are scored on the step's rewards,
     ``l_j = sum W_g (Z_g - V_j,g)^2``, after the step has been served::
@@ -100,7 +100,7 @@ class RunningScores:
 
     @property
     def candidates(self) -> np.ndarray:
-        """All bandwidths that can ever be chosen, increasing."""
+        """All bandwidths that it can ever choose, increasing."""
         return CANDIDATES if self.grid is None else np.asarray(self.grid)
 
     def initial_carry(self, ways: int = 1) -> dict[str, np.ndarray]:
@@ -122,7 +122,7 @@ class RunningScores:
         rule: float,
         ways: int = 1,
     ) -> Ahead:
-        """The candidates of a step and their shares, from earlier steps alone.
+        """The candidates of a step and their shares, computed from earlier steps alone.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class RunningScores:
         *,
         step: int | Array,
     ) -> dict[str, np.ndarray]:
-        """The carry once the rewards of a step are known.
+        """The carry after the rewards of a step are known.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""A bandwidth that has been chosen already."""
+"""A bandwidth that is already chosen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kaestat.smoothing.selectors.base import FormulaSelector
 
 @dataclass(frozen=True, eq=False)
 class Settled(FormulaSelector):
-    """What another selector resolved to at one step, so that it need not choose twice.
+    """The result of another selector at one step, so that it need not choose twice.
 
     Parameters
     ----------

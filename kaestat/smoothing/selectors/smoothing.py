@@ -1,4 +1,4 @@
-"""Kernel sums over the past at every visit of every prompt at once, for bandwidth selection on a whole log."""
+"""Kernel sums over the past of every visit of every prompt at once, to select a bandwidth for a whole log."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class CausalSmoother:
 
     @cached_property
     def mean_weight(self) -> np.ndarray:
-        """Mean weight of each visit's completions, over that of all completions; shape (P, V), 1 without weights."""
+        """Mean weight of each visit's completions relative to all completions; (P, V), 1 without weights."""
         return self.mass / np.maximum(self.count, 1.0) / self._overall_weight
 
     @cached_property
@@ -91,7 +91,7 @@ class CausalSmoother:
 
     @cached_property
     def before(self) -> np.ndarray:
-        """Column of the visit just before each column, shape (P, V); -1 where there is none."""
+        """Column of the previous visit, for each column, shape (P, V); -1 if there is none."""
         latest = np.maximum.accumulate(np.where(self.present, np.arange(self.present.shape[1]), -1), axis=1)
         return np.concatenate([np.full((len(latest), 1), -1), latest[:, :-1]], axis=1)
 
@@ -102,7 +102,7 @@ class CausalSmoother:
 
     @cached_property
     def mean_before(self) -> np.ndarray:
-        """Mean reward of the visit just before each visit, shape (P, V); 0 where there is none."""
+        """Mean reward of the previous visit, shape (P, V); 0 if there is none."""
         return self.previous(self.mean)
 
     @cached_property
@@ -118,7 +118,7 @@ class CausalSmoother:
         return np.where(filled, earliest, np.nan)
 
     def previous(self, column: np.ndarray) -> np.ndarray:
-        """``column`` (shape (P, V)) at the visit just before each visit; 0 where there is none."""
+        """``column`` (shape (P, V)) at the previous visit of each visit; 0 if there is none."""
         row = np.arange(len(column))[:, None]
         return np.where(self.before >= 0, column[row, self.before], 0.0)
 
@@ -215,7 +215,7 @@ class CausalSmoother:
 
 
 def row_blocks(shape: tuple[int, int]) -> Iterator[slice]:
-    """Blocks of rows of arrays of that shape, small enough for the processor's cache."""
+    """Blocks of rows, small enough for the processor's cache, for arrays of that shape."""
     rows = max(1, ROW_BLOCK_NUMBERS // max(shape[1], 1))
     return (slice(start, start + rows) for start in range(0, shape[0], rows))
 
