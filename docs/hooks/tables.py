@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,20 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of methods and policies into the navigation; mkdocs calls it once."""
     named = {"Methods": ("methods", {m.name: m.page for m in METHODS.values()})}
     named["Sampling"] = ("sampling", {name: name for name in POLICIES})
-    for section in config.nav or []:
-        for title, (folder, pages) in named.items():
-            if title in section:
-                section[title][1:1] = [{name: f"{folder}/{page}.md"} for name, page in pages.items()]
+    for title, entries in list(_sections(config.nav or [])):
+        if title in named:
+            folder, pages = named[title]
+            entries[1:1] = [{name: f"{folder}/{page}.md"} for name, page in pages.items()]
     return config
+
+
+def _sections(nav: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Title and entries of each section of the navigation, also of those within others."""
+    for entry in nav:
+        for title, below in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(below, list):
+                yield title, below
+                yield from _sections(below)
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
