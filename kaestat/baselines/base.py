@@ -23,10 +23,10 @@ class Served:
     carry : dict of str to array, or None
         The carry after the step.
     settled : Baseline
-        The baseline with what it learned from the past alone (a bandwidth) settled for this step: whoever asks more of
-        the step asks this one, and the learning is done once.
+        The baseline with its learned part (a bandwidth, from the past alone) fixed for this step. Use it for further
+        questions about the step, so that the learning is done only once.
     state : array, shape (..., P, S), optional
-        What is kept of each prompt after the step, for baselines with a `Baseline.state_size`.
+        Numbers kept for each prompt after the step, for baselines with a `Baseline.state_size`.
     """
 
     values: Array
@@ -39,20 +39,20 @@ class Served:
 class Baseline(ABC):
     """A baseline: the value to subtract from each completion's reward.
 
-    Class attributes say what a baseline needs, so that `AdvantageEstimator` and `value_risk` can serve it:
+    Class attributes tell `AdvantageEstimator` and `value_risk` what a baseline needs:
 
     Attributes
     ----------
     unit : {"prompt", "group"}
-        What a row is: all completions of a prompt at a step, or each of its groups (streams) on its own.
+        The meaning of a row: all completions of a prompt at a step, or each of its groups (streams) separately.
     takes_weights : bool
         Whether completions may carry weights (averaging baselines).
     needs_weights : bool
-        Whether they must.
+        Whether completions must have weights.
     stepwise : bool
-        Whether steps must be served one at a time and in order, because of a carry or of prompts to look up.
+        Whether steps must be served one at a time and in order, because of a carry or to look prompts up.
     shrinks : bool
-        Whether the value given the past is a posterior mean, drawn towards a prior or the other prompts.
+        Whether the value given the past is a posterior mean, shrunk towards a prior or the other prompts.
     knows_unseen : bool
         Whether a prompt without a past has a value of its own, from something other than rewards.
     past_only : bool
@@ -60,10 +60,10 @@ class Baseline(ABC):
     estimates_mean : bool
         Whether the value estimates the prompt's mean reward.
     cuts_history : bool
-        Whether a stored history with more visits than `max_visits` is cut to them: earlier versions kept them all.
+        Whether a stored history is cut to `max_visits` visits: earlier versions kept all.
     counts_suffice : bool
-        Whether of a group's rewards only how often each occurs matters, and is read as `Groups.times` has it: then a
-        log whose rewards take few values is served without going through all completions.
+        Whether the values depend on a group's rewards only through their counts, which it reads from `Groups.times`. A
+        log with few distinct rewards is then served without a pass over all completions.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "prompt"
@@ -90,12 +90,12 @@ class Baseline(ABC):
         step : int, or array broadcastable to (..., 1, 1)
             Current training step, 0-based.
         carry : optional
-            State beyond the visits as of before this step (see `initial_carry`); None means a fresh start.
+            State in addition to the visits, before this step (see `initial_carry`); None means a fresh start.
 
         Returns
         -------
         array, shape (..., P, G)
-            Finite everywhere; entries outside the mask mean nothing.
+            Finite everywhere; entries outside the mask are meaningless.
         """
 
     @property
@@ -122,8 +122,8 @@ class Baseline(ABC):
     def pools_prompts(self) -> bool:
         """Whether the value of a prompt with visits in reach can depend on the rewards of *other* prompts.
 
-        Errors of different prompts are not independent then, and `value_risk` has its standard errors from replaying
-        the log again without groups of prompts. Falling back on the other prompts where nothing is known of a prompt
+        If it can, errors of different prompts are not independent, and `value_risk` gets its standard errors from
+        replays of the log without groups of prompts. A fallback on the other prompts for a prompt without data
         (a cold start) does not count.
         """
         return False
@@ -165,13 +165,13 @@ class Baseline(ABC):
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """The number of current completions as informative as the past; shape (..., P, 1).
 
-        For a weighted mean of past rewards that is ``1 / sum of squared weights``, and 0 where nothing is in reach.
-        Unless a baseline says otherwise, all completions within the horizon count in full.
+        For a weighted mean of past rewards it is ``1 / sum of squared weights``, and 0 without a visit in reach.
+        By default all completions within the horizon count in full.
 
         Parameters
         ----------
         groups, visits, step, carry
-            As in `values`; the rewards of the groups are not read.
+            As in `values`; the rewards of the groups are not used.
         """
         xp = groups.xp
         within = xp.astype(visits.lag <= self.horizon, visits.count.dtype)

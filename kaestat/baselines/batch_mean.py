@@ -13,7 +13,7 @@ from kaestat.core.arrays import Array, Groups, Visits, ratio
 class BatchMean(Baseline):
     """Mean reward over every completion of the step (Hu et al., 2025; paper, section 3, second approach).
 
-    With weights it is the score-weighted batch baseline ``sum W Z / sum W``. Whitening would take that constant out
+    With weights it is the score-weighted batch baseline ``sum W Z / sum W``. Whitening would cancel this constant
     again (`kaestat.estimator.scaling.cancels_weights`).
 
     Parameters

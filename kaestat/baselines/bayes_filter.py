@@ -27,39 +27,39 @@ BLOCK = 4000  # prompts whose arrays fit the processor's cache
 class BayesFilter(RangedBaseline):
     """Posterior mean of the prompt's value, given its past, the rest of its group and the learned population.
 
-    Each prompt's success rate V has a Beta distribution for each of 14 hypotheses on how it moves, on the logit scale,
-    from visit to visit: 6 walks, 6 drifts of its own, and a jump one or two visits ago, which draws it anew. The past
-    counts as n completions with s successes, with a share rho of the prior Beta(a, b) that is left; f = V (1 - V)::
+    Each prompt's success rate V has a Beta distribution for each of 14 hypotheses about its moves from visit to visit,
+    on the logit scale: 6 walks, 6 drifts of its own, and a jump one or two visits ago, which redraws it. The past
+    counts as n completions with s successes, and a remaining share rho of the prior Beta(a, b); f = V (1 - V)::
 
         V = sum_h w_h (rho a + s / phi + S) / (rho (a + b) + n / phi + N),    w_h ~ w_h Pr(S of N | h)
         a walk of variance q^2:   (n, s) <- (n, s) / (1 + q^2 f n)
         then the group:           (n, s) <- (n, s) + the group's
 
     with S of N the rest of the group, divided by the dispersion phi. A walk divides the precision J of a logit by
-    ``1 + q^2 J``, as in a Kalman filter; a drift moves the mean and leaves J; q and drifts are relative to the noise of
-    a reward, sqrt(phi). That is the conjugate updating of West, Harrison and Migon (1985) with the interacting models
-    of Blom and Bar-Shalom (1988), which are mixed by weighted means of n and s. What is learned:
+    ``1 + q^2 J``, as in a Kalman filter. A drift moves the mean and leaves J unchanged. q and drifts are relative to
+    the noise of a reward, sqrt(phi). This is the conjugate updating of West, Harrison and Migon (1985) with the
+    interacting models of Blom and Bar-Shalom (1988), which are mixed by weighted means of n and s. What is learned:
 
     - *How all prompts move*: probabilities of the hypotheses, by predictive likelihoods pooled over prompts and
-      discounted by 0.9 per return, for three kinds of worlds: all prompts move alike, but for 2 %; they are spread over
-      the hypotheses as in the past; each has a drift of its own. *How a prompt moves*: by its own past.
+      discounted by 0.9 per return, for three cases: all prompts but 2 % move alike; they are spread over
+      the hypotheses as in the past; each has its own drift. *How a prompt moves*: by its own past.
     - *How often values jump*, by the same likelihoods.
-    - *How values are spread*, the Beta prior: by moments from the other prompts of the step, their groups included, and
-      from those before where they are fewer than 100 (as `KaeEb`).
-    - *A shock*: a move of all values at once, from the other prompts of this very step (`common_shock`).
+    - *How values are spread*, the Beta prior: by moments from the other prompts of the step, including their groups,
+      and from earlier prompts if there are fewer than 100 (as in `KaeEb`).
+    - *A shock*: a move of all values at once, from the other prompts of the same step (`common_shock`).
     - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
       rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Other rewards in [low, high] count as
       shares of a success (quasi-likelihood; Wedderburn, 1974).
 
-    Nothing depends on the completion's own reward: what is learned is of earlier steps or other prompts. Time is
-    counted in visits, so prompts that return at every step or every sixty are the same.
+    Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
+    counted in visits, so it does not matter whether prompts return at every step or every sixty.
 
     State: 56 numbers of single precision for each prompt. Values are accurate to 5e-5.
 
     Parameters
     ----------
     low, high : float
-        Range of the rewards to begin with; see `RangedBaseline`. Rewards beyond it widen it, with one warning.
+        Initial range of the rewards; see `RangedBaseline`. Rewards outside widen it, with one warning.
 
     Raises
     ------

@@ -30,7 +30,7 @@ class Bnpo(GroupMean):
 
         With m and v the mean and the unbiased variance of p over the groups of the step, the Beta distribution of
         those moments has parameters ``a = c m`` and ``b = c (1 - m)``, ``c = m (1 - m) / v - 1``; the density is that
-        of ``max(1, 1 + a / 3)`` and ``max(1, 1 + b / 3)``. It is 1 where v is unknown, with one group, or 0.
+        of ``max(1, 1 + a / 3)`` and ``max(1, 1 + b / 3)``. It is 1 if v is 0, or unknown (one group).
 
         Raises
         ------
@@ -40,7 +40,7 @@ class Bnpo(GroupMean):
         Warns
         -----
         UserWarning
-            If there is one group alone: nothing is divided by.
+            If there is only one group: advantages are then not divided.
         """
         xp = groups.xp
         if groups.reward.shape[-2] == 1:

@@ -17,17 +17,17 @@ from kaestat.core.checks import check_positive, check_share
 class Critic(Baseline):
     """Recursive ridge regression of rewards on prompt features with forgetting.
 
-    A deep value network (Mnih et al., 2016; Schulman et al., 2017) is the same thing with learned features; here they
-    are given (an embedding of the prompt, its source, its length). The critic sees rewards of *earlier* steps only,
+    A deep value network (Mnih et al., 2016; Schulman et al., 2017) is the same with learned features; here the user
+    gives them (an embedding of the prompt, its source, its length). The critic uses rewards of *earlier* steps only,
     so its value does not depend on the completion's own reward. Before the first step it predicts 0.
 
     Parameters
     ----------
     features : mapping or callable, optional
         ``{prompt_id: vector}``, or ``features(prompt_ids) -> array of shape (P, F)``. An intercept is added.
-        None leaves the intercept alone: the forgetting mean of all rewards so far.
+        With None there is only the intercept: a discounted mean of all earlier rewards.
     forgetting : float
-        Factor in (0, 1] by which earlier steps lose weight at every step.
+        Factor in (0, 1] on the weight of earlier steps at every step.
     ridge : float
         Penalty on the coefficients of the features (not on the intercept), in completions.
 

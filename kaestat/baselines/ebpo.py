@@ -15,11 +15,11 @@ from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
 class Ebpo(Baseline):
     """``b = (1 - S) * group mean + S * mu`` with ``S = (sigma^2 / G) / (sigma^2 / G + tau^2)``.
 
-    ``mu`` and ``sigma^2`` are the running mean and (unbiased) variance of all rewards so far, ``tau^2`` that of all
-    group means; both include the current step, before use. The value therefore contains the completion's own
-    reward, also through S: the gradient is not unbiased, and its risk in a log rests on `own_derivative`.
+    ``mu`` and ``sigma^2`` are the running mean and (unbiased) variance of all rewards so far, ``tau^2`` the variance of
+    all group means; both already include the current step. The value therefore contains the completion's own
+    reward, also through S: the gradient is biased, and the risk on a log needs `own_derivative`.
 
-    With fewer than two rewards or groups seen, the variances are 0; S is 0 where both are.
+    With fewer than two rewards or groups so far, the variances are 0; S is 0 if both are.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
@@ -65,9 +65,9 @@ class Ebpo(Baseline):
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         """Derivative of a completion's value in its own reward, shape (..., P, G).
 
-        The own reward is in the group's mean, in mu, and in S by way of sigma^2 and tau^2, so the value is not linear
-        in it. For rewards 0 and 1 the covariance of reward and value is ``Var(Z) (b(1) - b(0))`` whatever b is, so the
-        weight is the difference quotient of the value between the reward and its mirror image in the range of the
+        The own reward is in the group's mean, in mu, and through sigma^2 and tau^2 in S, so the value is not linear
+        in it. For rewards 0 and 1 the covariance of reward and value is ``Var(Z) (b(1) - b(0))`` for any b. So the
+        derivative is the difference quotient of the value between the reward and its mirror image in the range of the
         group: exact for two possible rewards, an approximation for more.
         """
         xp = groups.xp

@@ -13,8 +13,8 @@ from kaestat.core.arrays import Array, Groups, Visits, ratio
 class GroupMean(Baseline):
     """Mean reward of the group (GRPO: Shao et al., 2024; RLOO: Kool et al., 2019).
 
-    A singleton group has value ``Z`` (advantage 0) with its own reward kept in, and value 0 (the advantage is the raw
-    reward, REINFORCE) with it left out. Frameworks differ here: verl gives the raw reward in both cases.
+    A single completion has value ``Z`` (advantage 0) with its own reward kept in. Without it, it has value 0, so the
+    advantage is the raw reward (REINFORCE). Frameworks differ here: verl gives the raw reward in both cases.
 
     Parameters
     ----------

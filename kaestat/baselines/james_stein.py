@@ -17,8 +17,8 @@ class JamesStein(Baseline):
     """``(1 - lambda) LOO + lambda * mean of the other prompts``, with lambda estimated from the other prompts.
 
     Over the other prompts k of the step, ``v`` is the mean of ``var_unbiased(r_k) / m_k``, ``s`` the population
-    variance of the group means, and ``lambda = v / (v + s + eps)``. Nothing of the prompt itself enters lambda or
-    the target, so the gradient stays unbiased.
+    variance of the group means, and ``lambda = v / (v + s + eps)``. Neither lambda nor the target depends on the prompt
+    itself, so the gradient stays unbiased.
 
     Groups of one completion have no variance and drop out of ``v``. With no other prompt, lambda is 0; with no
     completion left in the prompt's own group, lambda is 1.

@@ -33,7 +33,7 @@ class KernelBaseline(Baseline):
     kernel : str, Kernel or callable
         One-sided kernel; see `kaestat.smoothing.kernels.as_kernel`.
     bandwidth : float, str or Selector
-        A number of steps (``inf`` weighs all visits alike), the name of a selector, or a selector.
+        A number of steps (``inf`` gives all visits equal weights), the name of a selector, or a selector.
         ``"auto"`` (`kaestat.smoothing.selectors.Auto`) learns it along the run.
     """
 
@@ -203,18 +203,19 @@ class Kae(KernelBaseline):
     - ``normalization="algorithm1"``: ``M = (b / i) sum_v n_v + K(0) (G - 1)`` over the whole history, the paper's
       theory (``h |H_i| + K(0) (G - 1)``); it equals the first only when visits are evenly spread over the steps.
 
-    With weights, sums of W and of W Z take the place of counts and rewards. Where heavy completions are few
-    (wrong answers late in a run), a prompt that has not shown one yet is far off: `KaeEb` learns of them from others.
+    With weights, sums of W and of W Z replace counts and rewards. If heavy completions are rare
+    (wrong answers late in a run), the value of a prompt without one so far is far off; `KaeEb` learns from other
+    prompts.
 
     Parameters
     ----------
     kernel, bandwidth
-        See `KernelBaseline`. The bandwidth is learned along the run unless it is given; the paper has 10 steps.
+        See `KernelBaseline`. The bandwidth is learned along the run unless given; the paper uses 10 steps.
     normalization : {"nadaraya-watson", "algorithm1"}
         The denominator.
     cold_start : "batch_mean" or float
-        The value where M is 0 (a prompt without usable past and alone in its group): the mean of the other prompts
-        of this step (0 if there are none), or the number given.
+        The value if M is 0 (a lone completion of a prompt without usable past): the mean of the other prompts
+        of this step (0 if there are none), or the given number.
     """
 
     normalization: Literal["nadaraya-watson", "algorithm1"] = "nadaraya-watson"

@@ -24,7 +24,7 @@ DRIFT_Z2 = 4.0  # squared z-score that the common drift must exceed: two standar
 class KaeEb(KernelBaseline):
     """Kernel mean of the prompt, moved along the drift of the other prompts and shrunk towards their mean.
 
-    ``KAE_g`` has two errors, and the other prompts of the step say something about both.
+    ``KAE_g`` has two kinds of error, and the other prompts of the step help with both.
 
     *Variance.* A kernel mean of effective size ``n = (sum w)^2 / sum w^2`` has variance ``sigma^2 / n`` around
     the prompt's value, and values spread over prompts with variance ``tau^2``. The best linear estimator shrinks
@@ -36,45 +36,45 @@ class KaeEb(KernelBaseline):
         tau^2   = t (1 + 1 / K) + v / K,     v = sigma^2 mean_k(1 / n_k),
                   t = [ sum_k (m_k - mbar)^2 / (K - 5) - v ]_+
 
-    K - 5 in place of K - 1, and the error of the estimated target in tau^2, let shrinkage fade out with few prompts
-    (James and Stein's K - 3 is for normal values; success rates are U-shaped). With K <= 5 there is none.
+    K - 5 instead of K - 1, and the error of the estimated target in tau^2, reduce shrinkage with few prompts
+    (James and Stein's K - 3 is for normal values; success rates are U-shaped). With K <= 5 there is no shrinkage.
 
-    *Bias.* A one-sided mean lags behind a drifting value, by slope times mean lag. One prompt's slope is too noisy
-    to use (that is `LocalLinear`), but slopes have a common part: a policy step moves the logit of many prompts
-    alike, so their values by an amount proportional to the variance of their past rewards, ``f_k = [q_k - m_k^2]_+``
+    *Bias.* A one-sided mean lags behind a drifting value by slope times mean lag. One prompt's slope is too noisy
+    to use (`LocalLinear` does so), but slopes have a common part. A policy step moves the logits of many prompts
+    alike, so it moves their values in proportion to the variance of their past rewards, ``f_k = [q_k - m_k^2]_+``
     (past alone). The slope per unit of f is pooled over the other prompts by weighted least squares on the lag, each
-    prompt with a level of its own::
+    prompt with its own level::
 
         beta = - sum_k Sxz_k / sum_k f_k Sxx_k  *  [ 1 - 4 / z^2 ]_+,    z^2 = (sum_k Sxz_k)^2 / sum_k Sxz_k^2
 
     and the value moves by ``beta f`` times the mean lag of its kernel mean. Drift within two standard errors of 0 is
-    taken as none; prompts that always or never succeed do not move.
+    set to 0; prompts that always or never succeed do not move.
 
     sigma^2, tau^2, beta and the target of a prompt come from the *other* prompts alone (leave-one-prompt-out), f from
-    its past alone, and the kernel mean leaves the completion out: nothing depends on the completion's own reward, so
-    the gradient stays unbiased. A prompt with no past, alone in its group, gets the other prompts' mean.
+    its past alone, and the kernel mean leaves the completion out. So nothing depends on the completion's own reward,
+    and the gradient stays unbiased. A lone completion of a prompt without a past gets the other prompts' mean.
 
     *Weights* W make it an estimate of the best baseline ``E[W Z] / E[W]``. With x_k and w_k the kernel means of W Z and
-    of W, the target is the pooled ratio ``b0 = sum_k x_k / sum_k w_k`` of the other prompts, not the mean of their
-    ratios, which is far off where few completions of a prompt weigh most; and the moments are those of ``W (Z - b0)``,
-    whose noise a prompt shares with the others even if it has not shown its heavy completions yet::
+    of W, the target is the pooled ratio ``b0 = sum_k x_k / sum_k w_k`` of the other prompts. The mean of their
+    ratios would be far off if few completions of a prompt have most of the weight. The moments are those of
+    ``W (Z - b0)``, whose noise is pooled over prompts, so it counts even before a prompt has a heavy completion::
 
         b = (sum w W Z + kappa b0) / (sum w W + kappa),     kappa = sum w (sigma^2 / n) u / tau^2,
                                                             u = sum_k w_k^2 / sum_k w_k
 
-    That is best where the best baseline differs little between prompts. Where it goes with the value,
-    `weighted_value` is better, and a bandwidth that is learned (`kaestat.smoothing.selectors.Auto`) learns as well
-    how to mix the two; one that is given takes the pooled ratio. Equal weights are as none.
+    That is best if the best baseline differs little between prompts. If it depends on the value,
+    `weighted_value` is better. A learned bandwidth (`kaestat.smoothing.selectors.Auto`) also learns
+    how to mix the two; a given one uses the pooled ratio. Equal weights have no effect.
 
-    Wider bandwidths pay off here, since the common part of the bias is removed: with few visits, twice KAE's.
+    Wider bandwidths are better here, since the common part of the bias is removed: with few visits, twice KAE's.
 
     Parameters
     ----------
     kernel, bandwidth
-        See `KernelBaseline`. The bandwidth is learned along the run unless it is given.
+        See `KernelBaseline`. The bandwidth is learned along the run unless given.
     cold_start : "batch_mean" or float
-        Target of shrinkage, and value of a prompt of which nothing is known: the mean of the other prompts of this
-        step (0 if there are none), or the number given.
+        Target of shrinkage, and value of a prompt without data: the mean of the other prompts of this
+        step (0 if there are none), or the given number.
     """
 
     rule_of_thumb: ClassVar[float] = 20.0

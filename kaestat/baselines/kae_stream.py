@@ -16,9 +16,9 @@ from kaestat.smoothing.selectors import Selector
 class KaeStream(KernelBaseline):
     """Kernel-weighted mean of *group means*: ``[sum_v w_v Zbar_v + w_0 Zbar_{-g}] / [sum_v w_v + w_0]``.
 
-    Paper, appendix "Baseline construction in the one-shot experiment". It equals `Kae` where every visit has the
+    Paper, appendix "Baseline construction in the one-shot experiment". It equals `Kae` if every visit has the
     same number of completions, except that the current group, with one completion left out, weighs as much as a
-    full one. With a lone completion the current term drops out.
+    full one. For a lone completion the current term is dropped.
 
     Rows are streams, so ``stream_ids`` must mean the same stream at every step (the position of the copy in the
     batch, not a random id).

@@ -22,16 +22,16 @@ class Kalman(RangedBaseline):
     """Filtered value of a random walk observed through group means.
 
     ``V_t = V_{t-1} + noise of variance drift_variance`` per step, and a visit of n completions observes V with
-    variance ``s2 / n``. The reward variance s2 of a prompt is that of its own past rewards and ``variance_count``
-    pseudo-completions, of which the share ``initial_mean`` succeeded: with m and q the mean and the mean square of all
-    these, ``s2 = q - m^2``, which is ``m (1 - m)`` where rewards are 0 and 1 (s2 is kept above 1e-4). A number given as
-    ``reward_variance`` replaces it. Gains then do not depend on the current rewards, the value is linear in them, and
+    variance ``s2 / n``. The reward variance s2 of a prompt is the variance of its past rewards and ``variance_count``
+    pseudo-completions, of which the share ``initial_mean`` succeeded. With m and q the mean and the mean square of all
+    these, ``s2 = q - m^2``, which is ``m (1 - m)`` for rewards 0 and 1 (s2 is kept above 1e-4). ``reward_variance``,
+    if given, replaces it. So gains do not depend on the current rewards, the value is linear in them, and
     the completion itself is left out.
 
-    With constant group size and one visit a step the gain settles, and the filter is the exponential kernel:
+    With constant group size and one visit per step the gain converges, and the filter is the exponential kernel:
     ``rho = 1 - K`` with ``K^2 / (1 - K) = drift_variance * n / s2``. No visit is forgotten more slowly than at n = 1
-    and the largest s2 (1/4, or the number given), so visits whose weight has then fallen to 1e-12 are dropped: with the
-    default parameters those before the newest 1,002. s2 is that of the rewards of the visits that are left.
+    and the largest s2 (1/4, or the number given), so visits whose weight falls to 1e-12 in that case are dropped: with
+    the default parameters, all but the newest 1,002. s2 uses the rewards of the remaining visits.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class Kalman(RangedBaseline):
     reward_variance : float, optional
         Known variance of a single reward.
     variance_count : float
-        Pseudo-completions behind the plug-in variance.
+        Number of pseudo-completions in the plug-in variance.
     low, high : float
-        Range of the rewards; see `RangedBaseline`. All other parameters are meant for rewards mapped to [0, 1].
+        Range of the rewards; see `RangedBaseline`. All other parameters are for rewards mapped to [0, 1].
     """
 
     shrinks: ClassVar[bool] = True

@@ -16,7 +16,7 @@ class Krpo(Baseline):
 
     Over the samples in order: ``P- = P + Q``, ``K = P- / (P- + R)``, ``x += K (r - x)``, ``P = (1 - K) P-``.
     Each completion's value is x just after its own update, and the method divides its advantage by
-    ``sqrt(P) + 1e-8`` unless another scaling is asked for.
+    ``sqrt(P) + 1e-8`` unless you choose another scaling.
 
     The value contains the completion's own reward, and depends on the order of the completions: reordering a group
     changes its advantages. Both are properties of the published method.

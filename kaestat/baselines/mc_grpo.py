@@ -14,8 +14,8 @@ MAD_EPS = 1e-3  # as in the author's code
 class McGrpo(OrderStatistic):
     """Median reward of the group, for groups of G + 1 completions; the update leaves out the median one.
 
-    Of an even number the lower of both middle rewards, as ``torch.median`` has it. The completion whose reward is the
-    median, `pivot`, has advantage 0; so have those that tie with it.
+    For an even number it is the lower of the two middle rewards, as in ``torch.median``. The completion whose reward is
+    the median, `pivot`, has advantage 0, and so do ties.
 
     Parameters
     ----------

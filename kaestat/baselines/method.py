@@ -24,20 +24,20 @@ class Method:
     summary : str
         One line: value, scaling, source.
     use : str
-        One sentence: where to take it.
+        One sentence: when to use it.
     scale : str
         Scaling of the published method: a name in `kaestat.estimator.scaling.SCALINGS`, or "deviation", division by the
         baseline's own `Baseline.deviation`.
     divisor : str
-        With the scale "deviation", what divides the advantage, in plain words.
+        With the scale "deviation", the divisor of the advantage, in words.
     preset : mapping
-        Parameters of the class that the name fixes.
+        Parameters of the class fixed by the name.
     same_value_as : str
-        Another method that has the same value where the own reward is left out and each prompt has one group; empty if
+        Another method with the same value if the own reward is left out and each prompt has one group; empty if
         there is none.
     simplicity : int or None
         Place in the order of simplicity, 0 for the simplest. Of two methods whose errors do not differ significantly,
-        reports recommend the simpler one; those with None come last, and only where they were named.
+        reports recommend the simpler one; those with None come last, and only if they were named.
     """
 
     name: str

@@ -14,10 +14,9 @@ from kaestat.core.arrays import Array, Groups, Visits
 class Opo(GroupMean):
     """Length-weighted mean reward of the group, ``sum L Z / sum L`` (Hao et al., 2025, arXiv:2505.23585).
 
-    The length stands for the squared norm of the completion's score, so this is the variance-optimal constant
-    ``E[W Z] / E[W]`` with the weights that cost nothing. The completion's own reward is in it, as in the published
-    method and in verl's ``opo``. Without weights there is nothing that would tell it from `GroupMean`: they are
-    required.
+    The length is a stand-in for the squared norm of the completion's score, so this is the variance-optimal constant
+    ``E[W Z] / E[W]`` with weights that cost nothing. It contains the completion's own reward, as the published
+    method and verl's ``opo`` do. Weights are required: without them it would equal `GroupMean`.
     """
 
     needs_weights: ClassVar[bool] = True
@@ -28,7 +27,7 @@ class Opo(GroupMean):
         Raises
         ------
         ValueError
-            If the completions come without weights.
+            If the completions have no weights.
         """
         if groups.weight is None:
             raise ValueError(

@@ -18,8 +18,8 @@ OrderT = TypeVar("OrderT", bound="OrderStatistic")
 class OrderStatistic(Baseline):
     """Base class of the baselines that use an order statistic of the group's rewards instead of the mean.
 
-    Given the other completions, such a value is the completion's own reward clipped to `bounds`, which no log can
-    correct for without bias: `kaestat.value_risk` scores `leave_one_out`, as it does for GRPO.
+    Given the other completions, such a value is the completion's own reward clipped to `bounds`. A log cannot
+    correct for this without bias, so `kaestat.value_risk` scores `leave_one_out`, as for GRPO.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class OrderStatistic(Baseline):
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         """Slope of the value between the lowest and the highest reward of the group.
 
-        Where all are equal, the mean of the derivatives to both sides.
+        If all are equal, it is the mean of the derivatives on both sides.
         """
         if self.without_own:
             return 0.0

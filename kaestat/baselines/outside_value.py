@@ -14,23 +14,23 @@ from kaestat.core.arrays import Array, Groups, Visits
 class OutsideValue(KaeEb):
     """A given value V of each prompt, plus `KaeEb` of the differences between rewards and V.
 
-    The kernel mean of past rewards and the rest of the group is shrunk towards ``V + delta`` in place of the other
-    prompts' mean. What that is worth is estimated from the other prompts of the step, by `KaeEb`'s moments of the
-    differences ``m_k - V_k``: their mean is the offset delta, and their spread beyond the noise of ``m_k`` the squared
-    error of ``V_k + delta``, ``tau^2``. A value that tells nothing differs by as much as prompts do, or more, and
-    hardly counts; one that is exact takes the whole weight. With five other prompts or fewer nothing is estimated, and
-    V stands in for prompts of which nothing else is known alone.
+    The kernel mean of past rewards and the rest of the group is shrunk towards ``V + delta`` instead of the other
+    prompts' mean. The weight comes from the other prompts of the step, by `KaeEb`'s moments of the
+    differences ``m_k - V_k``. Their mean is the offset delta, and their spread beyond the noise of ``m_k`` is the
+    squared error of ``V_k + delta``, ``tau^2``. An uninformative V differs from the means at least as much as prompts
+    differ, and hardly counts; an exact V gets the whole weight. With five other prompts or fewer nothing is estimated,
+    and V is used only for prompts without other data.
 
     Parameters
     ----------
     kernel, bandwidth, cold_start
         See `KaeEb`; a number for ``cold_start`` is the offset delta.
     outside : mapping, callable or array
-        ``{prompt_id: value}``, looked up at every step, so that the caller may put new values into it before; or
+        ``{prompt_id: value}``, looked up at every step, so the caller may update it before each step; or
         ``outside(prompt_ids, step) -> sequence of P values``; or an array broadcastable to (..., P), for direct use on
         arrays. It must not depend on the rewards of the step. An estimator with ``order="any"`` that learns its
-        bandwidth also asks for the values at the prompts' past visits, so there an array is refused once it has another
-        length.
+        bandwidth also asks for the values at the prompts' past visits, so an array of the wrong length
+        is then refused.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from kaestat.core.arrays import Array, Groups, Visits, ratio
 class Pooled(Baseline):
     """Leave-one-out mean over all groups of the prompt (paper, appendix on the one-shot experiment).
 
-    It differs from RLOO only where a prompt has several groups in one step: rows are prompts here, groups there.
+    It differs from RLOO only if a prompt has several groups in one step: its rows are prompts, those of RLOO groups.
     A prompt with a single completion has value 0.
     """
 

@@ -14,8 +14,8 @@ from kaestat.core.checks import check_share
 class Qae(OrderStatistic):
     """The ``quantile``-quantile of the group's rewards: the lowest reward that a share ``quantile`` does not exceed.
 
-    For rewards of 0 and 1 and a success rate p in the group it is 0 where ``p <= 1 - quantile``, so that only
-    successes have an advantage, and 1 elsewhere, so that only failures have one.
+    For rewards 0 and 1 and a success rate p in the group, it is 0 if ``p <= 1 - quantile``: only
+    successes then have an advantage. Otherwise it is 1, and only failures have one.
 
     Parameters
     ----------

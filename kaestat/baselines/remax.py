@@ -17,7 +17,7 @@ class Remax(Baseline):
     Parameters
     ----------
     greedy : mapping, callable or array
-        ``{prompt_id: reward}``, looked up at every step, so that the caller puts the step's rewards into it before; or
+        ``{prompt_id: reward}``, looked up at every step, so the caller must add the step's rewards first; or
         ``greedy(prompt_ids, step) -> sequence of P rewards``, which may generate them; or an array broadcastable to
         (..., P), for direct use on arrays.
 

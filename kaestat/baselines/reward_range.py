@@ -19,8 +19,8 @@ class RangedBaseline(Baseline):
     Parameters
     ----------
     low, high : float
-        Range of the rewards, for example -1 and 1. Rewards are mapped from it to [0, 1], for which all other parameters
-        are meant, and values back.
+        Range of the rewards, for example -1 and 1. Rewards are mapped to [0, 1], and values back; all other
+        parameters are for rewards in [0, 1].
 
     Raises
     ------

@@ -23,17 +23,17 @@ class Sieve(Baseline):
     ``(f + h m z) / (1 + h m)`` - the exact leave-one-out least-squares fit, by Sherman-Morrison.
 
     A prompt gets as many basis functions as it has distinct past visits, at most ``n_basis`` (one visit gives a
-    constant), and no more than let the visits determine the value now: after a long gap the last spline has no data.
-    Without any past it is the leave-one-out mean of the group, or the mean of the other prompts.
-    The fit may leave [0, 1]. Of a prompt's visits the newest 1,024 are fitted, so that a step's cost stays bounded; the
-    first of these is then the start of time.
+    constant). The number is also limited so that the visits determine the present value: after a long gap the last
+    spline has no data. Without any past it is the leave-one-out mean of the group, or the mean of the other prompts.
+    The fit may leave [0, 1]. Only the newest 1,024 visits of a prompt are fitted, to bound the cost of a step; time
+    then starts at the first of these.
 
     Parameters
     ----------
     n_basis : int
         Dimension of the sieve, at least 1 (1 is the running mean).
     degree : int
-        Degree of the B-splines; one less than the basis functions in use where they are few. Unused for the
+        Degree of the B-splines; with few basis functions, one less than their number. Unused for the
         polynomial basis.
     basis : {"bspline", "polynomial"}
         Clamped B-splines on equal knots, or Legendre polynomials.

@@ -17,18 +17,18 @@ FAINT = 2.0**-60  # weight of a visit next to that of the newest, below rounding
 class Spo(RangedBaseline):
     """``v = a / (a + b)`` from the past visits alone; then ``a <- rho a + r``, ``b <- rho b + 1 - r``.
 
-    A visit with several completions forgets once and adds them all. Visits of which less than 2^-60 is left are
-    dropped: with the default bounds those before the newest 1,019. Rewards must lie in [0, 1], or in the range given.
-    The method whitens its advantages over the batch unless another scaling is asked for.
+    A visit with several completions forgets once and adds them all. Visits with less than 2^-60 of their weight left
+    are dropped: with the default bounds, all but the newest 1,019. Rewards must lie in [0, 1], or in the given range.
+    The method whitens its advantages over the batch unless you choose another scaling.
 
     Parameters
     ----------
     rho : float, optional
         Constant forgetting factor in (0, 1]. None makes it adaptive: ``2^(-D / half_life)`` clipped to
-        [rho_min, rho_max], with D the policy divergence since the prompt's previous visit, passed along with the
+        [rho_min, rho_max], with D the policy divergence since the prompt's previous visit, given with the
         step (``divergence``); a step without it counts as D = 0.
     half_life : float
-        Divergence (nats) at which half is forgotten.
+        Divergence (nats) that halves the weight of the past.
     rho_min, rho_max : float
         Bounds of the adaptive factor.
     prior_mean, prior_count : float, optional

@@ -13,36 +13,36 @@ ROUNDING = 1e-12  # relative; spreads below this are none
 def weighted_value(value: Array, groups: Groups, visits: Visits, kernel: Array, at_zero: float, few: int) -> Array:
     """``E[W Z] / E[W]`` of each prompt, from an estimate of its value ``V = E[Z]``.
 
-    ``b* = V + Cov(W, Z) / E[W]``. How weights go with rewards is learned from the past of all prompts of the step, by
-    kernel-weighted least squares, ``E[W | Z] = alpha + beta Z``; with ``E[Z^2]`` linear in V over the prompts, which is
-    exact for rewards of two values (for 0 and 1: ``b0 = rho V / (rho V + 1 - V)``, rho the ratio of weights)::
+    ``b* = V + Cov(W, Z) / E[W]``. The relation of weights to rewards is learned from the past of all prompts of the
+    step, by kernel-weighted least squares, ``E[W | Z] = alpha + beta Z``, with ``E[Z^2]`` linear in V over the prompts.
+    This is exact for rewards of two values (for 0 and 1: ``b0 = rho V / (rho V + 1 - V)``, rho the ratio of weights)::
 
         b0 = V + beta (E[Z^2] - V^2) / (alpha + beta V)
 
-    A prompt of its own kind moves from there by what its weights show beyond alpha and beta. With the kernel-weighted
-    count N and sums of Z, Z^2, W, WZ::
+    A prompt that differs from the others moves away from b0, by the part of its weights not explained by alpha and
+    beta. With the kernel-weighted count N and sums of Z, Z^2, W, WZ::
 
         S = sum W Z - r sum W,    r = (alpha sum Z + beta sum Z^2) / (alpha N + beta sum Z)
         b = b0 + S / (sum W + nu / tau^2)
 
-    S is 0, whatever the rewards, where weights are what alpha and beta say up to a factor of the prompt's own. Its
+    S is 0, for any rewards, if weights equal the prediction of alpha and beta up to a factor of the prompt. Its
     moments come from the other prompts: with psi the share of squared weights that alpha and beta leave unexplained,
     ``q_p = sum k^2 W^2 (Z - r_p)^2`` and ``M_p = sum k W``::
 
         nu = psi sum_p q_p / sum_p M_p,    tau^2 = [ sum_p S_p^2 - psi sum_p q_p ]_+ / sum_p M_p^2
 
-    Constant weights give the value back. A completion's own reward is neither in alpha and beta (past alone), nor in nu
-    and tau^2 (other prompts), nor in S (the completion left out).
+    With constant weights the result is the value. A completion's own reward is not in alpha and beta (past alone), nor
+    in nu and tau^2 (other prompts), nor in S (the completion is left out).
 
     Parameters
     ----------
     value : array, shape (..., P, G)
-        Leave-one-out values, weights left aside.
+        Leave-one-out values, without weights.
     groups, visits
     kernel : array, shape (..., P, V)
         Kernel weight of each visit.
     at_zero : float
-        That of the current group.
+        Kernel weight of the current group.
     few : int
         With this many other prompts or fewer, a prompt's own weights are taken at face value.
 

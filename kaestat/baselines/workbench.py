@@ -26,7 +26,7 @@ class FaultyBaseline(ValueError):
     Attributes
     ----------
     faults : dict of str to str
-        Name of each check that it fails, and why.
+        Name of each failed check, with the reason.
     """
 
     def __init__(self, baseline: Baseline, faults: dict[str, str]):
@@ -84,12 +84,12 @@ def check(baseline: Baseline, *, prompts: Sequence[Hashable] = PROMPTS) -> tuple
     ----------
     baseline : Baseline
     prompts : sequence of four hashables
-        Ids of the prompts that it is tried on, for a baseline that looks prompts up.
+        Ids of the test prompts, for a baseline that looks prompts up.
 
     Raises
     ------
     FaultyBaseline
-        If it fails some; ``faults`` has the name of each and why.
+        If it fails some; ``faults`` has the name of each and the reason.
     TypeError
         If it is not a `Baseline`.
     ValueError
@@ -97,8 +97,8 @@ def check(baseline: Baseline, *, prompts: Sequence[Hashable] = PROMPTS) -> tuple
 
     Notes
     -----
-    Each of `CHECKS` says what it asks for. A baseline that does not set its ``horizon`` has one of 0 and sees no past.
-    ``torch`` is checked where it is installed.
+    Each of `CHECKS` says what it requires. A baseline that does not set its ``horizon`` has horizon 0 and gets no past.
+    ``torch`` is checked if it is installed.
 
     Examples
     --------

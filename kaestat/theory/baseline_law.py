@@ -44,8 +44,8 @@ class PromptMoments:
     value : ndarray, shape (P,)
         p, between 0 and 1.
     right, wrong : ndarray, shape (P,)
-        ``E[W | right]`` and ``E[W | wrong]``, not negative. A prompt that is never right counts with any ``right``.
-        A prompt whose ``E[W]`` is 0 has no gradient, and no baseline matters for it.
+        ``E[W | right]`` and ``E[W | wrong]``, not negative. For a prompt that is never right, ``right`` may be any
+        number. A prompt whose ``E[W]`` is 0 has no gradient, and no baseline matters for it.
     right_square, wrong_square : ndarray, shape (P,)
         ``E[W^2 | right]`` and ``E[W^2 | wrong]``.
     signal : ndarray, shape (P,)
@@ -56,7 +56,7 @@ class PromptMoments:
     Raises
     ------
     ValueError
-        If something is out of its range, or shapes differ.
+        If a number is out of its range, or shapes differ.
     """
 
     value: np.ndarray
@@ -107,9 +107,9 @@ class PromptMoments:
     def threshold(self) -> float:
         """The rho above which omitting the baseline leaves less noise than the value, over all these prompts.
 
-        The sums of ``m(0)`` and ``m(p)`` over prompts, with the same rho for all, are level at
-        ``1 + sum p^2 w_r / sum p^2 (1 - p) w_r``. For one prompt that is `none_beats_value`. Where right answers weigh
-        alike, values that are spread have a higher threshold than their mean has. It is infinite where each prompt is
+        The sums of ``m(0)`` and ``m(p)`` over prompts, with the same rho for all, are equal at
+        ``1 + sum p^2 w_r / sum p^2 (1 - p) w_r``. For one prompt that is `none_beats_value`. If right answers have
+        equal weights, spread values have a higher threshold than their mean. It is infinite if each prompt is
         always right or always wrong.
         """
         p, squares = self.value, self.value**2 * self.right
@@ -140,12 +140,13 @@ class DesignNoise:
     ----------
     design : str
     noise : float
-        Trace of the covariance of one completion's contribution to the update, at equal completions: the mean of B of
-        them has ``noise / B``.
+        Trace of the covariance of one completion's contribution to the update, at equal completions; the mean of B
+        contributions has ``noise / B``.
     signal : float
         Squared length of the mean update along the true gradient.
     gain : float
-        That over the squared norm of the true gradient. Designs that divide by a deviation weigh prompts anew.
+        ``signal`` divided by the squared norm of the true gradient. Designs that divide by a deviation reweight
+        prompts.
     """
 
     design: str
@@ -191,7 +192,7 @@ def best_baseline(value: np.ndarray | float, ratio: np.ndarray | float) -> np.nd
 
     Examples
     --------
-    Wrong answers that weigh as much as right ones, and three times as much:
+    With weights of wrong answers equal to those of right ones, and three times as large:
 
     >>> best_baseline(0.5, [1.0, 3.0])
     array([0.5 , 0.25])
@@ -211,44 +212,47 @@ def predict_noise(
 ) -> tuple[DesignNoise, ...]:
     """The noise of each design, least first.
 
-    - ``none`` and ``none_signed``: b = 0 and, for rewards of -1 and 1, b = 1/2 (their factor 2 is a learning rate's).
-    - ``batch_mean``, ``weighted_batch_mean``: one number from the step's other completions. Weights that differ much
-      have fewer effective completions, which the spread of W says.
-    - ``weighted_constant``: that number without an error, as many past steps give it.
+    - ``none`` and ``none_signed``: b = 0 and, for rewards of -1 and 1, b = 1/2 (the factor 2 only changes the learning
+    rate).
+    - ``batch_mean``, ``weighted_batch_mean``: one number from the step's other completions. Unequal weights
+      reduce the effective number of completions, as computed from the spread of W.
+    - ``weighted_constant``: the same number without error, as from many past steps.
     - ``history``, ``weighted_history``: each prompt's own p and b*, estimated from ``history`` completions and shrunk
-      to one number for all. The multiplier is the one of least error for the value and of least noise with weights,
-      which empirical Bayes estimates. So a weighted history is never predicted to be worse than its constant.
-    - ``value``, ``best``: p and b* themselves, which no run knows.
+      to one number for all. The shrinkage minimises the error of the value, or with weights the noise;
+      empirical Bayes estimates it. So the law never predicts a weighted history to be worse than its constant.
+    - ``value``, ``best``: the true p and b*, which are unknown in a run.
     - ``rloo_G``: ``within + G between`` of the leave-one-out mean.
-    - ``grpo_G``: the group's own mean, divided by its standard deviation. Of k right answers of G a right one has the
+    - ``grpo_G``: the group's own mean, divided by its standard deviation. With k right answers of G, a right one has
+    the
       advantage A_r(k), a wrong one A_w(k); the sum over k is exact. The mean update is ``E_x c(p) g_x`` with
-      ``c(p) = E_k k (G - k) / (G^2 sd_k p (1 - p))``: prompts near 0 and 1 count more. What that does to the signal
-      depends on how prompts' gradients point. The law takes each to lie along the mean gradient in proportion to its
-      own length. Where ``signal`` is 0 throughout, lengths go as ``p (1 - p) E[W]^(1/2)``: the mean scores of right
-      and wrong answers, whose difference is ``g_x / (p (1 - p))``, are equally far apart for all prompts, measured
-      by their weight.
+      ``c(p) = E_k k (G - k) / (G^2 sd_k p (1 - p))``: prompts near 0 and 1 count more. The effect on the signal
+      depends on the directions of prompts' gradients. The law assumes that the component of each along the mean
+      gradient is proportional to its length. If ``signal`` is 0 for all prompts, the lengths are assumed proportional
+      to ``p (1 - p) E[W]^(1/2)``: the difference of the mean scores of right and wrong answers,
+      ``g_x / (p (1 - p))``, then has the same size for all prompts, relative to ``E[W]^(1/2)``.
 
     Parameters
     ----------
     moments : PromptMoments
     completions : int
-        B, of a step.
+        B, completions of a step.
     history : array, shape (P,), or float
-        Effective past completions of each prompt, ``(sum k)^2 / sum k^2`` for kernel weights k. Infinite means known.
+        Effective past completions of each prompt, ``(sum k)^2 / sum k^2`` for kernel weights k. Infinite means that the
+        value is known.
     drift : array, shape (P,), or float
-        Squared error of the history that is due to a changing policy, for the value and for b* alike.
+        Squared error of the history due to a changing policy, the same for the value and for b*.
     group_sizes : sequence of int
         G of the group designs, at least 2.
 
     Returns
     -------
     tuple of DesignNoise
-        By rising noise for the same signal.
+        By increasing noise for the same signal.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range, or shapes do not fit.
+        If a number is out of its range, or shapes do not match.
     """
     completions = check_whole("completions", completions, least=2)
     past = check_factors("history", history, least=0, finite=False)
@@ -290,27 +294,28 @@ def predict_noise(
 def predict_completions(design: DesignNoise, reference: DesignNoise, *, completions: int) -> float:
     """Completions that a design needs to reach the result of another, as a share of the other's number.
 
-    With the best learning rate a step of B completions gains ``1 / (1 + N / B)`` of what the true gradient would, N
-    being the noise scale (McCandlish et al., 2018, "An Empirical Model of Large-Batch Training", equation 2.7). So it
-    takes ``B + N`` completions where the true gradient would take B, and the ratio is ``(B + N) / (B + N')``. Far below
-    the noise scale completions go with the noise; far above it no baseline matters. It holds as long as noise scales
-    change little along the way, and as each design has its own best rate.
+    With the best learning rate a step of B completions gains the share ``1 / (1 + N / B)`` of a step along the true
+    gradient, with N the noise scale (McCandlish et al., 2018, "An Empirical Model of Large-Batch Training", equation
+    2.7). So it needs ``B + N`` completions for the gain of the true gradient with B, and the ratio is ``(B + N) / (B +
+    N')``. Far below the noise scale, completions are proportional to the noise; far above it, the choice of baseline
+    does not matter. The result holds if noise scales change little during training, and each design has its own best
+    rate.
 
     Parameters
     ----------
     design, reference : DesignNoise
-        Of the same moments.
+        Two designs for the same moments.
     completions : int
         B.
 
     Raises
     ------
     ValueError
-        If the reference learns nothing.
+        If the reference has no signal.
 
     Examples
     --------
-    Half the noise at a batch far below the noise scale, and at one level with it:
+    Half the noise, at a batch far below the noise scale and at a batch equal to it:
 
     >>> half, whole = DesignNoise("half", 500.0, 1.0), DesignNoise("whole", 1000.0, 1.0)
     >>> [round(predict_completions(half, whole, completions=batch), 3) for batch in (1, 1000)]

@@ -40,23 +40,23 @@ def excess_gradient_mse(
 ) -> float:
     """``MSE(ghat) - MSE(oracle)`` of an estimator that smooths within prompts, exactly.
 
-    ``mean over prompts of [E[W] mse - 2 cov bias + (G - 1) a^2 ||grad V||^2] / (B G)``, whether the batch is all
-    prompts or a random sample of them.
+    ``mean over prompts of [E[W] mse - 2 cov bias + (G - 1) a^2 ||grad V||^2] / (B G)``, whether the batch has all
+    prompts or a random sample.
 
     Parameters
     ----------
     value_mse : array, shape (P,)
-        MSE of the value of each prompt that may be drawn.
+        Value MSE of each prompt that may be drawn.
     score_norm2 : array, shape (P,)
         ``E[W]``, mean squared norm of a completion's score.
     batch, group_size : int
         B and G.
     bias : array, shape (P,)
-        Of the value.
+        Bias of the value.
     covariance : array, shape (P,)
         ``Cov(W, Z)`` of a completion; zero under the paper's Assumption 6.
     own_derivative : array, shape (P,)
-        a, root mean square weight that a value gives to one other completion of its group: ``K(0) / M`` for KAE,
+        a, the root mean square weight of one other completion of the group in a value: ``K(0) / M`` for KAE,
         ``1 / (G - 1)`` for GRPO.
     value_gradient_norm2 : array, shape (P,)
         ``||grad V||^2`` of each prompt.
@@ -91,14 +91,14 @@ def gradient_mse_reduction(
 ) -> np.ndarray:
     """Reduction in per cent of one estimator's gradient MSE compared with another's, from value errors.
 
-    ``100 [1 - (s2 + mse) / (s2 + mse')]`` with ``s2 = E[p (1 - p)]``: the identity where score norms do not depend on
-    prompt and reward and a prompt's gradient is small beside its noise, ``||grad V||^2 << E[W] s2``, as it is for
-    language models. It turns Table 1 of the paper into Table 2's percentages.
+    ``100 [1 - (s2 + mse) / (s2 + mse')]`` with ``s2 = E[p (1 - p)]``: the identity for score norms independent of
+    prompt and reward, if a prompt's gradient is small compared with its noise, ``||grad V||^2 << E[W] s2``, as it is
+    for language models. It turns Table 1 of the paper into Table 2's percentages.
 
     Parameters
     ----------
     value_mse, other_value_mse : array
-        Value MSE of ours, and of theirs, free of the noise of a Monte Carlo oracle.
+        Value MSE of our method and of the other one, without the noise of a Monte Carlo oracle.
     reward_variance : array
         Mean reward variance of the prompts.
 
@@ -109,11 +109,12 @@ def gradient_mse_reduction(
     Raises
     ------
     ValueError, TypeError
-        If something is not a number, a variance negative, their gradient's MSE not positive, or shapes do not fit.
+        If something is not a number, a variance is negative, the other gradient's MSE is not positive, or shapes do not
+        match.
 
     Examples
     --------
-    KAE against GRPO with G = 8, whose value MSE is ``s2 / 7``:
+    KAE compared with GRPO at G = 8, whose value MSE is ``s2 / 7``:
 
     >>> float(round(gradient_mse_reduction(0.005, 0.14 / 7, 0.14), 3))
     9.375

@@ -18,13 +18,14 @@ class GradientBound:
     Attributes
     ----------
     drift : float
-        ``O(h^2 / (B G))``: the value's bias by drift.
+        ``O(h^2 / (B G))``: bias of the value from drift.
     discretisation : float
-        ``O(1 / (i^2 h^2 B G))``: its bias by sums that are not integrals.
+        ``O(1 / (i^2 h^2 B G))``: bias from sums in place of integrals.
     variance : float
-        ``O(m / (i h B^2 G^2))``: its variance. With random visit times, see `theorem1_bound`, ``O(m / (i h B^2 G))``.
+        ``O(m / (i h B^2 G^2))``: variance of the value. With random visit times, see `theorem1_bound`, ``O(m / (i h B^2
+        G))``.
     mutual : float
-        ``O(m^2 / (i^2 h^2 B^3 G^2))``: completions of a group that enter each other's values, the proof's I_2.
+        ``O(m^2 / (i^2 h^2 B^3 G^2))``: completions of a group in each other's values, the proof's I_2.
     """
 
     drift: float
@@ -54,9 +55,9 @@ def theorem2_bound(
     """Theorem 2 (MSE of the gradient estimator) with explicit constants.
 
     The paper has ``MSE(ghat_KAE) = MSE(ghat_oracle) + O(h^2 / (B G)) + O(1 / (i^2 h^2 B G)) + O(m / (i h B^2 G^2)) +
-    O(m^2 / (i^2 h^2 B^3 G^2))``. Its proof leaves ``I_1 + I_2``, the value's MSE times ``E[W]``, over B G, and the
-    mutual term. With `theorem1_bound`'s constants for the value's bias and variance given n past visits, ``(a + b)^2
-    <= 2 a^2 + 2 b^2``, and n binomial with i trials and probability B / m::
+    O(m^2 / (i^2 h^2 B^3 G^2))``. Its proof ends with ``I_1 + I_2``: the value's MSE times ``E[W]``, divided by B G, and
+    the mutual term. With `theorem1_bound`'s constants for the value's bias and variance given n past visits, ``(a +
+    b)^2 <= 2 a^2 + 2 b^2``, and n binomial with i trials and probability B / m::
 
         drift            2 w [c (mu1 + 1 / (i h)) / (1 - h)]^2     h^2 / (B G)
         discretisation   2 w [v K(0)]^2                            1 / (i^2 h^2 B G)
@@ -67,7 +68,7 @@ def theorem2_bound(
     ``E[1 / (n + 1)] <= m / ((i + 1) B)`` (the paper's binomial lemma); ``E[1 / N^2] <= 2 m^2 / ((G - 1) i B)^2``, as
     ``(n + 1)^2 >= (n + 1) (n + 2) / 2``; ``M >= h N`` since ``K(0) >= 1``; and ``||grad V||^2 <= E[W] Var(Z)``.
 
-    Like the theorem it needs Assumptions 1 to 6; without the last, scores uncorrelated with rewards, the excess has
+    Like the theorem it needs Assumptions 1 to 6. Without Assumption 6 (scores uncorrelated with rewards) the excess has
     another term (`excess_gradient_mse`). G must be 2 or more, as in the proof.
 
     Parameters

@@ -42,12 +42,12 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
     noise_variance : float or array, shape (..., K)
         Variance of each observation.
     target : float or array, shape (...)
-        The value that is estimated.
+        The value to estimate.
 
     Raises
     ------
     ValueError, TypeError
-        If there is something that is not a number, a variance is negative, or shapes do not fit.
+        If an argument is not a number, a variance is negative, or shapes do not match.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     """Largest ``|sum_k w_k V(lag_k) - V(0)|`` over the Lipschitz class, for weights that sum to 1.
 
     For non-negative weights it is ``L sum_k w_k lag_k``, attained by a value that drifts at full speed in one
-    direction. In general a value may turn where the weights beyond a lag change sign::
+    direction. In general the worst value turns where the sum of the weights beyond a lag changes sign::
 
         L sum_j (lag_(j) - lag_(j-1)) |sum_{k: lag_k >= lag_(j)} w_k|       lags sorted, lag_(0) = 0
 
@@ -85,7 +85,7 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     Raises
     ------
     ValueError, TypeError
-        If there is something that is not a number, a lag or the constant is negative, or shapes do not fit.
+        If an argument is not a number, a lag or the constant is negative, or shapes do not match.
     """
     weights, lags = check_factors_like("weights", weights, ndim=1), check_factors_like("lags", lags, least=0, ndim=1)
     lipschitz = check_factors_like("lipschitz", lipschitz, least=0)
@@ -127,15 +127,15 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     give ``w_k`` proportional to ``(tau - lag_k)_+ / s_k``, a triangular kernel of bandwidth tau, where tau solves
     ``sum_k (tau - lag_k)_+ lag_k / s_k = 1 / L^2``. The left side is the largest of the lines ``tau A_j - B_j`` with
     ``A_j``, ``B_j`` the sums of ``lag / s`` and ``lag^2 / s`` over the j smallest lags, hence
-    ``tau = min_j (1 / L^2 + B_j) / A_j``. Computed is what tau exceeds the smallest lag by, with ``lag - smallest`` for
-    one of the factors of B: the difference of two lags loses no digits, however old all visits are.
+    ``tau = min_j (1 / L^2 + B_j) / A_j``. The code computes tau minus the smallest lag, with ``lag - smallest`` for
+    one of the factors of B: differences of lags lose no digits, even if all visits are old.
 
     Parameters
     ----------
     lags : ndarray, shape (..., K)
         0 or more, in any order.
     noise_variance : float or ndarray, shape (..., K)
-        Variance of each observation, positive; for a visit of n completions that of their mean.
+        Variance of each observation, positive; for a visit of n completions, the variance of their mean.
     lipschitz : float
         L, per unit of the lags; 0 gives the inverse-variance mean.
 
@@ -149,7 +149,7 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     ValueError
         If there are no lags, one is negative, or a variance is not positive.
     TypeError
-        If there is something that is not a number.
+        If an argument is not a number.
 
     Examples
     --------

@@ -51,7 +51,7 @@ def suboptimality_recursion(
     Raises
     ------
     ValueError
-        If ``pl`` exceeds ``smoothness``, which no function does, a number is not positive, or shapes do not fit.
+        If ``pl`` exceeds ``smoothness``, which is impossible, a number is not positive, or shapes do not match.
     TypeError
         If something is not a number.
 
@@ -98,7 +98,7 @@ class PolicyBound:
         Parameters
         ----------
         n, n0 : int
-            Steps, and the step from which on the gradient's MSE is at most ``later_mse``; 1 <= n0 <= n.
+            Number of steps, and the step after which the gradient's MSE is at most ``later_mse``; 1 <= n0 <= n.
         later_mse : float
 
         Raises
@@ -119,14 +119,13 @@ def theorem3_bound(*, initial_gap: float, largest_mse: float, beta: float, pl: f
         c1 = K Delta_0      c2 = L K beta^2 M / 2      c3 = 2 * 3^(A-1) L K beta^2 / (A - 1)
         K  = exp(B pi^2 / 6) max(F, 1)^k0 (k0 + 1)^A         A = 2 mu beta,  B = mu L beta^2
 
-    where F is the largest factor of the recursion over the first ``k0 = max(ceil(A), ceil(L beta / 2))`` steps, those
-    of rates above 2 / L among them. K bounds the products: ``prod_(k=n0..n) factor_k <= K (n0 / n)^A`` (the paper's
-    last lemma, with the sum of ``1 / k^2`` for its 3). The 2 in c3 is missing from the paper, whose
+    where F is the largest factor of the recursion over the first ``k0 = max(ceil(A), ceil(L beta / 2))`` steps,
+    including those with rates above 2 / L. K bounds the products: ``prod_(k=n0..n) factor_k <= K (n0 / n)^A`` (the
+    paper's last lemma, with the sum of ``1 / k^2`` for its 3). The 2 in c3 is missing from the paper, whose
     ``(k+1)^A / (2 k^2) <= (k+1)^(A-2)`` fails at k = 1 and 2.
 
-    The constants show the rate and no more: K grows at least as ``exp(1.6 mu L beta^2)``, so that for all but the
-    gentlest rates the bound exceeds the range of the rewards, or any number (inf). `suboptimality_recursion` is the
-    bound to compute with.
+    The constants only prove the rate: K grows at least as ``exp(1.6 mu L beta^2)``, so for all but very small
+    rates the bound exceeds the range of the rewards, or is inf. For numbers use `suboptimality_recursion`.
 
     Parameters
     ----------

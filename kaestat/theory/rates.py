@@ -32,7 +32,7 @@ def integer_bandwidth_error(
     Raises
     ------
     ValueError, TypeError
-        If a bandwidth is below 1, another number negative, something no number, or shapes do not fit.
+        If a bandwidth is below 1, another number is negative, an argument is not a number, or shapes do not match.
     """
     m = check_factors("bandwidth", bandwidth, least=1)
     lipschitz = check_factor("lipschitz", lipschitz, allow_zero=True)
@@ -54,7 +54,7 @@ def optimal_integer_bandwidth(*, lipschitz: float, noise_variance: float) -> int
     Raises
     ------
     ValueError, TypeError
-        If one is not positive, or the bandwidth is beyond the whole numbers that floats tell apart.
+        If one is not positive, or the bandwidth is too large for exact integers in floating point.
     """
     lipschitz, noise_variance = check_factor("lipschitz", lipschitz), check_factor("noise_variance", noise_variance)
     # The asymptotic optimum is (6 s2 / L^2)^(1/3); the MSE is convex in m and the exact one lies within 2 of it.
@@ -71,7 +71,7 @@ def optimal_integer_bandwidth(*, lipschitz: float, noise_variance: float) -> int
 def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_variance: float = 0.25) -> np.ndarray:
     """Log-log slopes of the best worst-case MSE between successive sample sizes.
 
-    n observations at lags k / n of a path with Lipschitz constant L on [0, 1], each n with its best integer
+    There are n observations at lags k / n of a path with Lipschitz constant L on [0, 1]; each n has its best integer
     bandwidth. The slopes tend to -2/3, Stone's rate (paper, Corollary 1).
 
     Parameters
@@ -116,7 +116,7 @@ def optimal_bandwidth(
 ) -> float:
     """Bandwidth (steps) that minimises the asymptotic worst-case MSE of the kernel mean.
 
-    ``h* = (R s2 / (2 mu1^2 L^2 n))^(1/3)``; there the squared bias is half the variance, and the MSE is
+    ``h* = (R s2 / (2 mu1^2 L^2 n))^(1/3)``. At h* the squared bias is half the variance, and the MSE is
     `optimal_mse`.
 
     Parameters
@@ -149,7 +149,8 @@ def optimal_mse(
 def steady_state_gain(*, drift_variance: float, noise_variance: float) -> float:
     """The limiting gain K of the local-level Kalman filter: ``K^2 / (1 - K) = drift_variance / noise_variance``.
 
-    The filter then is the exponential kernel ``K (1 - K)^(lag - 1)`` on the visits: ``rho = 1 - K`` per visit.
+    With this gain the filter is the exponential kernel ``K (1 - K)^(lag - 1)`` on the visits: ``rho = 1 - K`` per
+    visit.
 
     Parameters
     ----------

@@ -35,13 +35,13 @@ def algorithm1_error(
         E T   = (n / i) G sum_t a_t V_t + K(0) (G - 1) V_i
         Var T = (n / i) G sum_t a_t^2 s_t + G^2 n (1 - n / i) S^2 + K(0)^2 (G - 1) s_i
 
-    where ``S^2`` is the variance (divisor i - 1) of ``a_t V_t`` over the steps. The middle term is no noise of
-    rewards: the weights of a random set of visits do not sum to M. It is of order ``1 / (n h)`` whatever G.
+    where ``S^2`` is the variance (divisor i - 1) of ``a_t V_t`` over the steps. The middle term is not noise of
+    rewards: the weights of a random set of visits do not sum to M. It is of order ``1 / (n h)`` for any G.
 
     Parameters
     ----------
     path : ndarray, shape (..., i + 1)
-        V_0..V_i; the last is the value to be estimated.
+        V_0..V_i; the last is the value to estimate.
     visits : int
         n, 0 to i.
     group_size : int
@@ -150,8 +150,8 @@ def theorem1_bound(
         |bias|   <= c h (mu1 + 1 / (i h)) / (1 - h)  +  v K(0) / (i h)
         variance <= max(R (s2 + G v^2), K(0) s2) / (N h)            N = G n + G - 1
 
-    The G in the variance is missing from the paper's proof, which treats the completions of a visit as if each had a
-    time of its own; for the fixed G of Corollary 1 the rate is the same.
+    The G in the variance is missing from the paper's proof, which treats the completions of a visit as if each had its
+    own time; for the fixed G of Corollary 1 the rate is the same.
 
     Parameters
     ----------

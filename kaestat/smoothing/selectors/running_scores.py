@@ -30,15 +30,15 @@ class Ahead:
     bandwidths : array, shape (B,) + (1,) * number of axes of the rewards
         In steps.
     shares : array, shape (K B, ..., 1, 1)
-        With which the values of K ways to use a bandwidth are mixed, way by way; they sum to 1 over the candidates.
+        Shares of the values in the mixture, for each of K ways to use a bandwidth; they sum to 1 over the candidates.
     within : ndarray, shape (..., K, B)
-        Shares of the bandwidths within each way, where there are several; they sum to 1 over the last axis.
+        Shares of the bandwidths within each way, if there are several; they sum to 1 over the last axis.
     place : ndarray of int, shape (B,)
-        Where the candidates stand among all (`RunningScores.candidates`).
+        Positions of the candidates among all (`RunningScores.candidates`).
     lowest, highest : ndarray of int, shape (...)
-        The candidates that differ from each other for the visits of each leading index.
+        First and last of the candidates that differ for the visits of each leading index.
     elapsed : ndarray, shape (...)
-        Time since the last scored step, in units of the time after which prompts return.
+        Time since the last scored step, in units of the prompts' return time.
     """
 
     bandwidths: Array
@@ -52,7 +52,7 @@ class Ahead:
     def pairs(self) -> list[tuple[Array, Array]]:
         """Bandwidths with their shares, as from `Selector.resolve`, without negligible shares.
 
-        Those of a bandwidth's ways are added up.
+        The shares of a bandwidth's ways are summed.
         """
         n = len(self.place)
         shares = sum((self.shares[way : way + n] for way in range(n, len(self.shares), n)), self.shares[:n])
@@ -64,35 +64,36 @@ class Ahead:
 class RunningScores:
     """Leave-one-out losses of all candidates, pooled over prompts and discounted, and the shares from them.
 
-    At each step every candidate's values of the prompts with a past are scored on the step's rewards,
-    ``l_j = sum W_g (Z_g - V_j,g)^2``, after the step has been served::
+    After each step, every candidate's values of prompts with a past are scored on the step's rewards,
+    ``l_j = sum W_g (Z_g - V_j,g)^2``::
 
         D_j <- discount^a D_j + l_j,     N <- discount^a N + completions scored
 
-    with a the steps since the last score over the mean lag to the prompts' newest visits: one discount for each return
-    of the prompts, whether they come back at every step or every sixty, all together or in turns. The share of a
-    candidate is its Gaussian likelihood, the noise profiled out, times a prior around the rule of thumb ``r``::
+    where a is the number of steps since the last score, divided by the mean lag to the prompts' newest visits. This is
+    one discount per return of the prompts, whether they return at every step or every sixty, together or in turns. The
+    share of a candidate is its Gaussian likelihood, with the noise profiled out, times a prior around the rule of
+    thumb ``r``::
 
         log share_j = -(N / 2) (D_j / min D - 1) - 0.35 |log2(b_j / r)|
 
-    ``r`` is that many times the mean lag to the newest visits; before the first score it is taken alone. With weights,
-    a step's completions count as ``(sum W)^2 / sum W^2``, and a is that much smaller than with their number: a step
-    says less, and older ones are kept for longer.
+    ``r`` is given in mean lags to the newest visits; before the first score it is used alone. With weights,
+    a step's completions count as ``(sum W)^2 / sum W^2``, and a is smaller in proportion: a step
+    is less informative, so older ones are kept for longer.
 
     A baseline may have several ways to use a bandwidth (`kaestat.baselines.kae_eb`). Each has its losses and shares,
-    and the ways are mixed by the losses of their mixtures in the same manner, discounted eight times more slowly:
-    which way is good is a matter of the run. Before the first score it is the first way.
+    and the ways are mixed by the losses of their mixtures in the same manner, with a discount eight times slower:
+    the best way depends on the run. Before the first score the first way is used.
 
     Candidates are in geometric progression, a factor of 1.6 apart, from one that reaches no visit (the kernel's
-    support ends at the shortest gap) to 20 times the span. Beyond these ends nothing changes, so a candidate that
-    joins when gaps shrink or the span grows takes over the loss of the one at the end.
+    support ends at the shortest gap) to 20 times the span. Beyond these ends values do not change, so a candidate that
+    is added when gaps shrink or the span grows starts with the loss of the candidate at the end.
 
     Parameters
     ----------
     discount : float
         In (0, 1].
     grid : tuple of float, optional
-        Candidates in steps, instead of those.
+        Candidates in steps, instead of the default ones.
     """
 
     discount: float
@@ -106,7 +107,7 @@ class RunningScores:
     def initial_carry(self, ways: int = 1) -> dict[str, np.ndarray]:
         """Losses D, and (N, sum of W Z^2 discounted as N, first step, last scored step, shortest gap); -1 for none.
 
-        Several ways have losses D each, and (N, sum of W Z^2, losses of their mixtures), discounted slowly.
+        With several ways, each has its losses D, and (N, sum of W Z^2, losses of their mixtures) is discounted slowly.
         """
         carry = {"loss": np.zeros(ways * len(self.candidates)), "scored": np.array([0.0, 0.0, -1.0, -1.0, -1.0])}
         return carry if ways == 1 else carry | {"ways": np.zeros(2 + ways)}
@@ -128,14 +129,15 @@ class RunningScores:
         ----------
         carry : dict
         groups : Groups
-            Only for its shape.
+            Only its shape is used.
         visits : Visits
         step : int, or array broadcastable to (..., 1, 1)
         kernel : Kernel
         rule : float
-            Bandwidth of few visits, in mean lags to the newest visit.
+            Bandwidth for few visits, in mean lags to the newest visit.
         ways : int
-            To use a bandwidth. A carry of one way serves as that of each; of several, the first serves alone.
+            Number of ways to use a bandwidth. A carry of one way is used for each; if ``ways`` is 1, the
+            first way of a carry of several is used.
         """
         leading = groups.leading
         now = np.broadcast_to(_reduced(step, len(leading)), leading)

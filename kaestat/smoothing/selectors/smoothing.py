@@ -26,12 +26,12 @@ class CausalSmoother:
     Parameters
     ----------
     series : Visits
-        All visits of each prompt, shape (P, V), oldest first; padding may stand anywhere.
+        All visits of each prompt, shape (P, V), oldest first; padding may be anywhere.
 
     Attributes
     ----------
     present : ndarray of bool, shape (P, V)
-        Where there is a visit of positive mass.
+        True for a visit of positive mass.
     time : ndarray, shape (P, V)
         Minus the lag; NaN in the padding.
     count, mass, carried : ndarray, shape (P, V)
@@ -42,7 +42,7 @@ class CausalSmoother:
     Notes
     -----
     Prompts visited at the same times share one band matrix of weights, so a bandwidth costs one matrix product.
-    Otherwise kernels that are polynomials on a bounded support take `window_sums`, and for the others each visit looks
+    Otherwise, kernels that are polynomials on a bounded support use `window_sums`; for others, each visit looks
     back over a window of as many visits as the bandwidth can reach.
     """
 
@@ -140,8 +140,8 @@ class CausalSmoother:
     def forward(self, kernel: Kernel, bandwidth: float) -> np.ndarray:
         """Prediction of each visit from the visits before it, shape (P, V).
 
-        The kernel mean of the past; where no past visit has positive weight, the mean of the most recent one, which
-        is the limit of a vanishing bandwidth. 0 without any past.
+        The kernel mean of the past. If no past visit has positive weight, it is the mean of the most recent one,
+        the limit of a vanishing bandwidth; 0 without any past.
         """
         mass, carried = self.past(kernel, bandwidth)
         return np.where(mass > 0, carried / np.where(mass > 0, mass, 1.0), self.mean_before)

@@ -23,7 +23,7 @@ def window_sums(time: np.ndarray, column: np.ndarray, coefficients: Sequence[flo
     time : ndarray, shape (P, V)
         Not decreasing along rows; at least one visit.
     column : ndarray, shape (P, V)
-        What is summed, 0 in the padding. Two columns at the price of one: make them real and imaginary part.
+        The numbers to sum, 0 in the padding. Two columns can be summed at once as real and imaginary part.
     coefficients : sequence of float
         ``p(lag) = sum_d coefficients[d] lag^d``.
     width : float
@@ -32,12 +32,12 @@ def window_sums(time: np.ndarray, column: np.ndarray, coefficients: Sequence[flo
     Returns
     -------
     ndarray, shape (P, V)
-        Exactly 0 where the window is empty.
+        Exactly 0 if the window is empty.
 
     Notes
     -----
-    Differences of running moments. Over a whole series those would lose digits to cancellation; so they run over
-    stretches a few windows long, which begin one window early and measure time from their own start.
+    The sums are differences of running moments. Over a whole series these would lose digits by cancellation, so they
+    run over stretches a few windows long, which begin one window early and measure time from their own start.
     """
     n_rows, n_visits = time.shape
     first = window_starts(time, width)
