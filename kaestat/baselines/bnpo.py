@@ -45,14 +45,14 @@ class Bnpo(GroupMean):
         xp = groups.xp
         if groups.reward.shape[-2] == 1:
             warnings.warn(
-                "bnpo: one group alone has no distribution of success rates over groups, so its advantages are those "
+                "bnpo: a single group has no distribution of success rates over groups, so its advantages are those "
                 "of dr_grpo. Give all groups of a step in one call; a trainer that scores groups one by one cannot.",
                 stacklevel=2,
             )
         reward = xp.where(groups.present > 0, groups.reward, xp.zeros_like(groups.reward))
         if bool(xp.any((reward < 0) | (reward > 1))):
             raise ValueError(
-                "rewards: bnpo takes them for successes, so they must lie between 0 and 1; shift and scale them."
+                "rewards: bnpo treats them as successes, so they must lie between 0 and 1; shift and scale them."
             )
         p = ratio(xp.sum(reward, axis=-1, keepdims=True), groups.count, 0.0, xp)
         alpha, beta = _fitted(groups, p)

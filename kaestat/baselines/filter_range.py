@@ -61,7 +61,7 @@ def say_widened(low: float, high: float, before: Array, after: Array) -> None:
     reached = [low + (high - low) * float(end) for end in (xp.min(after), xp.max(after))]
     warnings.warn(
         f"rewards: bayes_filter was made for rewards in [{low:g}, {high:g}], and they reach from "
-        f"{reached[0]:g} to {reached[1]:g}. It goes on with the range that it sees; state it with "
+        f"{reached[0]:g} to {reached[1]:g}. It continues with the wider range; give it with "
         "low= and high=.",
         stacklevel=2,
     )

@@ -31,7 +31,7 @@ class Opo(GroupMean):
         """
         if groups.weight is None:
             raise ValueError(
-                "weights: opo averages rewards by the lengths of completions, and got none; give weights=, the number "
+                "weights: opo weighs rewards by the lengths of completions, but got none; give weights=, the number "
                 "of tokens of each completion in the loss (in a trainer weights='length')."
             )
         return super().values(groups, visits, step=step, carry=carry)

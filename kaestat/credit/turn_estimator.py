@@ -89,7 +89,7 @@ class TurnEstimator(Locked):
         given = [name for name in _OF_THE_PROMPT if name in params]
         if given:
             raise ValueError(
-                f"{given[0]}: of prompts, not of turns; leave it out (give a prior to estimators[0].add_prior)."
+                f"{given[0]}: applies to prompts, not to turns; leave it out (give a prior to estimators[0].add_prior)."
             )
         self.gamma = check_share("gamma", gamma, allow_zero=True)
         super().__init__()
@@ -224,13 +224,11 @@ class TurnEstimator(Locked):
         try:
             gamma, of_turns = float(state["gamma"]), [state["turns"][str(turn)] for turn in range(len(state["turns"]))]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"state: not one of turns ({type(error).__name__}: {error}).") from error
+            raise ValueError(f"state: not a state of a TurnEstimator ({type(error).__name__}: {error}).") from error
         if not of_turns:
-            raise ValueError("state: not one of turns; it holds none.")
+            raise ValueError("state: not a state of a TurnEstimator; it has no turns.")
         if gamma != self.gamma:
-            raise ValueError(
-                f"state: saved with gamma={gamma:g}, this has {self.gamma:g}; returns are of another kind."
-            )
+            raise ValueError(f"state: saved with gamma={gamma:g}, this has {self.gamma:g}; their returns differ.")
         with self.lock:
             estimators = self._longer((), len(of_turns))
             for estimator, each in zip(estimators, of_turns, strict=True):

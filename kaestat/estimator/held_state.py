@@ -103,7 +103,7 @@ class Held(NamedTuple):
     def kept_deltas(self, name: str) -> tuple[HistoryDelta, ...]:
         """The deltas to send; a ValueError, for the call of that name, if they are not kept."""
         if self.deltas is None:
-            raise ValueError(f"{name}: what comes in is kept only by an estimator made with keep_deltas=True.")
+            raise ValueError(f"{name}: deltas are kept only by an estimator made with keep_deltas=True.")
         return self.deltas
 
     def keeping(self, delta: HistoryDelta | None, sender: Sender) -> Held:

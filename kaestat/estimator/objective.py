@@ -81,7 +81,7 @@ def past_rates(baseline: Baseline, groups: Groups, visits: Visits, step: int, ca
     """
     if bool(((groups.reward < 0) | (groups.reward > 1))[groups.present > 0].any()):
         raise ValueError(
-            "rewards: an objective other than the mean takes them for successes, so they must lie between 0 and 1; "
+            "rewards: an objective other than the mean treats them as successes, so they must lie between 0 and 1; "
             "shift and scale them."
         )
     nobody = replace(groups, reward=np.zeros_like(groups.reward[:, :1]), mask=groups.present[:, :1] < 0, weight=None)

@@ -74,9 +74,9 @@ class SeveralRewards(Locked):
             raise ValueError("estimators: give at least one.")
         for name, each in estimators.items():
             if each.order != "strict":
-                raise ValueError(f"estimators: that of {name!r} has order={each.order!r}; take strict order.")
+                raise ValueError(f"estimators: the one for {name!r} has order={each.order!r}; take strict order.")
         if len({id(each) for each in estimators.values()}) < len(estimators):
-            raise ValueError("estimators: one of them stands for two rewards; each needs a history of its own.")
+            raise ValueError("estimators: one is used for two rewards; each needs its own history.")
         super().__init__()
         self.estimators = dict(estimators)
         self._share_lock()

@@ -145,7 +145,7 @@ class EstimatorState:
             raise ValueError(f"state: weighting must be text or None, got {weighting!r}.")
         priors = state.get("priors", {})
         if not isinstance(priors, dict) or (priors and (history is not None or baseline.horizon == 0)):
-            raise ValueError("state: priors stand by number, where there is no history yet; the state was altered.")
+            raise ValueError("state: priors must be numbered, and only without a history; the state was altered.")
         read = tuple(Prior.of_plain(prior) for prior in priors.values())
         received = Received.of_plain(state.get("received", {}))
         return cls(carry, history, last_step, recorded, with_streams, weighting, read, late, received)

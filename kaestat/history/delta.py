@@ -148,7 +148,7 @@ class HistoryDelta:
             )  # deltas of older states have no origins
             delta = cls(keys, row, step, sums, stored_step(state["last_step"]), *marks, origins, part)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"delta: not that of a history ({type(error).__name__}: {error}).") from error
+            raise ValueError(f"delta: not a HistoryDelta ({type(error).__name__}: {error}).") from error
         delta._check()
         return delta
 
@@ -194,7 +194,7 @@ def union(deltas: Sequence[HistoryDelta]) -> HistoryDelta:
         If there is no delta, or they hold different sums, or differ in streams or weights.
     """
     if not deltas:
-        raise ValueError("deltas: there is none to merge.")
+        raise ValueError("deltas: give at least one.")
     if len(deltas) == 1:
         return deltas[0]
     names = {frozenset(delta.sums) for delta in deltas if len(delta)} or {frozenset(deltas[0].sums)}

@@ -139,9 +139,9 @@ def stored_state(state: Any, size: int) -> np.ndarray:
     if state is None:
         return np.zeros((size + 1, 0), dtype=np.float32)
     if not isinstance(state, np.ndarray) or state.ndim != 2 or len(state) != size or state.dtype != np.float32:
-        raise ValueError("state: what the history kept of its prompts does not fit its keys; the state was altered.")
+        raise ValueError("state: the numbers kept for each prompt do not fit its keys; the state was altered.")
     if not np.isfinite(state).all():
-        raise ValueError("state: what the history kept of its prompts must be finite; the state was altered.")
+        raise ValueError("state: the numbers kept for each prompt must be finite; the state was altered.")
     return after_empty(state)
 
 

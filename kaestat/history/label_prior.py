@@ -18,7 +18,9 @@ def rates_of_labels(
     rates: dict[Hashable, list[tuple[float, int]]] = defaultdict(list)
     for key, (mean, count) in measured.items():
         if not 0 <= mean <= 1 or count < 2:
-            raise ValueError(f"measured: {key!r} has ({mean!r}, {count!r}); give a rate in [0, 1] of two or more.")
+            raise ValueError(
+                f"measured: {key!r} has ({mean!r}, {count!r}); give a rate in [0, 1] of two or more completions."
+            )
         if key in labels:
             rates[labels[key]].append((mean, count))
     together = [pair for pairs in rates.values() for pair in pairs]

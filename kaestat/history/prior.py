@@ -321,8 +321,8 @@ class Prior:
         count, total, total_sq = (column[:, None] for column in self.plain_sums.values())
         if (np.abs(total_sq - (total * (low + high) - low * high * count)) > 1e-9 * (1 + count)).any():
             raise ValueError(
-                f"prior: completions are needed here, and of rewards other than {low:g} and {high:g} a prior has the "
-                "sums alone; record them at a step before the first with observe."
+                f"prior: completions are needed here, and for rewards other than {low:g} and {high:g} a prior has "
+                "only sums; record them at a step before the first with observe."
             )
         above = (total - low * count) / (high - low)
         if counted:

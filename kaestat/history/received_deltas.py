@@ -70,7 +70,7 @@ class Received:
         """
         newest, gaps = {}, {}
         if not isinstance(state, dict):
-            raise ValueError(f"state: received deltas stand by sender, got {state!r}; the state was altered.")
+            raise ValueError(f"state: received deltas must be listed by sender, got {state!r}; the state was altered.")
         for sender, numbers in state.items():
             whole = isinstance(numbers, list) and len(numbers) % 2 == 1 and all(type(n) is int for n in numbers)
             ends = [0, *numbers[1:], numbers[0]] if whole else []

@@ -185,7 +185,7 @@ def _checked_bounds(bounds: tuple[float, float], sample: Visits) -> tuple[float,
     slack = 1e-6 * (high - low) * sample.count
     outside = (sample.total < low * sample.count - slack) | (sample.total > high * sample.count + slack)
     if bool(xp.any(outside)):
-        raise ValueError(f"rewards lie outside bounds={bounds!r}; give the range that they are sure to keep to.")
+        raise ValueError(f"rewards lie outside bounds={bounds!r}; give a range that contains all of them.")
     return low, high
 
 

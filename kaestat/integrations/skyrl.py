@@ -192,7 +192,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         if self.train_dataloader.batch_size != self.cfg.trainer.train_batch_size:
             raise ValueError(
                 "prompt_sampler: this trainer takes prompts one by one, as SkyRL's fully asynchronous one does, and "
-                "a draw is of a whole step; leave prompt_sampler out."
+                "a draw is for a whole step; leave prompt_sampler out."
             )
         drawn = self._drawn_batches(self.prompt_sampler, self.baseline.session)
         self.train_dataloader = self.baseline.session.drawn = drawn

@@ -218,7 +218,7 @@ class _Log:
         weight = log.completion_weights(measure_of(log, weights))
         units = log.prompt_units
         if not np.isin(units.reward, (0.0, 1.0)).all():
-            raise ValueError("rewards must be 0 and 1: the law of the baseline is one of right and wrong answers.")
+            raise ValueError("rewards must be 0 and 1: the law of the baseline is for right and wrong answers.")
         eligible = eligible_visits(log, max(min_visits, 1), absolute=False)
         counts = _counts(units, weight, eligible)
         if not _tells(counts, np.ones(len(log.prompts), dtype=bool)):

@@ -236,7 +236,7 @@ def gradient_scores(
     eligible = eligible_visits(log, min_visits, absolute=False)
     if not log.completion_weights(column)[np.repeat(eligible, log.prompt_units.counts)].any():
         raise ValueError(
-            f"{column} is 0 for every completion that counts: there is no gradient, and no noise of it. Fix the "
+            f"{column} is 0 for every completion that counts: there is no gradient, and so no noise. Fix the "
             f"column, or leave it out of the log."
         )
     scored = [_scored(log, row) for row in rows]

@@ -41,7 +41,7 @@ def log_with_prior(
     extra = [name for name in frame.columns if name not in ("prompt", "step", "reward", "group")]
     if log.has_groups or extra:
         raise ValueError(
-            f"prior: the log has {', '.join(extra) or 'groups'} for each completion, of which a prior knows nothing; "
+            f"prior: the log has {', '.join(extra) or 'groups'} for each completion, which a prior does not have; "
             "score a log of prompts, steps and rewards."
         )
     first = int(frame["step"].min())

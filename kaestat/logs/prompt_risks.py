@@ -188,8 +188,8 @@ def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
     least = int(np.argmin(number))
     if number[least] < FEW:
         warnings.warn(
-            f"{names[least]}: few of the {len(contributions)} prompts carry the estimate, as many as "
-            f"{number[least]:.1f} prompts with equal contributions would. With fewer than {FEW:g}, a 95 % interval may "
+            f"{names[least]}: few of the {len(contributions)} prompts carry the estimate, as if there were "
+            f"{number[least]:.1f} prompts with equal contributions. With fewer than {FEW:g}, a 95 % interval may "
             f"cover 90 % or less. Log more prompts; a larger {named('n_boot')} does not help.",
             FewPromptsWarning,
             stacklevel=3,

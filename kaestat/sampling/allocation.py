@@ -88,7 +88,7 @@ def check_groups(n_groups: int, group_size: int, floor: float, share: np.ndarray
     if n_groups > len(share):
         raise ValueError(
             f"budget={n_groups * group_size} is {n_groups} groups of {group_size}, more than {len(share)} prompts can "
-            "take at one a step each: lower the budget, or leave group_size out."
+            "take at one each per step: lower the budget, or leave group_size out."
         )
     largest = floor * n_groups * share.max()
     if largest > 1:

@@ -120,7 +120,7 @@ class PromptSampler:
         self.correction = correction
         self._whole_groups(self.budget)
         if self.group_size is not None and self.most is not None:
-            raise ValueError("most: groups of a fixed size come once a step and prompt; leave most or group_size out.")
+            raise ValueError("most: a prompt gets at most one group per step; leave most or group_size out.")
         self._owns_predictor = isinstance(predictor, str)
         self.predictor = AdvantageEstimator(predictor) if isinstance(predictor, str) else predictor
         if not isinstance(self.predictor, AdvantageEstimator):
@@ -324,7 +324,7 @@ class PromptSampler:
         pool, fresh = Pool.of_plain(state["pool"], len(ids)), self.policy.initial_state(len(ids))
         own = state["own"]
         if {n: (a.shape, a.dtype) for n, a in own.items()} != {n: (a.shape, a.dtype) for n, a in fresh.items()}:
-            raise ValueError("state: what the policy remembers does not fit it; the state was altered.")
+            raise ValueError("state: the numbers that the policy keeps do not fit it; the state was altered.")
         rng = np.random.default_rng()
         try:
             rng.bit_generator.state = json.loads(state["random"])
@@ -333,7 +333,9 @@ class PromptSampler:
         draw = None if state["draw"] is None else Draw.of_plain(state["draw"])
         if self._owns_predictor:
             if state["predictor"] is None:
-                raise ValueError("state: without a predictor's; it was saved by a sampler with one of its own.")
+                raise ValueError(
+                    "state: it has no predictor's state; it was saved by a sampler with a separate estimator."
+                )
             self.predictor.load_state_dict(pack_arrays(state["predictor"]))
         self._ids, self._row, self._pool, self._rng = ids, _rows(ids), pool, rng
         self._state = {name: array.copy() for name, array in own.items()}

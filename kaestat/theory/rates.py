@@ -61,7 +61,8 @@ def optimal_integer_bandwidth(*, lipschitz: float, noise_variance: float) -> int
     near = (6 * noise_variance / lipschitz**2) ** (1 / 3)
     if near > 2**52:
         raise ValueError(
-            f"lipschitz {lipschitz:g} is too small beside noise_variance {noise_variance:g}: bandwidth {near:.3g}."
+            f"lipschitz {lipschitz:g} is too small compared with noise_variance {noise_variance:g}: "
+            f"bandwidth {near:.3g}."
         )
     candidates = np.arange(max(1, math.floor(near) - 3), math.ceil(near) + 4)
     mse = integer_bandwidth_error(candidates, lipschitz=lipschitz, noise_variance=noise_variance).mse

@@ -183,7 +183,7 @@ def theorem1_bound(
     if h >= 1:
         raise ValueError(f"h must lie in (0, 1), got {h!r}: Theorem 1 holds for bandwidths below the elapsed time.")
     if kernel.support > 1:
-        raise ValueError(f"kernel {kernel.name!r} has support {kernel.support:g}; Theorem 1 asks for [0, 1].")
+        raise ValueError(f"kernel {kernel.name!r} has support {kernel.support:g}; Theorem 1 requires [0, 1].")
     step, visits, group_size = (
         check_whole("step", step),
         check_whole("visits", visits, least=0),

@@ -98,7 +98,7 @@ class Feed:
             source = kind(self._path, name, self._hints)
             source.restore(state["source"])
         except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ValueError(f"state: of no feed ({type(error).__name__}: {error}).") from error
+            raise ValueError(f"state: not of a feed ({type(error).__name__}: {error}).") from error
         self._source, self._source_format = source, [str(part) for part in state["format"]]
 
     def _read(self, *, last: bool) -> Reading:

@@ -65,7 +65,7 @@ def restore_monitor(monitor: RunMonitor, state: dict[str, Any]) -> None:
         for name in monitor.steps:
             monitor.steps[name] = state["steps"][name].tolist()
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"state: of no watch ({type(error).__name__}: {error}).") from error
+        raise ValueError(f"state: not of a watch ({type(error).__name__}: {error}).") from error
 
 
 def _plain_rows(rows: StepRows) -> dict[str, Any]:

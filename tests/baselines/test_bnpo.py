@@ -74,7 +74,7 @@ def test_what_is_divided_by_is_a_density():
 @pytest.mark.parametrize("bad", [-1.0, 1.5])
 def test_rewards_that_are_no_successes_are_refused_and_nothing_is_recorded(bad):
     estimator = AdvantageEstimator("bnpo")
-    with pytest.raises(ValueError, match="rewards: bnpo takes them for successes"):
+    with pytest.raises(ValueError, match="rewards: bnpo treats them as successes"):
         estimator.step(["a", "a"], [bad, 1.0], 0)
     assert estimator.last_step == -1
     assert estimator.step(["a"] * 3, [1.0, 0.0, bad], 0, mask=[True, True, False]).tolist() == [0.5, -0.5, 0.0]
@@ -107,7 +107,7 @@ def test_left_out_it_is_the_mean_of_the_others():
 
 
 def test_one_group_alone_is_warned_of_as_it_is_dr_grpo():
-    with pytest.warns(UserWarning, match="one group alone"):
+    with pytest.warns(UserWarning, match="a single group"):
         found = AdvantageEstimator("bnpo").step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0)
     np.testing.assert_array_equal(found, AdvantageEstimator("dr_grpo").step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0))
 

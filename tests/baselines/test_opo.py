@@ -44,10 +44,10 @@ def test_a_lone_completion_has_advantage_zero_where_verl_gives_its_reward():
 
 def test_completions_without_lengths_are_refused_and_nothing_is_recorded():
     estimator = AdvantageEstimator("opo")
-    with pytest.raises(ValueError, match=r"weights: opo averages .* weights='length'"):
+    with pytest.raises(ValueError, match=r"weights: opo weighs .* weights='length'"):
         estimator.step(["a", "a"], [1.0, 0.0], 0)
     assert estimator.last_step == -1
-    with pytest.raises(ValueError, match="weights: opo averages"):
+    with pytest.raises(ValueError, match="weights: opo weighs"):
         value_risk(simulated_run(n_prompts=5, n_epochs=2).log, ["opo"])
 
 

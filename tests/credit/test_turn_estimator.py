@@ -265,14 +265,14 @@ def test_weights_and_versions_are_those_of_each_turn():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: TurnEstimator("kae", objective="log"), r"objective: of prompts, not of turns"),
+        (lambda: TurnEstimator("kae", objective="log"), r"objective: applies to prompts, not to turns"),
         (lambda: TurnEstimator("kae", prior={"a": (0.5, 1)}), r"prior: .*estimators\[0\]\.add_prior"),
         (lambda: TurnEstimator("kae", gamma=2.0), "gamma"),
         (lambda: TurnEstimator("cae"), "unknown"),
         (lambda: TurnEstimator().step(["a"], [[1.0], [0.0]], 0), "prompt_ids has 1 entries for 2 completions"),
         (lambda: TurnEstimator("rloo").step(["a"], [[1.0]], 0, weights=[[1.0, 2.0]]), "weights: completion 0 has 2"),
-        (lambda: TurnEstimator().load_state_dict({"turns": {}}), "not one of turns"),
-        (lambda: TurnEstimator().load_state_dict({"gamma": 1.0, "turns": {}}), "holds none"),
+        (lambda: TurnEstimator().load_state_dict({"turns": {}}), "not a state of a TurnEstimator"),
+        (lambda: TurnEstimator().load_state_dict({"gamma": 1.0, "turns": {}}), "it has no turns"),
         (lambda: TurnEstimator().load_state_dict(TurnEstimator(gamma=0.5).state_dict()), r"gamma=0\.5, this has 1"),
         (lambda: TurnEstimator().load_state_dict(TurnEstimator("spo").state_dict()), "'spo'"),
     ],

@@ -126,8 +126,8 @@ def test_methods_without_a_history_refuse_a_prior(name):
     [
         (Kae(bandwidth=10, normalization="algorithm1"), PRIOR, 'takes none: normalization="algorithm1"'),
         ("spo", Prior.of_rewards({"a": [1.5]}), "prior: its rewards: spo tracks success probabilities"),
-        ("bayes_filter", Prior.of_rewards({"a": [0.5]}), "of rewards other than 0 and 1 a prior has the sums alone"),
-        ("bayes_filter", Prior.of_rates(["a"], [0.5], [2], low=-1), "of rewards other than 0 and 1"),
+        ("bayes_filter", Prior.of_rewards({"a": [0.5]}), "for rewards other than 0 and 1 a prior has only sums"),
+        ("bayes_filter", Prior.of_rates(["a"], [0.5], [2], low=-1), "for rewards other than 0 and 1"),
     ],
 )
 def test_priors_that_a_method_cannot_use_are_refused(method, prior, message):
@@ -172,7 +172,7 @@ def test_a_prompt_has_one_prior_of_a_date_and_the_date_of_a_later_one_is_past():
 def test_methods_that_stream_take_a_prior_before_the_first_step_only(method, more):
     estimator = AdvantageEstimator(method, prior=PRIOR)
     estimator.step(IDS, REWARDS, 0, **more)
-    with pytest.raises(ValueError, match=r"prior: this method streams .* observe"):
+    with pytest.raises(ValueError, match=r"prior: this method keeps a running state.* observe"):
         estimator.add_prior({"d": (0.5, 2)})
 
 
@@ -180,5 +180,5 @@ def test_a_state_with_a_prior_beside_a_history_is_refused():
     estimator = AdvantageEstimator("kae", prior=PRIOR)
     priors = estimator.state_dict()["priors"]
     advantages(estimator, 1)
-    with pytest.raises(ValueError, match="state: priors stand by number"):
+    with pytest.raises(ValueError, match="state: priors must be numbered"):
         estimator.load_state_dict(estimator.state_dict() | {"priors": priors})

@@ -233,7 +233,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     for wrong, kind, message in (
         (lambda: SeveralRewards({}), ValueError, "at least one"),
         (lambda: SeveralRewards(one), TypeError, "must map names"),
-        (lambda: SeveralRewards({"a": one, "b": one}), ValueError, "stands for two rewards"),
+        (lambda: SeveralRewards({"a": one, "b": one}), ValueError, "used for two rewards"),
         (lambda: SeveralRewards({"a": AdvantageEstimator("kae", order="any")}), ValueError, "take strict order"),
         (lambda: SeveralRewards.of("kae", ["a", "a"]), ValueError, "names must be distinct"),
         (lambda: gdpo(["a", "b"], weights=[1.0]), ValueError, "weights must be 2 finite numbers"),

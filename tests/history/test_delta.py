@@ -148,7 +148,7 @@ def test_workers_that_record_different_things_are_told_so(first, second, said):
 def test_methods_without_a_history_have_nothing_to_merge():
     with pytest.raises(ValueError, match="'rloo' keeps no history"):
         AdvantageEstimator("rloo", order="any").merge(concat([], 0))
-    with pytest.raises(ValueError, match="there is none to merge"):
+    with pytest.raises(ValueError, match="deltas: give at least one"):
         union([])
 
 

@@ -78,5 +78,5 @@ def test_what_does_not_fit_is_refused():
         value_risk(weighted, ["kae"], prior=prior)
     with pytest.raises(ValueError, match="the log has groups for each completion"):
         value_risk(RewardLog(frame["prompt"], frame["step"], frame["reward"], np.zeros(size)), ["kae"], prior=prior)
-    with pytest.raises(ValueError, match="rewards other than 0 and 1 a prior has the sums alone"):
+    with pytest.raises(ValueError, match="rewards other than 0 and 1 a prior has only sums"):
         value_risk(log, ["kae"], prior=Prior.of_rewards({0: [0.25, 0.5]}))

@@ -66,8 +66,7 @@ class AnyOrder:
         if baseline.in_order_only:
             instead = "give it a constant rho=" if baseline.takes_divergence else f"take {OTHERS}"
             raise ValueError(
-                f'order="any": method {serving.method!r} streams what it knows through the steps, so they must come in '
-                f"order; {instead}."
+                f'order="any": method {serving.method!r} keeps a running state, so steps must come in order; {instead}.'
             )
         if late is not None:
             return cls(check_whole("late", late, least=0, most=MAX_STEP))

@@ -172,15 +172,15 @@ def check_inputs(serving: Serving, state: EstimatorState, samples: StepSamples) 
     if samples.weight is not None:
         check_not_cancelled(samples.weighting, method, baseline, serving.scale)
     if samples.weighting == "importance" and baseline.needs_weights:
-        raise ValueError(f"importance: method {method!r} needs weights= beside it.")
+        raise ValueError(f"importance: method {method!r} needs weights= too.")
     if samples.divergence is not None and not baseline.takes_divergence:
-        raise ValueError(f"divergence: method {method!r} makes no use of it; only spo without rho= does.")
+        raise ValueError(f"divergence: method {method!r} does not use it; only spo without rho= does.")
     if history is None:
         return
     before = state.weighting or ("weights" if history.weighted else "none")
     for name in WEIGHTINGS:
         if (name in before) != (name in samples.weighting):
-            raise ValueError(f"{name} must be given at every step or at none: the history has been kept the other way.")
+            raise ValueError(f"{name} must be given at every step or at none: earlier steps did the opposite.")
     if history.with_divergence != (samples.divergence is not None):
         raise ValueError("divergence must be given at every step or at none.")
     if baseline.unit == "group" and state.with_streams not in (None, samples.with_streams):

@@ -69,7 +69,7 @@ def with_prior(state: EstimatorState, baseline: Baseline, prior: Prior) -> Estim
         return replace(state, priors=(*state.priors, prior))
     if streams_through(baseline) or history.with_divergence:
         raise ValueError(
-            "prior: this method streams what it knows through the steps, so a prior comes before the first; record "
+            "prior: this method keeps a running state, so a prior must come before the first step; record "
             "these completions at the next step with observe."
         )
     if prior.step > state.last_step:
@@ -89,8 +89,7 @@ def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:
     """Raise a ValueError unless a baseline can use the visits of a prior."""
     if baseline.horizon == 0:
         raise ValueError(
-            f"prior: method {method!r} keeps no history, so it has no use for one; take one that does, such as "
-            "'kae_eb'."
+            f"prior: method {method!r} keeps no history, so it cannot use one; choose one that does, such as 'kae_eb'."
         )
     if baseline.refuses_prior is not None:
         raise ValueError(f"prior: method {method!r} takes none: {baseline.refuses_prior}.")
@@ -132,8 +131,8 @@ def prior_sums(prior: Prior, weighting: str) -> dict[str, np.ndarray]:
         }
     if not prior.weighted:
         raise ValueError(
-            "weights: the completions of the prior have none, and rates alone do not tell what they weigh; make it of "
-            "completions with Prior.of_samples(prompt_ids, rewards, weights=...), or leave weights or prior out."
+            "weights: the completions of the prior have none, and rates do not determine them; make the prior with "
+            "Prior.of_samples(prompt_ids, rewards, weights=...), or leave weights or prior out."
         )
     return prior.sums
 

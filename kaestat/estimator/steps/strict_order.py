@@ -26,9 +26,9 @@ class StrictOrder:
     def of(cls, serving: Serving, late: int | None, keep_deltas: bool) -> Self:
         """The order; a ValueError for options that it does not use."""
         if keep_deltas:
-            raise ValueError('keep_deltas: only with order="any"; what is added to in order cannot be merged.')
+            raise ValueError('keep_deltas: only with order="any"; a history in strict order cannot be merged.')
         if late is not None:
-            raise ValueError('late: only with order="any"; in order nothing is.')
+            raise ValueError('late: only with order="any"; in strict order nothing is late.')
         return cls()
 
     def check(self, state: EstimatorState, samples: StepSamples, step: int) -> None:
@@ -38,7 +38,7 @@ class StrictOrder:
         if step < state.last_step:
             raise ValueError(
                 f"step went backwards: got {step} after {state.last_step}. To resume or replay from step {step}, load "
-                'the state that was saved before it; rewards that come late take order="any".'
+                'the state that was saved before it; late rewards need order="any".'
             )
 
     def look_back(self, state: EstimatorState, baseline: Baseline, batch: Batch) -> Past:

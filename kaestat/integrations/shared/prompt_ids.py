@@ -119,7 +119,7 @@ class IdentityCheck:
         if len(returned) >= RETURNS_BEFORE_REFUSAL and 2 * len(returned) > n_seen:
             raise UnstablePromptIds(
                 f"{len(returned)} of {n_seen} prompts came back, every one under a new id: these ids are random or "
-                "count on. " + FIX
+                "keep counting. " + FIX
             )
         self._returned, self._repeats = returned, repeats
         self._name_of |= pairs

@@ -199,12 +199,12 @@ def sampler_of(
     """
     if not isinstance(estimator, AdvantageEstimator):
         raise ValueError(
-            f"prompt_sampler is of one reward per completion, not of {type(estimator).__name__}; leave it out."
+            f"prompt_sampler needs one reward per completion, not a {type(estimator).__name__}; leave it out."
         )
     sampler = _fitting(given, ids, budget, group_size, estimator, seed, repeats, params)
     if filtered and sampler.correction != "none":
         raise ValueError(
-            f"{filtered} chooses among the prompts that were drawn, which their correction does not know of. Leave "
+            f"{filtered} chooses among the prompts that were drawn, which their correction ignores. Leave "
             'it or prompt_sampler out, or draw with correction="none".'
         )
     return sampler

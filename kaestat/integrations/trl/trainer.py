@@ -343,8 +343,8 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         if norms.isnan().any():
             warnings.warn(
                 f"weights={self.weights!r}: for {int(norms.isnan().sum())} of {len(norms)} completions the loss is not "
-                "advantage times log-probability, so it does not tell their norms. They weigh what their rewards let "
-                "expect, and from here on norms take a forward and backward pass of their own.",
+                "advantage times log-probability, so it does not give their norms. Their weights are those "
+                "expected for their rewards, and from now on norms need a separate forward and backward pass.",
                 stacklevel=3,
             )
             self._norms_to_come = None

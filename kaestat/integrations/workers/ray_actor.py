@@ -151,7 +151,7 @@ class SavedEstimator:
         **options: Any,
     ):
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"every: calls between two writes of the state, 1 or more, got {every!r}.")
+            raise ValueError(f"every: must be 1 or more calls between two writes of the state, got {every!r}.")
         self.estimator = AdvantageEstimator(method, order="any", **options)
         self._plan = f"{self.estimator!r}".partition(" before its first step")[0]
         self._path, self._every, self._calls = None if path is None else Path(path), every, 0

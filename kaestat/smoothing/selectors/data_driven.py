@@ -75,9 +75,7 @@ class DataDriven(Selector):
     def select(self, series: Visits, *, kernel: Kernel, seed: int = 0, n_boot: int = 200) -> BandwidthSelection:
         smoother = smoothers(series)[0][0]
         if not comparable(smoother):
-            raise ValueError(
-                f"selector {self.name!r}: no prompt has two visits, so there is nothing to choose a bandwidth by."
-            )
+            raise ValueError(f"selector {self.name!r}: no prompt has two visits, so no bandwidth can be chosen.")
         grid = self._candidates(smoother)
         contributions = self.statistics(smoother, kernel, grid)
         resolution = self.resolution(smoother)

@@ -245,10 +245,10 @@ def test_a_run_with_several_rewards_goes_on_after_a_checkpoint(tmp_path):
     [
         ({"reward": parity_reward}, "for the rewards a, b, and the trainer has parity_reward"),
         ({"reward_weights": [1.0, 2.0]}, "give them to SeveralRewards"),
-        ({"trainer_options": {"prompt_sampler": "neyman"}}, "prompt_sampler is of one reward"),
+        ({"trainer_options": {"prompt_sampler": "neyman"}}, "prompt_sampler needs one reward"),
         (
             {"trainer_options": {"prior_columns": ("rate", "n")}, "dataset": with_rates()},
-            "prior_columns is of one reward",
+            "prior_columns needs a single reward",
         ),
     ],
 )

@@ -52,6 +52,6 @@ def test_two_workers_share_the_history_of_an_actor():
 
 
 def test_an_estimator_that_cannot_be_is_refused_before_an_actor_starts():
-    with pytest.raises(ValueError, match="streams what it knows"):
+    with pytest.raises(ValueError, match="keeps a running state"):
         estimator_actor("bayes_filter", name="refused")
     assert "refused" not in [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]

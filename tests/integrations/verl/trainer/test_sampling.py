@@ -134,7 +134,7 @@ def test_parameters_of_the_sampler_come_from_the_command_line(queue, folder):
     params = [f"+algorithm.kaestat.sampler_params.{given}" for given in ("floor=0.3", "correction=none", "most=2")]
     sampler = trainer_in(folder, *params, size=1).drawn.sampler
     assert (sampler.floor, sampler.correction, sampler.most) == (0.3, "none", 2)
-    with pytest.raises(ValueError, match="most: groups of a fixed size come once"):
+    with pytest.raises(ValueError, match="most: a prompt gets at most one group"):
         trainer_in(folder, params[2], size=2)
 
 
