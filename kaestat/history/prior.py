@@ -273,8 +273,7 @@ class Prior:
     ) -> Self:
         """The prior in a CSV, JSON lines (``.jsonl``) or Parquet file, one row per prompt; otherwise as `of_table`.
 
-        Ids keep the type that the file gives them: whole numbers in a CSV become integers; in Parquet and JSON lines,
-        text stays text.
+        Ids keep the type in the file (Parquet, JSON lines); whole numbers in a CSV become integers.
 
         Raises
         ------

@@ -55,8 +55,7 @@ class PromptSampler:
         its prior; no reward is recorded twice. The name of a method with a history creates an estimator that the
         sampler keeps and saves.
     group_size : int, optional
-        G: prompts get whole groups of G completions, at most one group per step. With None any number of completions
-        per prompt is possible.
+        G: prompts get whole groups of G completions, at most one per step. None leaves the numbers free.
     floor : float
         Smallest part of its share that every prompt keeps, in [0, 1): corrections are at most ``1 / floor``.
     most : int, optional
@@ -333,9 +332,7 @@ class PromptSampler:
         draw = None if state["draw"] is None else Draw.of_plain(state["draw"])
         if self._owns_predictor:
             if state["predictor"] is None:
-                raise ValueError(
-                    "state: it has no predictor's state; it was saved by a sampler with a separate estimator."
-                )
+                raise ValueError("state: it has no predictor's state; its sampler used a separate estimator.")
             self.predictor.load_state_dict(pack_arrays(state["predictor"]))
         self._ids, self._row, self._pool, self._rng = ids, _rows(ids), pool, rng
         self._state = {name: array.copy() for name, array in own.items()}

@@ -38,14 +38,14 @@ class Rows:
     prompts : tuple of str, length N
         Text of each row's prompt.
     ids : tuple, length N
-        What the data set says of each row's prompt: a stable id, or None where it says nothing.
+        Stable id of each row's prompt in the data set; None if it has none.
     uids : tuple of str, length N
         The trainer's own name of each row's group; random at every step.
     rewards : ndarray of float, shape (N,)
     padding : ndarray of bool, shape (N,)
-        True for rows that only fill up the batch: copies of row 0.
+        True for rows that only fill the batch: copies of row 0.
     version : ndarray of int, shape (N,), or None
-        Step of the policy that sampled each row; None where it is that of the step.
+        Step of the policy that sampled each row; None if it equals ``step``.
     """
 
     step: int
@@ -326,7 +326,7 @@ def run_checks(make: MakeAdapter) -> dict[str, str]:
     Parameters
     ----------
     make : callable
-        Gets an `AdvantageEstimator` and returns a fresh `Adapter` around it.
+        Returns a fresh `Adapter` around the given `AdvantageEstimator`.
     """
     failures = {}
     for check in CHECKS:

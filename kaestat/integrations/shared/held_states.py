@@ -12,7 +12,7 @@ class HeldStates:
     Parameters
     ----------
     kept : int
-        How many; 0 holds none.
+        Number of states; 0 holds none.
     """
 
     def __init__(self, kept: int):
@@ -46,7 +46,7 @@ class HeldStates:
         Raises
         ------
         ValueError
-            If the state after that step is held no more.
+            If the state after that step is no longer held.
         """
         held = [at for at in self._states if at <= step]
         if not held:

@@ -19,7 +19,7 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
     Parameters
     ----------
     record : StepRecord or None
-        `AdvantageEstimator.record` after the step; None, for a step without completions, has no figures.
+        `AdvantageEstimator.record` after the step; None for a step without completions, which has no figures.
 
     Returns
     -------
@@ -32,8 +32,8 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
         (ddof 1) and ``c_g`` the derivative of the value in its own reward; see `unbiased_error`.
         ``squared_error``: ``mean_g (Z_g - V_g)^2``, averaged over all rows: the reward variance plus the error.
         ``nonzero_advantages``: share of completions whose advantage is not 0.
-        ``dead_groups``: share of rows with two completions or more whose rewards are all alike.
-        With weights W of completions, ``gradient_noise``: ``mean W_g (Z_g - V_g)^2`` over all completions, where no
+        ``dead_groups``: share of rows with two completions or more whose rewards are all equal.
+        With weights W of completions, ``gradient_noise``: ``mean W_g (Z_g - V_g)^2`` over all completions, if no
         value contains its own reward.
         With a history: ``known_prompts``, share of rows with a visit in reach; ``past_completions``, mean
         number of completions in those visits; and for kernel methods ``effective_history``, the same with each

@@ -15,14 +15,14 @@ def prior_of_columns(ids: Sequence[Hashable], table: Any, columns: Any, step: in
     Parameters
     ----------
     ids : sequence of hashables, length N
-        Prompt of each row, as rewards will come with it. Rows of one prompt with the same numbers count once.
+        Prompt of each row, the same ids as for rewards. Rows of one prompt with the same numbers count once.
     table : mapping of columns
         The data set, as `Prior.of_table` takes it.
     columns : pair of str
-        Names of the columns with mean rewards, from 0 to 1, and with numbers of completions. A row in which one of
-        them is missing has no prior.
+        Names of the columns with mean rewards, from 0 to 1, and with numbers of completions. A row without one of
+        them has no prior.
     step : int
-        Date of the policy that sampled them, see `Prior`.
+        Step of the policy that sampled them, see `Prior`.
 
     Raises
     ------

@@ -26,7 +26,7 @@ def hash_prompt(prompt: Any) -> str:
     ----------
     prompt : str, sequence of int, or sequence of mapping
         Text, token ids (a list, array or tensor; without padding) or chat messages. Bytes and images within messages
-        (PIL's, or whatever has its ``tobytes``, ``mode`` and ``size``) count by their content.
+        (PIL's, or objects with its ``tobytes``, ``mode`` and ``size``) are hashed by content.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def hash_prompt(prompt: Any) -> str:
     Raises
     ------
     TypeError
-        If the prompt is none of these.
+        If the prompt has another type.
 
     Examples
     --------
@@ -61,15 +61,15 @@ def hash_prompt(prompt: Any) -> str:
 class IdentityCheck:
     """A check that each id belongs to one prompt, and that prompts return under known ids.
 
-    Ids that are random or count on are known by two things together: no id was ever seen at two steps, and *most* of
-    the different prompts seen so far (more than half, and at least `RETURNS_BEFORE_REFUSAL`) came back, each under a
-    new id. In a data set that holds some texts in many rows, each with an id of its own, the few texts come back under
-    new ids through the whole first epoch, but most texts do not; from the second epoch on ids repeat, and that settles
-    it. Within one epoch, a counter looks the same as a data set most of whose texts stand in several rows:
-    its ids are refused. Nor are unstable ids noticed on fewer than `RETURNS_BEFORE_REFUSAL` prompts, which a data set
-    of a few texts in many rows would look like; there `AdvantageEstimator` warns that no prompt comes back.
+    Two signs together show ids that are random or keep counting: no id was ever seen at two steps, and *most* of
+    the different prompts seen so far (more than half, and at least `RETURNS_BEFORE_REFUSAL`) returned, each under a
+    new id. If a data set has some texts in many rows with different ids, these few texts return under
+    new ids through the whole first epoch, but most texts do not. In the second epoch ids repeat, which settles
+    the question. Within one epoch, a counter looks the same as a data set with most texts in several rows, whose
+    ids are refused. With fewer than `RETURNS_BEFORE_REFUSAL` prompts unstable ids are not noticed, since a data set
+    of a few texts in many rows looks the same; `AdvantageEstimator` then warns that no prompt returns.
 
-    It holds 2 short entries per prompt seen, in memory only: after a resume it learns anew.
+    It holds 2 short entries per known prompt, in memory only, and starts again after a resume.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class IdentityCheck:
         Parameters
         ----------
         ids : sequence of hashables, length N
-            What the history is to be kept by. ``None`` is a missing id.
+            The keys of the history. ``None`` is a missing id.
         hashes : sequence of str, length N
             `hash_prompt` of each sample's prompt.
         step : int
@@ -101,8 +101,8 @@ class IdentityCheck:
         Raises
         ------
         UnstablePromptIds
-            If an id is missing, if one id names two prompts, or if ids are random or count on. What was learned before
-            the call is then unchanged.
+            If an id is missing, if one id names two prompts, or if ids are random or keep counting. The record of
+            earlier calls is then unchanged.
         """
         if len(ids) != len(hashes):
             raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")

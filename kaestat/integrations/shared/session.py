@@ -45,17 +45,17 @@ class TrainerSession:
     weights : str
         Weight of each completion in averaging baselines, one of ``choices``.
     choices : sequence of str
-        What the trainer can give; the first of them is no weights at all.
+        The weights that the trainer can give; the first choice is no weights.
     option : str
-        What the trainer's user calls ``weights``, for messages.
+        Name of the user's option for ``weights``, for messages.
     states_kept : int
-        After how many of the last steps states are held, for trainers that save a step after they have seen later
-        ones: one more than the number of steps that they may be ahead.
+        Number of last steps whose states are held, for trainers that save a step after later ones
+        have begun: one more than the number of steps by which they may be ahead.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no estimator, or it cannot use these weights, or does not do without.
+        If there is no estimator, or it cannot use these weights, or needs weights.
 
     Examples
     --------
@@ -154,27 +154,27 @@ class TrainerSession:
         Parameters
         ----------
         rewards : sequence of float, shape (N,)
-            With several rewards a row of them for each completion, with turns a list of them.
+            With several rewards, a row for each completion; with turns, a list for each.
         step : int or None
-            Training step; None if the trainer does not tell, which only methods without a history can do with.
+            Training step; None if the trainer does not give it, which only methods without a history allow.
         prompts : sequence, length N
             Each completion's prompt, as `hash_prompt` takes it.
         ids : sequence of hashables, length N, optional
-            What the history is kept by; they are checked against the prompts. None takes the prompts' hashes.
+            Keys of the history; they are checked against the prompts. None uses the prompts' hashes.
         groups : sequence of hashables, length N, optional
-            The trainer's own name of each completion's group; it may change from step to step. Only tells several
-            groups of one prompt at one step apart: its k-th group, in the order of the rows, is its stream k.
+            The trainer's own name of each completion's group; it may change from step to step. It only separates
+            several groups of one prompt at one step: the k-th group, in the order of the rows, is stream k.
         mask : sequence of bool, shape (N,), optional
-            False for rows that are not completions (padding): advantage 0, and nothing of them is recorded.
+            False for rows that are not completions (padding): they get advantage 0 and are not recorded.
         weights : sequence of float, shape (N,), optional
-            Where the session has weights (`weighs`), and only there.
+            Required if the session has weights (`weighs`), and refused otherwise.
         version : sequence of int, shape (N,), optional
-            Step of the policy that sampled each completion, in any order alone; a step may then come in several calls,
-            and after later ones.
+            Step of the policy that sampled each completion, only with ``order="any"``; a step may then come in several
+            calls, and after later ones.
         correction : ndarray of float, shape (N,), optional
-            Factor of each advantage, where prompts are drawn. None takes those of the draw of this step.
+            Factor of each advantage, if prompts are drawn. None uses the factors of this step's draw.
         record : bool
-            False if the call will come again, with other weights, and be recorded then; not for several rewards.
+            False if the call will be repeated with other weights, and recorded then; not for several rewards.
 
         Returns
         -------
@@ -226,7 +226,7 @@ class TrainerSession:
     ) -> None:
         """Record completions of groups that the trainer drops, after the `advantages` of their step.
 
-        A history of what the filter lets through, mixed groups, has values that are pulled towards 1/2. `metrics` stay
+        A history of only the groups that pass a filter, mixed groups, has values pulled towards 1/2. `metrics` stay
         those of the last `advantages`. Parameters and errors as there.
         """
         if not self._remembers or len(rewards) == 0:
@@ -246,18 +246,18 @@ class TrainerSession:
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """History and sampler as plain data (bytes, numbers, text), as they were after one step.
 
-        Only a state that is held comes at once while another thread computes a step.
+        While another thread computes a step, only held states are available at once.
 
         Parameters
         ----------
         step : int, optional
-            The last step that belongs to the checkpoint: asynchronous trainers have rewards of later steps already, and
-            see those steps again after a resume. None takes everything up to now.
+            The last step that belongs to the checkpoint: asynchronous trainers already have rewards of later steps, and
+            repeat those steps after a resume. None means everything up to now.
 
         Raises
         ------
         ValueError
-            If the state after that step is held no more.
+            If the state after that step is no longer held.
         """
         state = None if step is None else self._states.of(step)
         if state is None:
@@ -292,18 +292,18 @@ class TrainerSession:
         Parameters
         ----------
         path : path
-            Of the history; not written for a method without one.
+            File of the history; not written for a method without one.
         sampler_path : path, optional
-            Of the sampler, if there is one; None leaves it out.
+            File of the sampler, if there is one; None leaves it out.
         step : int, optional
             As in `state_dict`.
         whole : bool
-            Whether the history's file is one that `AdvantageEstimator.load` reads, of any method.
+            Whether `AdvantageEstimator.load` can read the history's file, for any method.
 
         Raises
         ------
         ValueError
-            If the state after that step is held no more.
+            If the state after that step is no longer held.
         """
         with self.estimator.lock:
             state = self.state_dict(step)
@@ -324,16 +324,16 @@ class TrainerSession:
         path, sampler_path : path, optional
             As in `save`; None leaves it out.
         remedy : str
-            What else the user may do where a file is missing.
+            What else the user can do if a file is missing.
         anew : bool
-            Whether a missing file is warned of only.
+            Whether a missing file only causes a warning.
 
         Raises
         ------
         LostState
-            If a file is missing that is needed: a history's, where the method has one, or a sampler's.
+            If a required file is missing: of the history, if the method has one, or of the sampler.
         ValueError
-            If one is torn, or of another method.
+            If a file is damaged, or of another method.
         """
         if path is not None and os.path.exists(path):
             self.load_history(state_in(path, self._tracked.keys, self._tracked.kind.__name__))

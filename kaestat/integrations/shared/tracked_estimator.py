@@ -22,9 +22,9 @@ class TrackedEstimator:
     Attributes
     ----------
     keys : tuple of str
-        Of the state in a session's file and in the estimator's own.
+        Keys of the state in a session's file and in the estimator's own.
     metrics : dict of str to float
-        Of the last step: the figures of `step_metrics`, each as ``baseline/NAME``.
+        Metrics of the last step: the figures of `step_metrics`, named ``baseline/NAME``.
     """
 
     kind: ClassVar[type] = AdvantageEstimator
@@ -114,8 +114,8 @@ class TrackedRewards(TrackedEstimator):
 class TrackedTurns(TrackedEstimator):
     """A `TrackedEstimator` of a `TurnEstimator`, for lists of rewards, one per turn of a completion.
 
-    Its metrics are those of the first turn, which are those of whole completions, as ``baseline/NAME``, and those of
-    every further turn k that the last step came to as ``baseline/turn_k/NAME`` (0-based).
+    Its metrics are those of the first turn, i.e. of whole completions, as ``baseline/NAME``, and those of
+    every further turn k of the last step as ``baseline/turn_k/NAME`` (0-based).
     """
 
     kind: ClassVar[type] = TurnEstimator

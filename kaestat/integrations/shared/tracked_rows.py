@@ -50,7 +50,7 @@ def tracked_rows(
     Parameters
     ----------
     watch : IdentityCheck
-        Of the run; is shown ids that the trainer gives.
+        The check of the run, for ids that the trainer gives.
     size : int
         Number of rows, N.
     step, prompts, ids, groups, mask

@@ -27,7 +27,7 @@ class TrackedSampler(Locked):
     ----------
     sampler : PromptSampler
     ids : sequence of hashables
-        Prompt of each row of the data set. Of several rows with one prompt the first stands for all.
+        Prompt of each row of the data set. The first of several rows with one prompt represents all.
 
     Attributes
     ----------
@@ -69,13 +69,13 @@ class TrackedSampler(Locked):
         Parameters
         ----------
         ids : sequence of hashables, length N
-            Prompts of the step's completions, or of those that are left of them.
+            Prompts of the step's completions, or of the remaining ones.
         step : int
 
         Raises
         ------
         ValueError
-            If these prompts were not drawn for it, as often as they come.
+            If the step's draw does not have these prompts with these numbers.
         """
         if self.sampler.correction == "none":
             return np.ones(len(ids))
@@ -105,9 +105,9 @@ class DrawnLoader(TrackedSampler):
     length : int
         Items of an epoch.
     step : callable
-        Gives the estimator's step.
+        Returns the estimator's step.
     items : callable
-        What the data loader yields for a draw, from the draw and `row`.
+        Returns what the data loader yields for a draw, from the draw and `row`.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class DrawnLoader(TrackedSampler):
         Raises
         ------
         ValueError
-            If it is of another data loader.
+            If the state is of another data loader.
         """
         if set(state) != {"done", "sampler"}:
             raise ValueError(
@@ -177,25 +177,25 @@ def sampler_of(
     ----------
     given : str, Policy or PromptSampler
     ids : sequence of hashables
-        Prompt of each row of the data set; rows of the same prompt are one that weighs more.
+        Prompt of each row of the data set; several rows of one prompt give it more weight.
     budget, group_size : int
         Completions of a step, and of a group.
     estimator : AdvantageEstimator
-        The one that trains.
+        The estimator used in training.
     seed : int
     repeats : bool
-        Whether numbers of completions are free where groups are of one: a prompt may have several groups a step.
+        Whether numbers of completions are free if a group is one completion: a prompt may have several groups per step.
     params : mapping
-        Further parameters of the sampler of a policy's name, of `SAMPLER_PARAMS`.
+        Further parameters of the sampler, from `SAMPLER_PARAMS`, for a policy given by name.
     filtered : str
-        The trainer's option that drops groups, where it is on.
+        The trainer's option that drops groups, if it is on.
 
     Raises
     ------
     ValueError
-        If a sampler is given whose prompts, budget or group size are not the trainer's, or with parameters beside it;
-        if the estimator has several rewards or turns; if a filter chooses once more among the prompts whose choice is
-        corrected; or as `PromptSampler`.
+        If a sampler is given whose prompts, budget or group size are not the trainer's, or together with parameters;
+        if the estimator has several rewards or turns; if a filter selects again among the drawn prompts;
+        or as `PromptSampler`.
     """
     if not isinstance(estimator, AdvantageEstimator):
         raise ValueError(
@@ -258,9 +258,9 @@ def check_sampler_params(params: Any, policy: Any, *, option: str) -> None:
     ----------
     params : mapping
     policy : optional
-        What was asked for; None where no prompts are drawn.
+        The requested policy; None if no prompts are drawn.
     option : str
-        How the trainer calls the parameters, for messages.
+        The trainer's name for the parameters, for messages.
     """
     if not isinstance(params, Mapping):
         raise ValueError(f"{option} must be a mapping such as {{floor: 0.2}}, got {params!r}.")

@@ -15,11 +15,11 @@ class Upstream:
     Attributes
     ----------
     name : str
-        As its authors write it.
+        Name, in its authors' spelling.
     package : str
-        Of its distribution.
+        Name of its distribution.
     known : str
-        Versions and commits that the adapter was run with.
+        Versions and commits with which the adapter was tested.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Upstream:
         Raises
         ------
         ImportError
-            If something is not there.
+            If something is missing.
         """
         try:
             yield

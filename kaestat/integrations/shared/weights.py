@@ -20,11 +20,11 @@ def check_weights(
     ----------
     estimator : AdvantageEstimator
     weights : str
-        What the user asked for.
+        The user's choice.
     choices : sequence of str
-        What the trainer can give; the first of them is no weights at all.
+        The weights that the trainer can give; the first choice is no weights.
     option : str
-        What the user calls it, for the message.
+        Name of the user's option, for the message.
 
     Raises
     ------
