@@ -1,6 +1,7 @@
 """`kaestat.check` names each fault that is planted, and no other; every method of ours passes."""
 
 import math
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -173,6 +174,8 @@ def test_every_check_has_a_planted_fault():
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_gets_its_own_name(name):
+    if name == "torch":
+        pytest.importorskip("torch")
     with pytest.raises(FaultyBaseline, match=f"- {name}: ") as caught:
         kaestat.check(FAULTS[name]())
     assert list(caught.value.faults) == [name]
@@ -180,7 +183,9 @@ def test_a_planted_fault_gets_its_own_name(name):
 
 @pytest.mark.parametrize("name", methods())
 def test_every_method_of_ours_passes(name):
-    assert len(kaestat.check(make_baseline(name, **PARAMETERS.get(name, {})))) == len(CHECKS)
+    with_torch = find_spec("torch") is not None
+    passed = kaestat.check(make_baseline(name, **PARAMETERS.get(name, {})))
+    assert passed == tuple(each.__name__ for each in CHECKS if with_torch or each.__name__ != "torch")
 
 
 def test_a_sound_baseline_of_a_users_own_passes_and_is_scored():
