@@ -36,7 +36,7 @@ class DrawnGroups(TrackedSampler):
         Raises
         ------
         ValueError
-            If the rollout's number is not known.
+            If the rollout's number is unknown.
         """
         fresh = [place for place, group in enumerate(groups) if CORRECTION_KEY not in (group[0].metadata or {})]
         if not fresh:
