@@ -132,8 +132,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
     ----------
     check_prompts : bool
         Whether a value of the column ``prompt_id`` must always belong to the same prompt. Set it to False in a subclass
-        if environments begin each conversation of a row with different words; then only the data set ensures stable
-        ids.
+        if environments begin each conversation of a row with different words; the data set must then keep ids stable.
     generation : int
         Number of the next generation, 0-based: the estimator's step.
     measures : dict of str to list
