@@ -32,7 +32,7 @@ from kaestat.integrations.shared.upstream import Upstream
 from kaestat.sampling import Policy, PromptSampler
 
 PRIME_RL = Upstream("prime-rl", "prime-rl", "prime-rl 0.8 at commit 559b447")
-DRAWS_KEPT = 64  # a group that takes longer was cancelled, which nobody tells the sampler
+DRAWS_KEPT = 64  # a group that takes longer was cancelled; the sampler gets no notice of that
 
 
 class _Handed(NamedTuple):
@@ -159,7 +159,7 @@ class DrawnTasks(Iterator[Any]):
     def _draw(self) -> None:
         draw = self.sampler.draw(self.clock)
         keys = np.array(draw.rows()[:: self._group_size], dtype=object)
-        # A step may end within a draw, so the order must not tell one task from another.
+        # A step may end within a draw, so the order must not depend on the tasks.
         np.random.default_rng([self._seed, self._draws]).shuffle(keys)
         factors = draw.correction_of(keys.tolist()).tolist()
         self._next.extend(

@@ -212,7 +212,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         )
 
         def batches(draw: Draw, row: Mapping[Hashable, int]) -> Iterator[Any]:
-            # SkyRL may cut off the tail of a batch, so that its order must not tell one prompt from another.
+            # SkyRL may cut off the tail of a batch, so its order must not depend on the prompts.
             order = np.random.default_rng([cfg.trainer.seed, draw.step]).permutation(len(draw.prompt_ids))
             yield dataset.collate_fn([dataset[row[draw.prompt_ids[place]]] for place in order])
 

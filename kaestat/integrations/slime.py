@@ -109,7 +109,7 @@ class RewardPostProcess:
         if estimator is not None and weights is not None:
             self._session = TrainerSession(estimator, weights=weights, states_kept=STATES_KEPT)
         self._rollout_id: int | None = None
-        self._all_samples: list[Any] = []  # of this rollout, with those that a filter has dropped
+        self._all_samples: list[Any] = []  # of this rollout, including those dropped by a filter
 
     def session(self, args: Any) -> TrainerSession:
         """The run's session, created at the first call from slime's arguments.

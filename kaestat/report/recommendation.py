@@ -165,7 +165,7 @@ def lowest_of(
     tied = [k for k, low in zip(rows, gaps["ci_low"], strict=True) if not np.isnan(low) and low <= 0]
     wide = NormalDist().inv_cdf(1 - 0.025 / len(rows)) / NORMAL_975
     at_once = gaps["difference"] - wide * (gaps["difference"] - gaps["ci_low"])
-    unknown = gaps["difference"] == gaps["ci_low"]  # all prompts alike: an interval without width shows nothing
+    unknown = gaps["difference"] == gaps["ci_low"]  # all prompts equal: an interval without width is no evidence
     kept = {
         k for k, stays in zip(rows, (at_once <= 0) | unknown, strict=True) if stays and scored.methods[k] == preferred
     }

@@ -70,7 +70,7 @@ class GrowingFile:
         OSError
             If the file cannot be opened, or there is no space for a temporary one.
         """
-        reading = self._read(last=last)  # where that fails, the next look still tells that the log began anew
+        reading = self._read(last=last)  # if this fails, the next look still reports the restart
         anew, self._anew = self._anew, False
         return replace(reading, anew=anew)
 
@@ -144,7 +144,7 @@ class GrowingFile:
 
     def _rows(self) -> TextRows:
         if self._format == "csv" and not self._parted:
-            self._parted = delimiter(self._path, errors="replace").encode()  # a row may hold what is not UTF-8
+            self._parted = delimiter(self._path, errors="replace").encode()  # a row may not be valid UTF-8
         return TextRows(self._path.name, self._format, self._hints, self._header, self._parted)
 
     def _take(self, data: bytes) -> None:

@@ -81,7 +81,7 @@ class RolloutFolder:
         OSError
             If the folder cannot be listed, or there is no space for a temporary file.
         """
-        reading = self._read(last=last)  # where that fails, the next look still tells that the log began anew
+        reading = self._read(last=last)  # if this fails, the next look still reports the restart
         anew, self._anew = self._anew, False
         return replace(reading, anew=anew)
 

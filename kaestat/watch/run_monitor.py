@@ -23,7 +23,7 @@ from kaestat.watch.step_rows import StepRows
 from kaestat.watch.summary import Recent, RunSummary, method_figures
 
 DEFAULT_METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
-REFERENCES = ("reinforce++", "grpo")  # the last one is what the others are compared with
+REFERENCES = ("reinforce++", "grpo")  # the last one is the reference for the others
 RECENT_SHARE = 0.1  # of the steps so far, but at least
 FEWEST_RECENT = 20
 

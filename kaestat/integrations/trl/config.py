@@ -24,7 +24,7 @@ class BaselineGRPOConfig(GRPOConfig):
     def __post_init__(self) -> None:
         single: bool = self.num_generations == 1
         if single:
-            self.num_generations: int = 2  # its own checks are then those of groups of two
+            self.num_generations: int = 2  # its own checks then run as for groups of two
         try:
             super().__post_init__()
         except ValueError as error:

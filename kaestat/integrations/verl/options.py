@@ -195,7 +195,7 @@ def keeps_history(method: str) -> bool:
     """Whether a method uses past steps, so it needs stable prompt ids and the step's number."""
     try:
         return looks_back(AdvantageEstimator(method).baseline)
-    except ValueError:  # it wants an input of its own (features, true values), and says so when it is used
+    except ValueError:  # it needs further input (features, true values), and says so when used
         return METHODS[method].baseline.stepwise
 
 

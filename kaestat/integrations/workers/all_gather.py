@@ -134,7 +134,7 @@ def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:
     import torch
     import torch.distributed as dist
 
-    # NCCL moves what is on a GPU alone.
+    # NCCL only transfers data on GPUs.
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(group) == "nccl" else "cpu"
     n_ranks = dist.get_world_size(group)
     sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(n_ranks)]
