@@ -69,7 +69,7 @@ class Critic(Baseline):
         if groups.among is not None:
             here = np.asarray(groups.among)[..., 0]
             count, total = here * count, here * total
-            forgetting = np.where(here.any(axis=-1), self.forgetting, 1.0)[..., None]  # a step without prompts is none
+            forgetting = np.where(here.any(axis=-1), self.forgetting, 1.0)[..., None]  # an empty step does not count
         return {
             "gram": np.expand_dims(forgetting, -1) * gram + design.T @ (count[..., None] * design),
             "moment": forgetting * moment + total @ design,

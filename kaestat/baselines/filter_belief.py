@@ -187,7 +187,7 @@ def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:
     scale = (b + a * factor) / (a + b)
     successes = a * scale - share * after.a
     failures = (scale / factor) * b - share * (known.a + known.b - after.a)
-    both = xp.stack([successes, failures], axis=-3)  # where one is negative, the other makes up for it
+    both = xp.stack([successes, failures], axis=-3)  # if one is negative, the other compensates
     owed = xp.stack([failures, successes], axis=-3).clip(-np.inf, 0.0)
     return (both + owed).clip(0.0, LARGEST_COUNT)
 

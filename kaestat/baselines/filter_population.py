@@ -105,7 +105,7 @@ class Population:
             "jumps": xp.log(self.rates.jump_prior),
             "each": PSEUDO_PROMPTS * self.rates.first,
         }
-        now = carry | {"mixture": xp.log(self.mixture)}  # after a change, what was ruled out before it can come back
+        now = carry | {"mixture": xp.log(self.mixture)}  # after a change, excluded hypotheses can return
         out = {name: kept * now[name] + (1 - kept) * first[name] + sums[name] for name in first}
         for name in ("mixture", "jumps"):
             out[name] = out[name] - largest(out[name], -1)

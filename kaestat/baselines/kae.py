@@ -42,7 +42,7 @@ class KernelBaseline(Baseline):
 
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
-    rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth where nothing has been learned yet
+    rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth before anything is learned
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", as_kernel(self.kernel))

@@ -185,7 +185,7 @@ class _KernelSums:
             return xp.vecdot(weight, column)[..., None]
 
         plain = (total(mass), total(carried), total(visits.carried_sq))
-        squared, count = plain, plain[0]  # where the mass is the count
+        squared, count = plain, plain[0]  # if the mass is the count
         if visits.weight is not None:
             squared = (total(visits.mass_sq), total(visits.mass_sq_carried), total(visits.mass_sq_carried_sq))
             count = total(visits.count)
@@ -242,7 +242,7 @@ def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f:
 
     # Variance of W (Z - target) within prompts, a quadratic in the target; the terms in it vanish for unit weights.
     in_z = ratio(past.mass_sq_carried_sq + now.mass_sq_carried_sq, count, 0.0, xp) - mean**2
-    # 1 - 1/n_k is 0 up to rounding where a prompt has one completion: such prompts say nothing of sigma^2.
+    # 1 - 1/n_k is 0 up to rounding for a lone completion: such prompts have no information on sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
     scatter = groups.pooled_others(not_negative(in_z))
     if not plain:

@@ -355,7 +355,7 @@ def steps_like(visits: Visits, value: Any) -> Array:
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
     """``numerator / denominator`` where the denominator is positive, ``otherwise`` elsewhere; never warns."""
     positive = denominator > 0
-    if type(positive) is np.ndarray and positive.all():  # elsewhere the question would wait for the device
+    if type(positive) is np.ndarray and positive.all():  # for tensors the check would wait for the device
         found = numerator / denominator
         if type(otherwise) is float:
             return found

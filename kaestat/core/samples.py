@@ -164,7 +164,7 @@ class StepSamples:
         weight, ratios, drift, steps = (given.get(name) for name in columns)
         check_finite(reward, weights=weight, importance=ratios, divergence=drift, version=steps)
         if ratios is not None:
-            with np.errstate(over="ignore"):  # what is not finite is refused with the sums
+            with np.errstate(over="ignore"):  # non-finite numbers are refused with the sums
                 weight = ratios if weight is None else weight * ratios**2
         if steps is not None and not ((steps <= MAX_STEP) & (steps == np.floor(steps))).all():
             raise ValueError(f"version must hold steps: whole numbers from 0 to {MAX_STEP}.")

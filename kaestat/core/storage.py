@@ -190,7 +190,7 @@ def _read_state(file: io.BufferedIOBase, path: str | os.PathLike[str]) -> dict[s
     try:
         arrays = _read_arrays(file)
         state = _put_arrays(json.loads(bytes(arrays.pop("header"))), arrays)
-    except Exception as error:  # the checksum fits, so it was made to: no telling what the archive's readers raise
+    except Exception as error:  # the checksum was forged to fit: the archive's readers may raise anything
         raise ValueError(f"{path}: holds no state ({type(error).__name__}: {error}); it was altered.") from error
     if not isinstance(state, dict):
         raise ValueError(f"{path}: holds a {type(state).__name__}, no state; it was altered.")

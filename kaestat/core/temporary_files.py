@@ -43,7 +43,7 @@ def new_file(path: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
                 return
         finally:  # a file without a name was removed by another process before it was locked: once more
             try:
-                file.close()  # it writes what is left, for which there may be no room
+                file.close()  # it writes the rest, for which there may be no space
             finally:
                 temporary.unlink(missing_ok=True)
 
@@ -77,7 +77,7 @@ def remove_left(folder: Path) -> None:
 
 def _remove_if_dead(path: Path) -> None:
     is_folder = path.is_dir()
-    # NFS locks only what is open for writing; folders cannot be.
+    # NFS locks only files open for writing; folders cannot be open for writing.
     handle = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not _locked(handle, wait=False):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 SUMS = ("weight", "weight_sq", "weighted_total", "weighted_total_sq")
-PRIOR = 2.0  # completions of the population's, beside those that a value's prior counts
+PRIOR = 2.0  # completions of the population, in addition to the count of a value's prior
 PARTS = 3  # of `weighted_noise`
 
 

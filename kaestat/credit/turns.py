@@ -115,7 +115,7 @@ def discounted_returns(rewards: Sequence[Sequence[float] | np.ndarray], gamma: f
 def returns_of_padded(rewards: np.ndarray, gamma: float) -> np.ndarray:
     """`discounted_returns` of an array of shape (N, K), zero after each completion's last turn."""
     returns = rewards.copy()
-    with np.errstate(over="ignore"):  # estimators refuse what is not finite
+    with np.errstate(over="ignore"):  # estimators refuse non-finite numbers
         for turn in range(rewards.shape[1] - 2, -1, -1):
             returns[:, turn] += gamma * returns[:, turn + 1]
     return returns

@@ -88,7 +88,7 @@ def past_rates(baseline: Baseline, groups: Groups, visits: Visits, step: int, ca
     plain = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))
     served = baseline.serve(nobody, plain, step=step, carry=carry)
     size = served.settled.effective_completions(nobody, plain, step=step, carry=carry)
-    size = np.where(np.sum(plain.count, axis=-1, keepdims=True) > 0, size, 0.0)  # what a prior counts as is not a past
+    size = np.where(np.sum(plain.count, axis=-1, keepdims=True) > 0, size, 0.0)  # the count of a prior is not a past
     value, known = np.clip(served.values, 0.0, 1.0), size > 0
     mean = (np.sum(value, where=known) + 0.5) / (np.sum(known) + 1)
     return (size * value + mean) / (size + 1)

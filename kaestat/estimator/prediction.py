@@ -16,7 +16,7 @@ from kaestat.history.fields import WEIGHTED_FIELDS
 from kaestat.history.history import RewardHistory
 
 ENOUGH_PROMPTS = 2  # to have a spread
-MOST_PROMPTS = 2**16  # whose visits are looked at: more would tell no more
+MOST_PROMPTS = 2**16  # whose visits are used: more would add no information
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def predict(
     scatter = np.clip(mean_square - mean**2, 0.0, None)
     variance = (count * scatter + population.noise) / (count + 1)
     lag = np.min(np.where(visits.count > 0, visits.lag, math.inf), axis=-1, initial=math.inf)
-    size = np.where(count > 0, size, 0.0)  # what a prior counts as is not a past
+    size = np.where(count > 0, size, 0.0)  # the count of a prior is not a past
     unknown = size <= 0
     from_population = unknown & (population.n_prompts > 0)
     beyond = math.sqrt(population.spread) if population.n_prompts >= ENOUGH_PROMPTS else math.inf

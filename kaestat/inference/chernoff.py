@@ -74,7 +74,7 @@ def _upper_end(mean: Array, fit: LinearFit, drift: Array, log_level: float, xp: 
     inside, outside = mean, xp.ones_like(mean)
     hoeffding = mean + bias + xp.sqrt(ratio(xp.full_like(mean, -log_level / 2), size, 1.0, xp))
     end = xp.where(hoeffding < 1, hoeffding, (inside + outside) / 2)
-    tilt, settled = xp.zeros_like(mean), mean >= 1  # where all rewards are 1, so is the end
+    tilt, settled = xp.zeros_like(mean), mean >= 1  # if all rewards are 1, the end is 1
     for _ in range(ROUNDS):
         value = xp.clip(end[..., None] - drift, 0.0, 1.0)
         for _ in range(TILTS):
@@ -83,7 +83,7 @@ def _upper_end(mean: Array, fit: LinearFit, drift: Array, log_level: float, xp: 
             slope = scaled - xp.sum(count * weight * share, axis=-1)
             curvature = xp.sum(count * weight**2 * share * (1 - share), axis=-1)
             newton = ratio(slope, curvature, xp.sign(slope) * largest, xp)
-            # Where shares are above one half the first steps overshoot, to where nothing is curved any more.
+            # If shares exceed one half, the first steps overshoot into a region without curvature.
             tilt = xp.clip(tilt - xp.clip(newton, -1 - tilt, tilt / 2), 0.0, largest)
         kept = xp.exp(-tilt[..., None] * weight)
         moment = 1 - value + value * kept

@@ -107,6 +107,6 @@ def _with_current(groups: Groups, visits: Visits) -> Visits:
         )
         for name in current
     }
-    # Padding may carry any finite lag; at 0 it cannot disturb what is computed from the lags.
+    # Padding may have any finite lag; at 0 it cannot affect results that depend on lags.
     joined["lag"] = xp.where(joined["count"] > 0, joined["lag"], xp.zeros_like(joined["lag"]))
     return Visits(**joined)

@@ -20,8 +20,8 @@ Squares = Mapping[nn.Parameter, torch.Tensor]
 def adam_factors(square: torch.Tensor) -> torch.Tensor:
     """The factor of each coordinate of a parameter in Adam's units, in the shape of its mean squares, float32.
 
-    A matrix is taken by its row and column means and a vector coordinate by coordinate, with the floor, as the norms of
-    `gradient_norms` are: gradients multiplied by these factors have exactly those norms.
+    A matrix is represented by its row and column means, a vector by each coordinate, with the floor, as in
+    `gradient_norms`: gradients multiplied by these factors have exactly the norms computed there.
 
     Parameters
     ----------
@@ -38,10 +38,11 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
 def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
     """Squares of Adam's divisor of each coordinate, the root of its mean square plus eps.
 
-    None before its first gradient. Steps on rewards that are all alike have gradients of 0, or of rounding errors: as
-    long as the mean squares of every parameter lie below eps squared, Adam divides all coordinates by the same.
+    None before its first gradient. Steps with all rewards equal have gradients of 0, or of rounding errors: while
+    the mean squares of all parameters are below eps squared, Adam divides all coordinates by the same number.
 
-    Norms in these units change by orders of magnitude as training begins; `usable_weights` makes weights of them.
+    Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns them into
+    weights.
 
     Raises
     ------
@@ -103,7 +104,7 @@ class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
 class Units:
     """The scaling of parameters' coordinates; none without mean squares.
 
-    Factors are computed once: those of a step are of its mean squares, whatever the optimiser does later on.
+    Factors are computed once, from the mean squares of their step; later changes in the optimiser do not affect them.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def not_zero(advantages: torch.Tensor) -> torch.Tensor:
     Parameters
     ----------
     advantages : Tensor
-        Of any shape, and of a type with the range of float32, which float16 has not.
+        Of any shape, and of a type with the range of float32 (not float16).
     """
     return torch.where(advantages.abs() >= TINY, advantages, torch.where(advantages < 0, -TINY, TINY))
 
@@ -53,9 +53,10 @@ class BackwardNorms:
     Attributes
     ----------
     norms : list of Tensor, shape (B,), float32
-        In each of the units, complete after the backward pass; none before.
+        Norms in each of the units, complete after the backward pass; empty before.
     reached : Tensor
-        A scalar whose gradient is asked for where no parameter's is: the backward pass then goes through all modules.
+        A scalar to differentiate if no parameter's gradient is needed, so that the backward pass goes through all
+        modules.
     """
 
     def __init__(self, modules: dict[str, nn.Module], units: Sequence[Units], *, total: bool):
@@ -75,9 +76,9 @@ class BackwardNorms:
         Parameters
         ----------
         factor : Tensor, shape (B,)
-            None of them 0.
+            The factors of the rows, none of them 0.
         known : Tensor of bool, shape (B,), optional
-            False for a row whose norms cannot be known: they are then NaN.
+            False for a row whose norms cannot be computed: they are NaN.
         """
         self._factor = factor.float()
         start = torch.zeros_like(self._factor)
@@ -86,16 +87,16 @@ class BackwardNorms:
     def of_scores(self, log_probs: torch.Tensor, counted: torch.Tensor, head: FusedHead | None = None) -> None:
         """Find the rows' factors in the backward pass itself, from the loss's gradient at the tokens.
 
-        Rows whose tokens are not multiplied by one factor get NaN: their gradient is not that of their score.
+        Rows whose tokens have different factors get NaN: their gradient is not the gradient of their score.
 
         Parameters
         ----------
         log_probs : Tensor, shape (B, T)
-            Of the rows' tokens, as the loss takes them.
+            Log-probabilities of the rows' tokens, as used in the loss.
         counted : Tensor, shape (B, T)
             A row's score is the sum of ``counted * log_probs``: 1 for a token in the loss, or its importance ratio.
         head : FusedHead, optional
-            An output layer that these log-probabilities come from past its module.
+            The output layer, if these log-probabilities come from it without a call of its module.
         """
         size = counted.float()
 
@@ -182,13 +183,13 @@ def norms_in_backward(model: nn.Module, units: Sequence[Units], *, total: bool =
         Its linear layers, embeddings and norms are called once, with one tensor, rows first.
     units : sequence of Units
     total : bool
-        Whether the backward pass gives parameters their gradients, as one that trains does.
+        Whether the backward pass computes the parameters' gradients, as in training.
 
     Raises
     ------
     ValueError
-        If modules share parameters otherwise than an embedding and an output layer do; and within, if a trained
-        parameter belongs to a module whose calls are not understood.
+        If modules other than an embedding and an output layer share parameters; and within the context, if a trained
+        parameter belongs to an unsupported module.
     """
     modules = {
         name: module

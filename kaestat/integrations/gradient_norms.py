@@ -28,12 +28,13 @@ def gradient_norms(
         under the policy's temperature. A row's score must depend on that row alone.
     squares : mapping of Parameter to Tensor, optional
         Square of what each coordinate is divided by, as `mean_squares` reads it from an optimiser: the norm is then in
-        Adam's units. Matrices are taken by their row and column means; parameters without a gradient so far count 0.
+        Adam's units. Matrices are represented by their row and column means; parameters without a gradient so far
+        count 0.
 
     Raises
     ------
     ValueError
-        If a trained parameter belongs to a module whose calls are not understood, or has no mean square.
+        If a trained parameter belongs to an unsupported module, or has no mean square.
     """
     return score_gradients(model, scores, (squares,)).norms[0]
 
@@ -48,7 +49,7 @@ class ScoreGradients:
     norms : tuple of Tensor, shape (B,), float32
         Squared norms of the rows' gradients, in each of the units asked for.
     total : dict of Parameter to Tensor
-        Gradient of the sum of all rows' scores, if it was asked for; without units.
+        Gradient of the sum of all rows' scores, if requested; without units.
     """
 
     scores: torch.Tensor
@@ -72,7 +73,7 @@ def score_gradients(
     units : sequence of (mapping of Parameter to Tensor, or None)
         As ``squares`` there; None is the gradient's own unit.
     total : bool
-        Whether the summed gradient is wanted. It has the size of the model.
+        Whether to return the summed gradient, which has the size of the model.
 
     Raises
     ------
@@ -95,7 +96,7 @@ def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tens
     ----------
     norms : Tensor, shape (N,)
     over_mean : bool
-        Whether norms are divided by their mean, as those in Adam's units must be.
+        Whether to divide norms by their mean, as needed in Adam's units.
 
     Warns
     -----

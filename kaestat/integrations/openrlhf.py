@@ -50,8 +50,8 @@ _OpenRlhf: Any = object  # what the mixins stand before among the bases
 class BaselineExperienceMakerMixin(_OpenRlhf):
     """Mixin to put before ``RemoteExperienceMaker``; set `session`, and `step` before each batch.
 
-    ``--algo.advantage.estimator`` then decides nothing about baselines; keep ``reinforce``. OpenRLHF's whitening of
-    advantages over the batch is left out: the estimator's ``scale`` has that part.
+    ``--algo.advantage.estimator`` then has no effect on baselines; keep ``reinforce``. OpenRLHF's whitening of
+    advantages over the batch is off: use the estimator's ``scale``.
     """
 
     session: TrainerSession
@@ -60,7 +60,7 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
         """Advantages and returns of one step's experiences, in place.
 
-        A token's advantage is the completion's, less the KL penalty of the tokens from it on, as in OpenRLHF's own
+        A token's advantage is the completion's, minus the KL penalty of this and all later tokens, as in OpenRLHF's own
         REINFORCE estimators with gamma 1.
 
         Parameters
@@ -110,7 +110,7 @@ def baseline_advantages(
     ----------
     session : TrainerSession
     experiences : sequence of Experience
-        Of which `rewards` (B,), `prompts`, `images`, `index` and `action_mask` (B, T) are read.
+        Used are `rewards` (B,), `prompts`, `images`, `index` and `action_mask` (B, T).
     step : int or None
         Training step, 0-based.
     group_size : int
@@ -236,7 +236,7 @@ class BaselineTrainerMixin(_OpenRlhf):
         Raises
         ------
         LostState
-            If a run goes on but its checkpoint has no state for a method with a history.
+            If a run resumes but its checkpoint has no state for a method with a history.
         """
         states = super().init_checkpoint_states()
         step = self._next_step = states["global_step"]
@@ -270,8 +270,8 @@ def baseline_trainer(
     ----------
     estimator : AdvantageEstimator
     prompt_sampler : str, Policy or PromptSampler, optional
-        Draws the prompts of each step by their predicted values in place of OpenRLHF's data loader, and corrects the
-        advantages for it. A sampler of your own is for the hashes of the prompts (`hash_prompt`) and
+        Draws the prompts of each step by their predicted values instead of OpenRLHF's data loader, and corrects the
+        advantages for this. A sampler of your own must be for the hashes of the prompts (`hash_prompt`) and
         ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
     weights : {"none", "length"}
         Weight of each completion in averaging baselines: none, or its number of tokens in the loss.
@@ -279,12 +279,12 @@ def baseline_trainer(
     Returns
     -------
     ray.actor.ActorClass
-        In place of ``openrlhf.trainer.ppo_trainer.PPOTrainer``.
+        A replacement for ``openrlhf.trainer.ppo_trainer.PPOTrainer``.
 
     Raises
     ------
     ValueError
-        If the estimator cannot use these weights, or does not do without.
+        If the estimator cannot use these weights, or needs weights.
     """
     check_weights(estimator, weights)
     with OPENRLHF.imports():

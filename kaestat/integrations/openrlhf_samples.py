@@ -26,7 +26,7 @@ class TrackedSamplesMixin(_SamplesGenerator):
     def _generate_vllm(self, *given: Any, dynamic_filtering: bool, **options: Any) -> Any:
         self._scored = []
         accepted, *rest = super()._generate_vllm(*given, dynamic_filtering=dynamic_filtering, **options)
-        if dynamic_filtering:  # what comes back too late at the end of the data is dropped, too
+        if dynamic_filtering:  # late completions at the end of the data are dropped, too
             kept = {id(experience) for experience in accepted}
             self._dropped += [experience for experience in self._scored if id(experience) not in kept]
         self._scored = []

@@ -32,7 +32,7 @@ from kaestat.integrations.shared.upstream import Upstream
 from kaestat.sampling import Policy, PromptSampler
 
 PRIME_RL = Upstream("prime-rl", "prime-rl", "prime-rl 0.8 at commit 559b447")
-DRAWS_KEPT = 64  # a group that takes longer was cancelled, which nobody tells the sampler
+DRAWS_KEPT = 64  # a group that takes longer was cancelled; the sampler gets no notice of that
 
 
 class _Handed(NamedTuple):
@@ -50,13 +50,13 @@ class DrawnTasks(Iterator[Any]):
     Parameters
     ----------
     tasks : sequence of verifiers.v1.Task
-        Of one environment; their keys are distinct.
+        Tasks of one environment; their keys are distinct.
     session : TrainerSession
-        Scores the environment's groups; saved with the sampler.
+        The session that scores the environment's groups; saved with the sampler.
     prompt_sampler : str, Policy or PromptSampler
-        Which tasks.
+        The choice of tasks.
     groups : int
-        Groups of a draw: about those of a training step.
+        Number of groups in a draw: about as many as in a training step.
     group_size : int
         Rollouts of a group.
     seed : int
@@ -64,7 +64,7 @@ class DrawnTasks(Iterator[Any]):
     Attributes
     ----------
     clock : int
-        Groups that were finished: the estimator's step.
+        Number of finished groups: the estimator's step.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class DrawnTasks(Iterator[Any]):
         Raises
         ------
         ValueError
-            If no such group is on its way.
+            If no such group is unfinished.
         """
         waiting = self._out.get(_name(group))
         if not waiting:
@@ -159,7 +159,7 @@ class DrawnTasks(Iterator[Any]):
     def _draw(self) -> None:
         draw = self.sampler.draw(self.clock)
         keys = np.array(draw.rows()[:: self._group_size], dtype=object)
-        # A step may end within a draw, so the order must not tell one task from another.
+        # A step may end within a draw, so the order must not depend on the tasks.
         np.random.default_rng([self._seed, self._draws]).shuffle(keys)
         factors = draw.correction_of(keys.tolist()).tolist()
         self._next.extend(
@@ -178,7 +178,7 @@ class BaselineAlgorithmMixin:
     ----------
     session : TrainerSession
     tasks : DrawnTasks
-        The environment's sampler, which knows the time and the corrections.
+        The environment's sampler, which holds the clock and the corrections.
     """
 
     make_estimator: Callable[[], AdvantageEstimator]
@@ -221,11 +221,11 @@ def install(
     Parameters
     ----------
     make_estimator : callable
-        Makes the estimator of an environment, such as ``lambda: AdvantageEstimator("kae")``.
+        Returns a new estimator for an environment, such as ``lambda: AdvantageEstimator("kae")``.
     groups_per_step : int
         ``batch_size / group_size``; the groups of a draw.
     prompt_sampler : str or Policy
-        ``"uniform"`` draws all tasks alike, and only keeps the history in the checkpoint.
+        ``"uniform"`` draws all tasks equally, and only saves the history in the checkpoint.
     seed : int
     """
     with PRIME_RL.imports():

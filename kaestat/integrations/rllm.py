@@ -37,22 +37,22 @@ OTHER = "other"
 class RegisteredBaseline:
     """The entry in rLLM's registry; rLLM calls it like any of its advantage estimators.
 
-    With an estimator in strict order a step is a call, as in on-policy training. With ``order="any"`` the time is the
-    number of rLLM's policies, ``weight_version``, as in fully asynchronous training.
+    With an estimator in strict order each call is a step, for on-policy training. With ``order="any"`` the step is
+    rLLM's policy version, ``weight_version``, for fully asynchronous training.
 
     Parameters
     ----------
     estimator : AdvantageEstimator
     task_key : str, optional
-        Key of a trajectory's task with the id of the data's row. None takes the tokens that the trajectories began
-        with, which must be the same in a group.
+        Key of a trajectory's task with the id of the data's row. None uses the first tokens of the trajectories,
+        which must be the same in a group.
     weights : {"none", "length"}
         Weight of each trajectory in averaging baselines: none, or the number of tokens that the policy sampled in it.
 
     Raises
     ------
     ValueError
-        If the estimator cannot use these weights, or does not do without.
+        If the estimator cannot use these weights, or needs weights.
     """
 
     def __init__(self, estimator: AdvantageEstimator, *, task_key: str | None = None, weights: str = "none"):
@@ -68,7 +68,7 @@ class RegisteredBaseline:
         Parameters
         ----------
         rewards : sequence of ndarray, shape (G,) each
-            Of the trajectories of each group; all groups of one role.
+            Rewards of the trajectories of each group; all groups have the same role.
         algorithm_config : optional
             Not used: the estimator has its parameters.
         traj_groups : sequence of rllm.types.TrajectoryGroup
@@ -82,9 +82,9 @@ class RegisteredBaseline:
         Raises
         ------
         UnstablePromptIds
-            If a method with a history cannot know the prompts.
+            If a method with a history cannot identify the prompts.
         ValueError
-            If the order of the estimator is not that of the trainer, or as `AdvantageEstimator.step`.
+            If the order of the estimator does not suit the trainer, or as `AdvantageEstimator.step`.
         """
         if len(traj_groups) != len(rewards):
             raise ValueError(
@@ -123,9 +123,9 @@ class RegisteredBaseline:
         Raises
         ------
         FileNotFoundError
-            If there is none.
+            If there is no such file.
         ValueError
-            If it is torn, or of another method.
+            If it is damaged, or of another method.
         """
         self.session.load(path)
         self._roles, self._before = set(), max(self.session.estimator.last_step, 0)
@@ -200,14 +200,14 @@ def register(
 ) -> RegisteredBaseline:
     """Add an estimator to rLLM's registry, in the process that trains.
 
-    Call it at the top of the module that defines the agent, which rLLM imports where it trains.
+    Call it at the top of the module that defines the agent, which rLLM imports in the training process.
 
     Parameters
     ----------
     estimator : AdvantageEstimator
     name : str
-        For a role: ``traj_group_adv_estimator_map={"solver": name}``. As the estimator of all roles rLLM takes a name
-        of its own alone, and reads every other one as ``"other"``, the default.
+        For a role: ``traj_group_adv_estimator_map={"solver": name}``. As the estimator of all roles, rLLM accepts only
+        names of its own, and reads every other name as ``"other"``, the default.
     task_key : str, optional
     weights : {"none", "length"}
         As in `RegisteredBaseline`.
@@ -219,7 +219,7 @@ def register(
     Raises
     ------
     ValueError
-        If the name is taken, or the estimator cannot use these weights, or does not do without.
+        If the name is taken, or the estimator cannot use these weights, or needs weights.
     """
     with RLLM.imports():
         from rllm.trainer.algorithms.advantage import RLLM_ADV_ESTIMATOR_REGISTRY, register_rllm_adv_estimator

@@ -55,9 +55,9 @@ class FusedHead:
     Attributes
     ----------
     module : Linear
-        Its logits are divided by the temperature, and nothing else is done to them.
+        The layer; its logits are divided by the temperature and not changed otherwise.
     hidden : Tensor, shape (B, T, d)
-        What goes into it.
+        Input of the layer.
     tokens, log_probs : Tensor, shape (B, T)
         The tokens, and their log-probabilities.
     temperature : float
@@ -128,7 +128,7 @@ def linear_norms(
     ----------
     call : Call
     factor : Tensor, shape (B,), optional
-        What rows are multiplied by in the weight's gradient. None if that is not wanted; None comes in its place.
+        Factors of the rows in the weight's gradient. With None the gradient is not computed, and None is returned.
     units : sequence of Units
     """
     x, g = call.tokens, call.sent_back
@@ -173,9 +173,9 @@ def met_norms(call: Call, hidden: torch.Tensor, logits: torch.Tensor, units: Uni
     Parameters
     ----------
     call : Call
-        The embedding's.
+        The call of the embedding.
     hidden : Tensor, shape (B, S, d)
-        What went into the output layer.
+        Input of the output layer.
     logits : Tensor, shape (B, S, T)
         The gradient of the logits of the embedding's tokens.
     units : Units
@@ -240,7 +240,7 @@ def tied_heads(modules: Mapping[str, nn.Module]) -> dict[nn.Module, nn.Module]:
     Raises
     ------
     ValueError
-        If modules share parameters otherwise.
+        If other modules share parameters.
     """
     by_parameter: dict[nn.Parameter, list[str]] = {}
     for name, module in modules.items():

@@ -45,7 +45,7 @@ class RegisteredBaseline:
     Parameters
     ----------
     estimator : AdvantageEstimator
-        In SkyRL's process it becomes a copy: Ray moves registered functions between processes.
+        SkyRL's process gets a copy, because Ray moves registered functions between processes.
     weights : {"none", "length"}
         As in `register`.
     """
@@ -67,7 +67,7 @@ class RegisteredBaseline:
         step : int
             Training step, 0-based.
         prompts : sequence, length N, or None
-            The prompt that each trajectory began with, as token ids. None leaves the uids unchecked.
+            The first tokens of each trajectory, i.e. its prompt, as token ids. With None, uids are not checked.
         weights : ndarray, shape (N,), optional
             Tokens of each trajectory in the loss; needed with ``weights="length"``.
         """
@@ -92,8 +92,8 @@ class RegisteredBaseline:
         Raises
         ------
         ValueError
-            If a method with a history, or one with weights, runs without `BaselineTrainer`, or a uid does not name a
-            prompt.
+            If a method with a history, or one with weights, runs without `BaselineTrainer`, or a uid does not identify
+            a prompt.
         """
         uids, session = [str(uid) for uid in index], self.session
         real = len(uids) - padding_rows(uids)
@@ -136,7 +136,7 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: s
     name : str
         Must be free in the registry.
     weights : {"none", "length"}
-        Weight of each completion in averaging baselines: none, or its number of tokens in the loss, which takes
+        Weight of each completion in averaging baselines: none, or its number of tokens in the loss, which needs
         `BaselineTrainer`.
 
     Returns
@@ -147,7 +147,7 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: s
     Raises
     ------
     ValueError
-        If the name is taken, or the estimator cannot use these weights, or does not do without.
+        If the name is taken, or the estimator cannot use these weights, or needs weights.
     """
     with SKYRL.imports():
         from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
@@ -163,17 +163,17 @@ _SkyRlTrainer: Any = object  # its methods come from the trainer beside it
 class BaselineTrainerMixin(_SkyRlTrainer):
     """Mixin for SkyRL's trainers: ``class Mine(BaselineTrainerMixin, RayPPOTrainer)``.
 
-    Where the configuration names another estimator than one of `register`, the trainer is SkyRL's own.
+    If the configuration names an estimator that is not from `register`, the trainer behaves as SkyRL's own.
 
     Attributes
     ----------
     check_prompts : bool
-        Whether a uid must always name the same prompt tokens. Set it to False in a subclass where environments begin
-        every conversation of a row with another text; then nothing but the data set keeps the ids stable.
+        Whether a uid must always belong to the same prompt tokens. Set it to False in a subclass if environments begin
+        each conversation of a row with a different text; then only the data set ensures stable ids.
     prompt_sampler : str, Policy, PromptSampler or None
-        Set in a subclass: draws the prompts of each step by their predicted values in place of SkyRL's data loader, and
-        corrects the advantages for it. A sampler of your own is for the uids, the numbers of the data set's rows as
-        text, in groups of ``n_samples_per_prompt``.
+        Set in a subclass: draws the prompts of each step by their predicted values instead of SkyRL's data loader, and
+        corrects the advantages for this. A sampler of your own must be for the uids, the numbers of the data set's rows
+        as text, in groups of ``n_samples_per_prompt``.
     """
 
     check_prompts = True
@@ -212,7 +212,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         )
 
         def batches(draw: Draw, row: Mapping[Hashable, int]) -> Iterator[Any]:
-            # SkyRL may cut off the tail of a batch, so that its order must not tell one prompt from another.
+            # SkyRL may cut off the tail of a batch, so its order must not depend on the prompts.
             order = np.random.default_rng([cfg.trainer.seed, draw.step]).permutation(len(draw.prompt_ids))
             yield dataset.collate_fn([dataset[row[draw.prompt_ids[place]]] for place in order])
 

@@ -64,25 +64,25 @@ class RewardPostProcess:
     Parameters
     ----------
     estimator : AdvantageEstimator, optional
-        None builds it at the first call from ``args.kaestat_method``, a text such as ``"kae:bandwidth=10"`` that
-        slime's ``--custom-config-path`` file can hold.
+        None builds it at the first call from ``args.kaestat_method``, a text such as ``"kae:bandwidth=10"`` in
+        slime's ``--custom-config-path`` file.
     id_key : str, optional
-        Key of ``sample.metadata`` (slime's ``--metadata-key`` column) with the prompt's id. None takes
-        ``args.kaestat_id_key``, and without it a hash of ``sample.prompt``.
+        Key of ``sample.metadata`` (slime's ``--metadata-key`` column) with the prompt's id. None means
+        ``args.kaestat_id_key``, or without it a hash of ``sample.prompt``.
     prompt_sampler : str, Policy or PromptSampler, optional
-        Draws the prompts of each rollout by their predicted values in place of the data set's order, and corrects the
-        advantages for it: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), or a sampler of your
-        own for the data set's prompt ids, ``rollout_batch_size * n_samples_per_prompt`` completions and groups of
-        ``n_samples_per_prompt``. None takes ``args.kaestat_prompt_sampler``, and without it slime's order. Floor,
+        Draws the prompts of each rollout by their predicted values instead of the data set's order, and corrects the
+        advantages for this: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), or a sampler of
+        your own for the data set's prompt ids, ``rollout_batch_size * n_samples_per_prompt`` completions and groups of
+        ``n_samples_per_prompt``. None means ``args.kaestat_prompt_sampler``, or without it slime's order. Floor,
         correction and most of a policy's sampler come from the mapping ``args.kaestat_sampler_params``.
     weights : {"none", "length"}, optional
-        Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None takes
-        ``args.kaestat_weights``, and without it ``"none"``.
+        Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None means
+        ``args.kaestat_weights``, or without it ``"none"``.
 
     Raises
     ------
     ValueError
-        If the estimator cannot use these weights, or does not do without.
+        If the estimator cannot use these weights, or needs weights.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class RewardPostProcess:
         if estimator is not None and weights is not None:
             self._session = TrainerSession(estimator, weights=weights, states_kept=STATES_KEPT)
         self._rollout_id: int | None = None
-        self._all_samples: list[Any] = []  # of this rollout, with those that a filter has dropped
+        self._all_samples: list[Any] = []  # of this rollout, including those dropped by a filter
 
     def session(self, args: Any) -> TrainerSession:
         """The run's session, created at the first call from slime's arguments.
@@ -117,7 +117,7 @@ class RewardPostProcess:
         Raises
         ------
         ValueError
-            If there is no estimator, or it cannot use the weights asked for, or does not do without.
+            If there is no estimator, or it cannot use the weights asked for, or needs weights.
         """
         if self._session is None:
             weights = self.weights or getattr(args, "kaestat_weights", None) or "none"
@@ -136,9 +136,9 @@ class RewardPostProcess:
             slime's arguments.
         samples : list of slime.utils.types.Sample, length N
             All completions of the rollout. Samples of one ``rollout_id`` (or one ``index``) are segments of one
-            completion: they count once and share its advantage. They have the outcome's reward, each of them, and the
-            data set's prompt, or metadata in which `data_source` wrote it. Samples with ``remove_sample`` are out of
-            slime's loss and therefore out of the values: the baseline is that of the completions trained on.
+            completion: they count once and share its advantage. Each needs the outcome's reward, and the
+            data set's prompt, or metadata in which `data_source` wrote it. Samples with ``remove_sample`` are not in
+            slime's loss and therefore not in the values: the baseline is for the completions trained on.
 
         Returns
         -------
@@ -148,8 +148,8 @@ class RewardPostProcess:
         ------
         ValueError
             If there is no step for a method with a history, prompts have no stable id, a reward is missing, segments
-            disagree, slime's estimator is ``ppo``, which would take advantages for rewards, or prompts were not drawn
-            by the sampler that was asked for.
+            disagree, slime's estimator is ``ppo``, which would treat advantages as rewards, or prompts were not drawn
+            by the requested sampler.
         """
         if getattr(args, "advantage_estimator", None) == "ppo":
             raise ValueError(
@@ -169,13 +169,13 @@ class RewardPostProcess:
     def with_step(self, generate_rollout: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """For ``--rollout-function-path``: slime's rollout function, or yours, which marks samples with the step.
 
-        The metrics of the last step are added to the rollout's; they appear with the rollout after the one that they
-        are about, since slime logs a rollout before its rewards are processed.
+        The metrics of the last step are added to the rollout's. They appear one rollout later,
+        since slime logs a rollout before its rewards are processed.
 
         Parameters
         ----------
         generate_rollout : callable, optional
-            None takes ``args.kaestat_rollout_function_path``, and without it slime's default.
+            None means ``args.kaestat_rollout_function_path``, or without it slime's default.
         """
 
         def stamped(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
@@ -208,7 +208,7 @@ class RewardPostProcess:
         Raises
         ------
         LostState
-            If the run goes on, but there is no state for a method with a history, or for the sampler.
+            If the run resumes, but there is no state for a method with a history, or for the sampler.
         """
         if rollout_id is not None and rollout_id >= 0 and args.load is not None:
             anew = getattr(args, "kaestat_fresh_history", False)

@@ -12,7 +12,7 @@ from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.sampling import PromptSampler
 
 CORRECTION_KEY = "kaestat_correction"  # in Sample.metadata: factor of the advantage, from the draw of the prompt
-COUNTERS = ("group_index", "index", "rollout_id")  # of slime's samples: they stay what the data source made them
+COUNTERS = ("group_index", "index", "rollout_id")  # of slime's samples: they keep the data source's type
 
 
 class DrawnGroups(TrackedSampler):
@@ -36,7 +36,7 @@ class DrawnGroups(TrackedSampler):
         Raises
         ------
         ValueError
-            If the rollout's number is not known.
+            If the rollout's number is unknown.
         """
         fresh = [place for place, group in enumerate(groups) if CORRECTION_KEY not in (group[0].metadata or {})]
         if not fresh:

@@ -9,7 +9,7 @@ import numpy as np
 from kaestat.core.checks import check_column
 from kaestat.logs.columns import MEASURES
 
-MAX_MEASURE = 1e20  # what is made of three of them and of rewards must be finite
+MAX_MEASURE = 1e20  # products of three of them with rewards must be finite
 
 
 def outside(values: np.ndarray) -> np.ndarray:

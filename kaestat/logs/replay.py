@@ -99,7 +99,7 @@ def replayed(
             visits = replace(visits, sums=sums_at(summed, piece.visit))
         if kept is not None:
             groups = replace(groups, among=kept[:, units.visit_prompt[piece.visit]][..., None])
-        rows = _rows(units.visit_unit[piece.visit])  # of the only step, where one is served at a time
+        rows = _rows(units.visit_unit[piece.visit])  # for the only step, if steps are served one at a time
         if baseline.state_size:
             visits = replace(visits, state=state[..., rows, :])
         served = baseline.serve(groups, visits, step=piece.step, carry=carry)

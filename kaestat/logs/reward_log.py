@@ -240,7 +240,7 @@ class RewardLog:
         code = self.frame["prompt"].to_numpy()
         frame = self.frame[kept[code]].reset_index(drop=True)
         frame["prompt"] = (np.cumsum(kept) - 1)[frame["prompt"].to_numpy()]
-        part = object.__new__(type(self))  # what `__init__` checks and sorts is checked and sorted
+        part = object.__new__(type(self))  # already checked and sorted by `__init__`
         part.prompts = [prompt for prompt, keep in zip(self.prompts, kept.tolist(), strict=True) if keep]
         part.frame, part.time_axis, part.has_groups, part.groups = frame, self.time_axis, self.has_groups, self.groups
         return part

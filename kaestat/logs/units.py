@@ -89,7 +89,7 @@ class LogUnits:
         if values is None or self.weight is not None:
             return self
         times = np.stack([np.add.reduceat((self.reward == v).astype(np.float64), self.first) for v in values], axis=-1)
-        absent = np.argsort(times == 0, axis=-1, kind="stable")  # those that occur come first, from the lowest on
+        absent = np.argsort(times == 0, axis=-1, kind="stable")  # occurring ones come first, in ascending order
         times = np.take_along_axis(times, absent, axis=-1)
         reward = values[absent]
         reward = np.where(times > 0, reward, reward[:, :1])

@@ -44,22 +44,22 @@ class Analysis:
     facts : LogFacts
     risk : DataFrame or None
         `kaestat.value_risk` of every method, lowest first. None for a log with one completion per visit. Rows of
-        methods at bandwidths chosen on the log have a mark behind their specification; see `tuned`.
+        methods at bandwidths chosen on the log have a mark after their specification; see `tuned`.
     differences : DataFrame
         `kaestat.risk_differences` to ``kae`` (its bandwidth learned along the run) and to ``grpo``, lowest first
         within each.
     paths : mapping from kernel to BandwidthSelection
         Risk of KAE against its bandwidth at visits with at least one earlier, and the bandwidth of lowest risk. Empty
-        unless asked for, and for a log with one completion per visit, or one visit per prompt.
+        unless requested, and for a log with one completion per visit, or one visit per prompt.
     levels : DataFrame or None
         `kaestat.value_risk` of GRPO and REINFORCE++ at the same visits.
     notes : tuple of str
-        What a reader must know to read the tables rightly.
+        Notes needed to interpret the tables.
     recommendation : Recommendation
         The method for the next run.
     tuned : tuple of Tuned
-        Methods at the bandwidth that the log asks for, scored by halves of the prompts. By default of `TUNED_METHODS`;
-        none where methods were named, no prompt comes back, or there are fewer than ten.
+        Methods at the best bandwidth on the log, scored by halves of the prompts. By default `TUNED_METHODS`;
+        empty if methods were named, no prompt returns, or there are fewer than ten prompts.
     out_of_reach : tuple of str
         Methods of a fixed bandwidth whose history reaches hardly any earlier visit.
     min_visits : int
@@ -67,9 +67,9 @@ class Analysis:
     gradient : GradientAnalysis or None
         The noise of the gradient; None for a log without weights and lengths.
     sampling : SamplingAnalysis or None
-        What sampling prompts by their predicted values would have been worth; None unless asked for.
+        Worth of sampling prompts by their predicted values; None unless requested.
     unscored : tuple of str
-        Methods of `default_methods` that were left out, as reports do not recommend them.
+        Methods of `default_methods` that were left out because reports do not recommend them.
     """
 
     facts: LogFacts
@@ -129,15 +129,15 @@ def analyze(
         As in `kaestat.value_risk`; None means `default_methods`, and `TUNED_METHODS` at bandwidths chosen on the log.
         Of the default methods only `offered_methods` are recommended.
     every : bool
-        False scores no others than `offered_methods` where ``methods`` is None. The rest of the analysis is the same.
+        With False and ``methods`` None, only `offered_methods` are scored. The rest of the analysis is the same.
     bandwidth_paths : bool
         Also follow the risk of KAE along a grid of bandwidths, for two kernels.
     sampling : bool
-        Also replay sampling policies (`kaestat.sampling_risk`), where prompts come back.
+        Also replay sampling policies (`kaestat.sampling_risk`), if prompts return.
     n_boot, seed, min_visits
         As in `kaestat.value_risk`; but where every prompt occurs once, the default 1 becomes 0.
     track : callable
-        Wraps the sequence of baselines that is worked through, for a progress bar.
+        Wraps the sequence of baselines, for a progress bar.
 
     Returns
     -------

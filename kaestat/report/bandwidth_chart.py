@@ -28,7 +28,7 @@ def bandwidth_chart(analysis: Analysis, kernel: str) -> Chart:
     bandwidth = path["bandwidth"].to_numpy()
     risk, spread = path["risk"].to_numpy() / scale, NORMAL_975 * path["se"].to_numpy() / scale
     lines = [Line("KAE", risk, risk - spread, risk + spread)]
-    assert analysis.levels is not None  # where there are paths, there are levels
+    assert analysis.levels is not None  # levels exist if paths do
     row: Any
     for row in analysis.levels.itertuples():
         level, low, high = (np.full(len(bandwidth), x / scale) for x in (row.mse, row.ci_low, row.ci_high))

@@ -34,7 +34,7 @@ class RunComparison:
     Attributes
     ----------
     names : tuple of str
-        Of the two logs, before and after.
+        Names of the two logs, before and after.
     facts : tuple of LogFacts
     figures : DataFrame
         One row per quantity: both values with 95 % intervals over prompts; the difference, after less before, with its
@@ -46,7 +46,7 @@ class RunComparison:
     level : float
         Mean reward at the end of the run before.
     share, share_low, share_high : float
-        Completions after which the run after reaches that level, over those after which the run before does; infinite
+        Completions that the run after needs to reach that level, divided by those of the run before; infinite
         if it does not reach it. A 95 % interval by bootstrap over prompts.
     different : tuple of str
         Quantities, `SHARE` among them, whose difference is shown by an interval that holds for all `n_tested` at once.
@@ -82,7 +82,7 @@ def compare_runs(
     Parameters
     ----------
     before, after : RewardLog
-        Prompts of the same name are taken for the same prompt.
+        Two logs; prompts with the same name count as the same prompt.
     names : pair of str
     n_boot, seed
         Bootstrap draws of prompts, and their seed; 0 draws give no interval of the share of completions, and Student's

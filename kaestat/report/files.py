@@ -43,7 +43,7 @@ def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.Pa
     Returns
     -------
     list of Path
-        What was written: ``risk.csv``, ``bandwidth.csv`` and ``risk_vs_bandwidth.png, .pdf`` where the log identifies
+        The files written: ``risk.csv``, ``bandwidth.csv`` and ``risk_vs_bandwidth.png, .pdf`` where the log identifies
         the MSE (G >= 2), ``gradient.csv`` where it has weights or lengths, ``law.csv`` where also rewards are 0 and 1
         and prompts come back, ``sampling.csv`` if asked for, and always
         ``differences.csv, provenance.json, report.html``.

@@ -77,7 +77,7 @@ def _of_a_linear_axis(low: float, high: float) -> list[float]:
     """A few multiples of 1, 2 or 5 times a power of ten around the range, 0 among them if it is inside."""
     from matplotlib.ticker import MaxNLocator
 
-    if low == high:  # every estimate is that of the reference itself
+    if low == high:  # every estimate equals the reference
         low, high = low - 1, high + 1
     ticks = MaxNLocator(nbins=3, steps=[1, 2, 5, 10]).tick_values(low, high)
     return [round(float(tick), 12) + 0.0 for tick in ticks]  # + 0.0 turns -0.0 into 0.0

@@ -84,7 +84,7 @@ def _draw(axes: Axes, analysis: Analysis, kernel: str) -> None:
     lowest = f"KAE, lowest {risk[best]:.2f} at {bandwidth[best]:.1f} {analysis.facts.time_axis}s"
     axes.plot(bandwidth, risk, color=KAE_COLOR, linewidth=2, label=lowest)
     axes.plot(bandwidth[best], risk[best], "o", color=KAE_COLOR, markersize=5)
-    assert levels is not None  # where there are paths, there are levels
+    assert levels is not None  # levels exist if paths do
     row: Any
     for row in levels.itertuples():
         label, color, dashes = LEVEL_STYLES[row.method]

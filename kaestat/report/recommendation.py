@@ -35,9 +35,9 @@ class Recommendation(Setting):
     method, params
         See `Setting`.
     rival : str
-        What it is compared with: ``grpo``, or ``reinforce++`` for a log with one completion per visit.
+        The method it is compared with: ``grpo``, or ``reinforce++`` for a log with one completion per visit.
     difference, difference_low, difference_high : float
-        Of its MSE to the rival's, with a 95 % interval; negative where it is better.
+        Difference of its MSE and the rival's, with a 95 % interval; negative if it is better.
     reduction, reduction_low, reduction_high : float
         Share by which its MSE is lower than the rival's; NaN where the rival's is not clear of 0, or not identified.
     noise_reduction : float
@@ -76,13 +76,13 @@ class Recommendation(Setting):
 def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: int, seed: int) -> Recommendation:
     """The default method, unless the log shows that another has a lower MSE.
 
-    An interval that contains 0 does not show two methods to be equal: on a small log it contains 0 for nearly all of
-    them. So a tie with the lowest leads to `DEFAULT_METHOD`, which is near the best in every regime of the study of
-    efficiency. Where it is not among the methods, or has a higher MSE, the simplest is taken of those that are tied
-    with the lowest and within `MARGIN` of it, but none without a history where the lowest has one.
+    An interval that contains 0 does not show that two methods are equal: on a small log nearly all intervals contain
+    0. So if `DEFAULT_METHOD` is tied with the lowest, it is chosen: it is near the best in every regime of the
+    efficiency study. If it is not among the methods, or has a higher MSE, the choice is the simplest method tied
+    with the lowest and within `MARGIN` of it, but none without a history if the lowest has one.
 
-    Skipped, unless there are no others, are methods whose values contain the completion's own reward, as their
-    gradient is biased, and in a log where every prompt occurs once all that keep a history: there
+    Methods whose values contain the completion's own reward are skipped, as their gradient is biased, unless there are
+    no others. In a log where every prompt occurs once, all methods with a history are skipped too, and
     `DEFAULT_WITHOUT_HISTORY` is preferred.
 
     Parameters
@@ -144,7 +144,7 @@ def lowest_of(
     rows : sequence of int
         Positions in it.
     rival : int
-        What the choice shall be better than.
+        The row to compare the choice with.
     preferred : optional
         A method that stays among those to choose from unless an interval for all rows at once (Bonferroni's) shows that
         the lowest is better.
@@ -165,7 +165,7 @@ def lowest_of(
     tied = [k for k, low in zip(rows, gaps["ci_low"], strict=True) if not np.isnan(low) and low <= 0]
     wide = NormalDist().inv_cdf(1 - 0.025 / len(rows)) / NORMAL_975
     at_once = gaps["difference"] - wide * (gaps["difference"] - gaps["ci_low"])
-    unknown = gaps["difference"] == gaps["ci_low"]  # all prompts alike: an interval without width shows nothing
+    unknown = gaps["difference"] == gaps["ci_low"]  # all prompts equal: an interval without width is no evidence
     kept = {
         k for k, stays in zip(rows, (at_once <= 0) | unknown, strict=True) if stays and scored.methods[k] == preferred
     }

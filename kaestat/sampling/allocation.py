@@ -101,7 +101,7 @@ def check_groups(n_groups: int, group_size: int, floor: float, share: np.ndarray
 def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: np.ndarray) -> np.ndarray:
     """``clip(c score, least, most)`` of sum ``budget``, c by Newton's method within a bracket."""
     reachable = np.where(score > 0, most, least).sum()
-    if reachable < budget:  # prompts of score 0 must take the rest, alike
+    if reachable < budget:  # prompts of score 0 must take the rest, in equal parts
         rest = np.where(score > 0, 0.0, most - least)
         spare = np.where(np.isfinite(rest), rest, 1.0) if np.isfinite(rest).all() else np.where(score > 0, 0.0, 1.0)
         return np.where(score > 0, most, least) + (budget - reachable) * spare / spare.sum()

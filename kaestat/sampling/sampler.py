@@ -150,7 +150,7 @@ class PromptSampler:
         self._rng = np.random.default_rng(check_whole("seed", seed, least=0))
         self.last_draw: Draw | None = None
         self._remember(population)
-        self._plan(0, None, self.budget, np.random.default_rng(0))  # what can never work is refused now
+        self._plan(0, None, self.budget, np.random.default_rng(0))  # refuse impossible settings now
 
     def __len__(self) -> int:
         """Number of prompts."""

@@ -350,7 +350,7 @@ def _grpo(moments: PromptMoments, size: int) -> DesignNoise:
     deviation = np.where(alike, np.inf, np.sqrt(k * (size - k) / (size * (size - 1))))
     right, wrong = (1 - k / size) / deviation, -(k / size) / deviation
     signal = moments.signal[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):  # at p = 0 and 1 all groups are alike
+    with np.errstate(divide="ignore", invalid="ignore"):  # at p = 0 and 1 all rewards of a group are equal
         toward, away = k / p, (size - k) / (1 - p)
         share = (toward * right - away * wrong) / size
         # Scores of right answers have the mean g_x / p, of wrong ones -g_x / (1 - p).

@@ -168,7 +168,7 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     first = np.cumsum(lag * precision, axis=-1)
     second = np.cumsum((lag - lag[..., :1]) * lag * precision, axis=-1)
     target = math.inf if lipschitz == 0 else 1 / lipschitz / lipschitz  # inf, too, if that is beyond floats
-    with np.errstate(over="ignore"):  # what is beyond floats is as good as no drift
+    with np.errstate(over="ignore"):  # beyond the range of floats the drift is negligible
         reached = np.divide(target + second, first, out=np.full_like(first, math.inf), where=first > 0)
     excess = reached.min(axis=-1, keepdims=True)
     flat = np.isinf(excess)

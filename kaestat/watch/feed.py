@@ -27,8 +27,8 @@ ROW = 2**16  # bytes in which a first line ends, if it does not hold whole compl
 class Feed:
     """The new part of a run's log at each look, in all formats of `kaestat.read_log`.
 
-    CSV and JSONL files are read from where the last look ended, folders of verl and TRL file by file. Other files
-    (Parquet, JSON, packed ones) cannot be read by parts: each change makes all of them new.
+    CSV and JSONL files are read from the end of the last look, folders of verl and TRL file by file. Other files
+    (Parquet, JSON, compressed ones) cannot be read in parts: after each change they are read as a whole.
 
     Parameters
     ----------
@@ -60,15 +60,15 @@ class Feed:
         Parameters
         ----------
         last : bool
-            Whether there will be no other look: what may be half written is read too, as far as that is possible.
+            Whether this is the last look: incomplete parts are then read too, as far as possible.
 
         Raises
         ------
         ValueError, TypeError
-            If the log cannot be read whatever its rows are: a column is missing, a hint unknown; with ``last``, also if
-            the format is unclear.
+            If the log cannot be read for a reason other than faulty rows: a column is missing, a hint unknown; with
+            ``last``, also if the format is unclear.
         OSError
-            With ``last``, if the log cannot be opened or read. Otherwise that is reported, and tried again.
+            With ``last``, if the log cannot be opened or read. Otherwise this is reported, and tried again.
         """
         try:
             with warnings.catch_warnings():
@@ -89,7 +89,7 @@ class Feed:
         Raises
         ------
         ValueError
-            If the state is of no feed.
+            If the state is not of a feed.
         """
         if state is None:
             return

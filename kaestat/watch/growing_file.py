@@ -20,8 +20,8 @@ class GrowingFile:
     """A long table or a verl dump in one file.
 
     Each piece is read as a file of its own, with the header before it, so that formats, hints and errors are those of
-    `kaestat.read_log`. A row is taken once its line break is there. Rows that cannot be read are set aside, and so is a
-    line with a quote that stays open while the file grows on.
+    `kaestat.read_log`. A row is read once its line break exists. Unreadable rows are skipped, and so is a
+    line with a quote that stays open while the file grows.
 
     Parameters
     ----------
@@ -61,16 +61,16 @@ class GrowingFile:
         Parameters
         ----------
         last : bool
-            Whether there will be no other look: a row without a line break is taken too, if it can be read.
+            Whether this is the last look: a row without a line break is then read too, if possible.
 
         Raises
         ------
         ValueError, TypeError
-            If the file cannot be read whatever its rows are: a column is missing, a hint unknown.
+            If the file cannot be read for a reason other than faulty rows: a column is missing, a hint unknown.
         OSError
-            If the file cannot be opened, or there is no room for a temporary one.
+            If the file cannot be opened, or there is no space for a temporary one.
         """
-        reading = self._read(last=last)  # where that fails, the next look still tells that the log began anew
+        reading = self._read(last=last)  # if this fails, the next look still reports the restart
         anew, self._anew = self._anew, False
         return replace(reading, anew=anew)
 
@@ -144,7 +144,7 @@ class GrowingFile:
 
     def _rows(self) -> TextRows:
         if self._format == "csv" and not self._parted:
-            self._parted = delimiter(self._path, errors="replace").encode()  # a row may hold what is not UTF-8
+            self._parted = delimiter(self._path, errors="replace").encode()  # a row may not be valid UTF-8
         return TextRows(self._path.name, self._format, self._hints, self._header, self._parted)
 
     def _take(self, data: bytes) -> None:

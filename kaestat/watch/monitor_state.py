@@ -46,7 +46,7 @@ def restore_monitor(monitor: RunMonitor, state: dict[str, Any]) -> None:
     Raises
     ------
     ValueError
-        If the state is of other methods, or was altered. The monitor is then of no use.
+        If the state is of other methods, or was altered. The monitor is then unusable.
     """
     try:
         if set(state["steps"]) != set(monitor.steps) or len(state["estimators"]) != len(monitor._methods):

@@ -14,20 +14,20 @@ class Reading:
     Attributes
     ----------
     log : RewardLog or None
-        Completions that were not there before; None where there are none, or none that can be read yet.
+        New completions; None if there are none, or none that can be read yet.
     anew : bool
-        Whether the log began anew (it was cut, overwritten or rewritten): what was read before counts no more.
+        Whether the log started again (it was cut, overwritten or rewritten): earlier readings are then invalid.
     whole_steps : bool
-        Whether the log's steps are complete; otherwise the newest may go on.
+        Whether the log's steps are complete; otherwise the newest may still grow.
     more : bool
         Whether there is more to read at once.
     waiting : str
-        Why something could not be read yet; empty where nothing is amiss.
+        Why something could not be read yet; empty if everything was read.
     left_out : int
-        Rows that cannot be read and were set aside.
+        Number of unreadable rows that were skipped.
     first : str
-        Where the first of these stands, and what is wrong with it: ``"line 7: reward is 'much'; ..."``. Without rows,
-        which file was set aside as a whole, and why.
+        Place of the first of these rows, and its fault: ``"line 7: reward is 'much'; ..."``. Without rows,
+        the file that was skipped as a whole, and why.
     """
 
     log: RewardLog | None = None

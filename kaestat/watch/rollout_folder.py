@@ -26,9 +26,9 @@ _PATIENCE = 3  # looks for which a link to nothing is waited for
 class RolloutFolder:
     """A folder whose files are written one after the other.
 
-    A file is taken once a newer one is there, so that it is complete. One that has been read and changes, or an older
-    one that appears, means that the run has begun anew. The folder is listed once a look, and all that is new then is
-    read. Of a file that stays torn, the rows that can be read are taken.
+    A file is read once a newer one exists, so that it is complete. If a file changes after it was read, or an older
+    one appears, the run has started again. The folder is listed once per look, and all new files are
+    read. From a file that stays incomplete, the readable rows are used.
 
     Parameters
     ----------
@@ -71,16 +71,17 @@ class RolloutFolder:
         Parameters
         ----------
         last : bool
-            Whether there will be no other look: the newest file is taken too, if it can be read.
+            Whether this is the last look: the newest file is then read too, if possible.
 
         Raises
         ------
         ValueError
-            If with ``last`` the only file cannot be read. Others are left out, and the reading says so.
+            With ``last``, if the only file cannot be read. Other unreadable files are left out, and the reading says
+            so.
         OSError
-            If the folder cannot be listed, or there is no room for a temporary file.
+            If the folder cannot be listed, or there is no space for a temporary file.
         """
-        reading = self._read(last=last)  # where that fails, the next look still tells that the log began anew
+        reading = self._read(last=last)  # if this fails, the next look still reports the restart
         anew, self._anew = self._anew, False
         return replace(reading, anew=anew)
 

@@ -23,7 +23,7 @@ from kaestat.watch.step_rows import StepRows
 from kaestat.watch.summary import Recent, RunSummary, method_figures
 
 DEFAULT_METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
-REFERENCES = ("reinforce++", "grpo")  # the last one is what the others are compared with
+REFERENCES = ("reinforce++", "grpo")  # the last one is the reference for the others
 RECENT_SHARE = 0.1  # of the steps so far, but at least
 FEWEST_RECENT = 20
 
@@ -38,25 +38,25 @@ class _Method:
 class RunMonitor:
     """Value errors, dead groups, reach and noise of a run, kept up to date step by step.
 
-    Every method's estimator takes each step once, as in training, so that an update costs what a step of training
-    would, and errors are those that `kaestat.value_risk` finds in the whole log.
+    Every method's estimator takes each step once, as in training, so an update costs as much as a training step
+    of the estimator, and errors equal those of `kaestat.value_risk` on the whole log.
 
     Parameters
     ----------
     methods : sequence of str or Baseline
-        As `kaestat.value_risk` takes them; ``reinforce++`` and ``grpo`` are added, to compare with.
+        As `kaestat.value_risk` takes them; ``reinforce++`` and ``grpo`` are added for comparison.
 
     Attributes
     ----------
     steps : dict of str to list
-        Of every step that is over: ``step``, ``reward``, ``dead``, ``right``, ``returned``, ``reached``,
-        ``effective_history``, and for each method ``error:NAME`` and ``noise:NAME``; NaN where a step has no such
+        For every complete step: ``step``, ``reward``, ``dead``, ``right``, ``returned``, ``reached``,
+        ``effective_history``, and for each method ``error:NAME`` and ``noise:NAME``; NaN if a step has no such
         figure.
 
     Raises
     ------
     ValueError
-        If a method is unknown, or needs what a log does not hold.
+        If a method is unknown, or needs input that a log does not have.
 
     Examples
     --------
@@ -106,9 +106,9 @@ class RunMonitor:
         Parameters
         ----------
         log : RewardLog
-            Completions that were not given before. Those of steps that are over are counted as late, and left out.
+            New completions. Those of complete steps are counted as late, and left out.
         whole_steps : bool
-            Whether the log's newest step is over too.
+            Whether the log's newest step is complete too.
         """
         for rows in StepRows.of_log(log, self._number, self._stream):
             if rows.step <= self.last_step or (self._open and rows.step < self._open[0].step):

@@ -19,7 +19,7 @@ class StepVisits:
     Attributes
     ----------
     prompt : ndarray of int, shape (P,)
-        Distinct, in ascending order.
+        Distinct prompts, in ascending order.
     place : ndarray of int, shape (N,)
         Position of each completion's prompt.
     count : ndarray of int, shape (P,)
@@ -50,7 +50,7 @@ class StepRows:
     stream : ndarray of int, shape (N,), or None
         Number of each completion's group in the run; None for logs without groups.
     weights : dict of str to ndarray
-        What the log's completions can be weighed by (`RewardLog.weightings`), the better one first.
+        Columns that can weigh the completions (`RewardLog.weightings`), the better one first.
     """
 
     step: int

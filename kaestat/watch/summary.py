@@ -21,14 +21,14 @@ class MethodFigures:
     ----------
     method : str
     error, error_se : float
-        Value MSE as `kaestat.value_risk` has it, and its standard error over prompts, which is too small for methods
-        that pool prompts; with one completion per visit, the difference to the reference's. NaN before anything came
-        back.
+        Value MSE as in `kaestat.value_risk`, and its standard error over prompts, which is too small for methods
+        that pool prompts; with one completion per visit, the difference to the reference's. NaN before any prompt
+        returns.
     ratio, ratio_se : float
-        Value MSE over that of the reference; NaN with one completion per visit.
+        Value MSE divided by that of the reference; NaN with one completion per visit.
     noise, noise_se : float
-        Noise of the gradient, E[W (R - b)^2], over that of the reference, and its standard error; NaN without weights
-        and lengths.
+        Noise of the gradient, E[W (R - b)^2], divided by that of the reference, and its standard error; NaN without
+        weights and lengths.
     """
 
     method: str
@@ -47,7 +47,7 @@ class Recent:
     Attributes
     ----------
     mean, se : float
-        Mean over the steps that have it, and its standard error from their spread; NaN where there are none.
+        Mean over the steps with the figure, and its standard error from their spread; NaN if there are none.
     """
 
     mean: float
@@ -70,28 +70,28 @@ class RunSummary:
     Attributes
     ----------
     n_completions, n_prompts, n_steps : int
-        Of steps that are over.
+        Numbers in complete steps.
     last_step : int
-        The newest that is over; -1 before any.
+        The newest complete step; -1 if there is none.
     recent_steps : int
-        Number of newest steps that the following five are means over.
+        Number of newest steps in the following five means.
     reward, dead, right, returned, reached : Recent
-        Mean reward; share of groups of two or more whose rewards are all alike, and of those with all rewards at the
+        Mean reward; share of groups of two or more whose rewards are all equal, and of those with all rewards at the
         run's highest; share of prompts seen before; share with a past within reach of ``reach_of``.
     reach_of : str
-        The method whose reach that is; empty if none looks back.
+        The method with that reach; empty if no method looks back.
     absolute : bool
         Whether value errors are known, not only their differences: some group has two completions.
     measured_by : str
-        What noise is measured by: ``"weight"``, ``"length"``, or nothing.
+        The measure of noise: ``"weight"``, ``"length"``, or empty.
     reference : str
-        The method that the others are compared with.
+        The method to compare with.
     methods : tuple of MethodFigures
         Lowest error first.
     late : int
-        Completions that came for steps that were over, and do not count.
+        Completions that arrived for complete steps, and do not count.
     told : tuple of str
-        What the methods warned of.
+        Warnings of the methods.
     """
 
     n_completions: int
@@ -122,7 +122,7 @@ def method_figures(
     ----------
     names : list of str, length M
     errors, noises : (ndarray of shape (M, C), ndarray of shape (C,))
-        Mean of each prompt, and how much it counts: errors all alike, noises by completions.
+        Mean of each prompt, and its weight: equal for errors, the number of completions for noises.
     absolute : bool
         Whether errors are known, not only their differences.
     """

@@ -44,9 +44,9 @@ class ValidRows:
     log : RewardLog or None
         None if no row is valid.
     left_out : int
-        Rows that are not.
+        Number of rows that are not valid.
     first : str
-        Line of the first of them, and what is wrong: ``"line 7: reward is 'much'; ..."``.
+        Line of the first of them, and its fault: ``"line 7: reward is 'much'; ..."``.
     """
 
     log: RewardLog | None
@@ -61,14 +61,14 @@ class TextRows:
     Parameters
     ----------
     name : str
-        Of the file, whose ending tells what parts the fields.
+        Name of the file, whose ending gives the field separator.
     format : str
     hints : dict
         As `kaestat.read_log` takes them.
     header : bytes
         The first line of a CSV file; empty for others.
     parted : bytes
-        What parts the fields of a CSV file; empty for others.
+        Field separator of a CSV file; empty for others.
     """
 
     name: str
@@ -84,7 +84,7 @@ class TextRows:
     def records(self, data: bytes, line: int) -> tuple[list[Record], list[Record]]:
         """The rows of complete data that begins at a line start, and those whose quote is never closed.
 
-        Blank ones are left out.
+        Blank rows are left out.
         """
         rows: list[Record] = []
         unclosed: list[Record] = []
@@ -103,7 +103,7 @@ class TextRows:
         Raises
         ------
         ValueError, TypeError
-            If the fault is not that of some rows: a column is missing, a hint unknown.
+            For a fault other than invalid rows: a column is missing, a hint unknown.
         OSError
             If the piece cannot be written to a temporary folder.
         """
@@ -195,9 +195,9 @@ class TextRows:
     def _masked(self, data: bytes) -> tuple[bytes, set[int]]:
         """The data, with other bytes for texts in quotes, and where lines begin whose quote is never closed.
 
-        A quoted text may hold line breaks, and one that is not closed reaches to the end: neither ends a row. But a row
-        of several lines that has not the header's fields began with a quote that was never closed, and has taken in the
-        rows up to the next one: its first line is a row by itself, and the next line begins another.
+        A quoted text may hold line breaks, and an unclosed one reaches to the end: neither ends a row. But if a row
+        of several lines does not have the header's fields, its quote was never closed, and it contains the
+        rows up to the next quote. Its first line is then one row, and the next line begins another.
         """
         if self.format != "csv" or b'"' not in data:
             return data, set()

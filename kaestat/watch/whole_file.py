@@ -42,12 +42,12 @@ class WholeFile:
         Parameters
         ----------
         last : bool
-            Whether there will be no other look, so that a file that cannot be read is an error.
+            Whether this is the last look, so that an unreadable file is an error.
 
         Raises
         ------
         ValueError
-            If it cannot be read and ``last``; otherwise it may be half written.
+            With ``last``, if the file cannot be read; otherwise it may be incomplete.
         """
         stat = self._path.stat()
         found = (stat.st_ino, stat.st_size, stat.st_mtime_ns)

@@ -83,7 +83,7 @@ class ClusterBlend(Baseline):
         if groups.among is not None:
             here = np.asarray(groups.among)[..., 0]
             of_prompt = {name: here * column for name, column in of_prompt.items()}
-            forgetting = np.where(here.any(axis=-1), self.forgetting, 1.0)[..., None]  # a step without prompts is none
+            forgetting = np.where(here.any(axis=-1), self.forgetting, 1.0)[..., None]  # an empty step does not count
         past = _with_room(carry, int(codes.max(initial=-1)) + 1)
         member = (codes[:, None] == np.arange(past["count"].shape[-1])).astype(float)
         return {name: forgetting * past[name] + of_prompt[name] @ member for name in MOMENTS}

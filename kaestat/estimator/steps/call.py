@@ -85,7 +85,7 @@ class Serving:
         """Values and advantages; nothing changes. A ValueError if a number to be kept is not finite."""
         packing, groups, step = batch.packing, batch.groups, batch.step
         visits, carry, whole = past.visits, past.carry, past.whole
-        with np.errstate(over="ignore", invalid="ignore"):  # the results are tested: what is not finite is refused
+        with np.errstate(over="ignore", invalid="ignore"):  # the results are checked: non-finite numbers are refused
             asked = groups if whole is None else whole
             served = self.baseline.serve(asked, visits, step=step, carry=carry)
             if served.values.shape != asked.reward.shape:

@@ -212,7 +212,7 @@ def new_id_at_each_visit(make: MakeAdapter) -> None:
         replace(rows, ids=tuple(1000 * (rows.step + 1) + key for key in rows.ids))
         for rows in _run(n_prompts, n_prompts)
     ]
-    _refused_or_right(make, steps, "a new id at each visit", only_the_last=True)  # it takes some returns to tell
+    _refused_or_right(make, steps, "a new id at each visit", only_the_last=True)  # several returns are needed to decide
 
 
 def one_text_in_many_rows(make: MakeAdapter) -> None:

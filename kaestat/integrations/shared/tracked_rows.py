@@ -70,7 +70,7 @@ def tracked_rows(
     names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
     kept_names = [names[row] for row in kept]
     if ids is not None:
-        encode_keys(_distinct(kept_names))  # what no checkpoint can hold is refused now, not at the first one
+        encode_keys(_distinct(kept_names))  # refuse now what a checkpoint cannot store, not at the first checkpoint
         watch.check(kept_names, [name for name in hashes if name is not None], step)
     return TrackedRows(names, step, keep, None if groups is None else copies(names, groups, keep))
 

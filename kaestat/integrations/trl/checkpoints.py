@@ -28,7 +28,8 @@ def next_checkpoint(trainer: Trainer, trial: Any) -> str:
 def save_session(trainer: Trainer, session: TrainerSession, trial: Any) -> None:
     """Write a session's states into the folder that the trainer will write next.
 
-    Before all else: what looks like a whole checkpoint then has its baseline state, and an upload takes it along.
+    It comes first: a folder that looks like a complete checkpoint then always has its baseline state, also when
+    uploaded.
     """
     folder = next_checkpoint(trainer, trial)
     session.save(os.path.join(folder, STATE_FILE), os.path.join(folder, SAMPLER_FILE), whole=True)
@@ -62,7 +63,7 @@ class ResumePoint(TrainerCallback):
         Warns
         -----
         UserWarning
-            If the checkpoint lies within a generation, if coming ones will, or if no batches are skipped.
+            If the checkpoint lies within a generation, if later ones will, or if no batches are skipped.
         """
         per_generation = args.steps_per_generation * args.num_iterations
         if args.save_strategy == "steps":

@@ -59,10 +59,10 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
 
     ``sum_t (1 - 2 pi_t(y_t) + sum_v pi_t(v)^2)`` over the tokens in the loss, under the tempered distribution; top-p,
     top-k and min-p are not accounted for. It takes one forward pass over the generation batch, without gradients and
-    in chunks of ``per_device_train_batch_size``: about a third of what one forward and backward pass costs. Logits are
-    never held as a whole (TRL's fused LM head).
+    in chunks of ``per_device_train_batch_size``: about a third of the cost of a forward and backward pass. TRL's fused
+    LM head never holds all logits.
 
-    Where TRL corrects for vLLM's probabilities, a token's loss is multiplied by its importance ratio w, and its norm by
+    If TRL corrects for vLLM's probabilities, a token's loss is multiplied by its importance ratio w, and its norm by
     w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2 |s|^2]``.
 
     Parameters
@@ -99,10 +99,10 @@ def token_weights(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
 def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_units: bool) -> torch.Tensor:
     """Squared norm of each completion's score in all trained parameters, shape (n,), float32.
 
-    The gradient of the sum of log-probabilities of its tokens in the loss, under the tempered distribution; importance
-    ratios and what is not accounted for are as in `score_norms`. It takes one more forward and backward pass over the
-    generation batch, without gradient checkpointing: rows one by one where that is on, and otherwise as many as
-    ``per_device_train_batch_size`` and `LOGITS_AT_ONCE` allow.
+    The score is the gradient of the sum of log-probabilities of the tokens in the loss, under the tempered
+    distribution; importance ratios and limitations are as in `score_norms`. It takes one more forward and backward
+    pass over the generation batch, without gradient checkpointing. If that is on, rows are processed one by one,
+    otherwise as many as ``per_device_train_batch_size`` and `LOGITS_AT_ONCE` allow.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
     Raises
     ------
     ValueError
-        If completions see images, or norms in the model's parameters cannot be taken.
+        If completions see images, or norms in the model's parameters cannot be computed.
     """
     if any(name in output for name in _FORWARDED):
         raise ValueError(
@@ -149,7 +149,7 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
     ------
     ValueError
         With FSDP, DeepSpeed or Megatron, where no process has whole parameters; and if trained parameters belong to
-        modules whose calls are not understood, such as fused experts or positions that all rows share.
+        unsupported modules, such as fused experts or positions common to all rows.
     """
     spread = trainer.accelerator.distributed_type
     if spread in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):

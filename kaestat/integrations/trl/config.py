@@ -11,20 +11,20 @@ from trl import GRPOConfig
 class BaselineGRPOConfig(GRPOConfig):
     """A ``GRPOConfig`` that accepts ``num_generations=1``.
 
-    TRL's own refuses it, since a group of one has no advantage there. `BaselineGRPOTrainer` takes the baseline from the
-    prompt's past.
+    TRL's own config refuses it, since a group of one has no advantage in GRPO. `BaselineGRPOTrainer` takes the baseline
+    from the prompt's past.
 
     Raises
     ------
     ValueError
-        As TRL's; and with one completion per prompt, if a generation has an odd number of them. TRL's other checks are
-        then made as for groups of two.
+        As TRL's; and with one completion per prompt, if a generation has an odd number of completions. TRL's other
+        checks then run as for groups of two.
     """
 
     def __post_init__(self) -> None:
         single: bool = self.num_generations == 1
         if single:
-            self.num_generations: int = 2  # its own checks are then those of groups of two
+            self.num_generations: int = 2  # its own checks then run as for groups of two
         try:
             super().__post_init__()
         except ValueError as error:

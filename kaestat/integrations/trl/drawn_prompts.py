@@ -13,16 +13,16 @@ from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 class DrawnPrompts(Sampler[int]):
     """Rows of a data set, one per completion, as the `PromptSampler` draws them for each generation.
 
-    The data loader looks a batch ahead, so a draw may not know the rewards of the generation before it; what it knows
-    is the past in any case. A draw that was made ahead is in the sampler's state, and a resumed run begins with it.
+    The data loader prefetches a batch, so a draw may not know the rewards of the previous generation; it only uses the
+    past in any case. A draw made in advance is in the sampler's state, and a resumed run begins with it.
 
     Parameters
     ----------
     drawn : TrackedSampler
     repeat_count : int
-        How many batches in a row have the same prompts.
+        Number of consecutive batches with the same prompts.
     generation : callable
-        Gives the number of the next generation; asked when an iteration begins.
+        Returns the number of the next generation; called when an iteration begins.
     """
 
     def __init__(self, drawn: TrackedSampler, *, repeat_count: int, generation: Callable[[], int]):
@@ -41,7 +41,7 @@ class DrawnPrompts(Sampler[int]):
         Parameters
         ----------
         batches : int
-            Batches of this epoch that were trained on before the checkpoint, each of ``budget`` rows.
+            Number of this epoch's batches before the checkpoint, each of ``budget`` rows.
         """
         self._behind = batches
 

@@ -11,7 +11,7 @@ from trl.trainer.utils import RepeatSampler
 class ReuseSampler(RepeatSampler):
     """TRL's ``RepeatSampler`` with an order that depends only on the epoch, not on the number of iterations.
 
-    TRL's sampler draws a new permutation each time it is iterated, so a run resumed in its third epoch goes back to the
+    TRL's sampler draws a new permutation for each iteration, so a run resumed in its third epoch starts again with the
     permutation of the first: some prompts come too often and others never. Here epoch e has TRL's e-th permutation in
     every session.
 
@@ -24,13 +24,13 @@ class ReuseSampler(RepeatSampler):
     batch_size : int
         Prompts per minibatch.
     repeat_count : int
-        How often a minibatch is repeated before the next one comes.
+        Number of times that each minibatch is used in a row.
     shuffle : bool
         False keeps the order of the data set.
     seed : int
         Seed of the permutations.
     epoch : callable
-        Gives the current epoch (0-based); asked when an iteration begins.
+        Returns the current epoch (0-based); called when an iteration begins.
 
     Examples
     --------

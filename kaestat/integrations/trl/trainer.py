@@ -91,63 +91,63 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
     """A ``GRPOTrainer`` whose advantages come from an `AdvantageEstimator`.
 
     Everything else is TRL's: generation, rewards, losses, evaluation. One generation of completions is one training
-    step of the estimator, so bandwidths are in generations, whatever the gradient accumulation, ``num_iterations`` and
-    ``steps_per_generation``. TRL's ``scale_rewards`` has no effect on advantages; the estimator's ``scale`` has.
+    step of the estimator, so bandwidths are in generations, for any gradient accumulation, ``num_iterations`` and
+    ``steps_per_generation``. TRL's ``scale_rewards`` has no effect on advantages; use the estimator's ``scale``.
 
     Parameters
     ----------
     *args, **kwargs
-        Those of ``GRPOTrainer``. For one completion per prompt, which ``GRPOConfig`` refuses, give a
+        Arguments of ``GRPOTrainer``. For one completion per prompt, which ``GRPOConfig`` refuses, use
         `BaselineGRPOConfig`.
     advantage_estimator : AdvantageEstimator or SeveralRewards
-        With its state, which goes into every checkpoint (file `STATE_FILE`) and comes back on resume. `SeveralRewards`
-        takes the reward functions one by one, in their order, and its own weights in place of
-        ``config.reward_weights``; an `AdvantageEstimator` takes their weighted sum.
+        Its state is saved in every checkpoint (file `STATE_FILE`) and loaded on resume. `SeveralRewards`
+        uses each reward function separately, in their order, and its own weights instead of
+        ``config.reward_weights``; an `AdvantageEstimator` uses their weighted sum.
     prompt_id : str, optional
-        Column of the data set that identifies the prompt, the same through the whole run. None takes a hash of the
-        prompt that the model sees, images included.
+        Column of the data set that identifies the prompt, unchanged through the whole run. None uses a hash of the
+        prompt that the model sees, including images.
     weights : {"none", "length", "score_norm", "exact", "adam"}
         Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
         its score with respect to the logits (one more forward pass per generation, without gradients), in all trained
-        parameters, or in these in the units that Adam takes them in, over its mean. Where `reads_training_pass` holds,
-        as for methods with a history and one completion per prompt by default, these two come from the training
-        pass; otherwise each takes one more forward and backward pass.
+        parameters; or the same in Adam's units, divided by its mean. If `reads_training_pass` holds,
+        as by default for methods with a history and one completion per prompt, the last two come from the training
+        pass; otherwise each needs one more forward and backward pass.
     reuse : int
-        J: how many generations in a row use the same minibatch of prompts, each with fresh completions.
+        J: number of consecutive generations with the same minibatch of prompts, each with new completions.
     prompt_sampler : str, Policy or PromptSampler, optional
-        Draws the prompts of each generation by their predicted values in place of TRL's order, and corrects the
-        advantages for it: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), which then predicts
-        from the estimator's own history where it has one; or a sampler of your own for the data set's prompt ids and
-        ``generation_batch_size``. With one completion per prompt (``num_generations=1``) numbers of
-        completions are free, otherwise prompts get whole groups. Its state goes into every checkpoint (file
+        Draws the prompts of each generation by their predicted values instead of TRL's order, and corrects the
+        advantages for this: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), which then
+        predicts from the estimator's own history if it has one; or a sampler of your own for the data set's prompt ids
+        and ``generation_batch_size``. With one completion per prompt (``num_generations=1``) any number of
+        completions is possible, otherwise prompts get whole groups. Its state is saved in every checkpoint (file
         `SAMPLER_FILE`).
     prior_columns : pair of str, optional
         Columns of the data set with the mean reward, from 0 to 1, and the number of completions of each prompt from
         before the run, such as ``("prior_mean", "prior_count")``: the estimator's prior
         (`AdvantageEstimator.add_prior`), unless it has taken steps already.
     prior_step : int
-        Date of the policy that sampled these; the default is that of the one which training starts from.
+        Step of the policy that sampled these; the default is for the policy that training starts from.
 
     Attributes
     ----------
     check_prompts : bool
-        Whether a value of the column ``prompt_id`` must always name the same prompt. Set it to False in a subclass
-        where environments begin every conversation of a row with other words; then nothing but the data set keeps the
-        ids stable.
+        Whether a value of the column ``prompt_id`` must always belong to the same prompt. Set it to False in a subclass
+        if environments begin each conversation of a row with different words; the data set must then keep ids stable.
     generation : int
         Number of the next generation, 0-based: the estimator's step.
     measures : dict of str to list
-        Of the last generation's completions, all processes': ``completion_length``, tokens in the loss, and with
+        Data of the last generation's completions, of all processes: ``completion_length``, tokens in the loss, and with
         weights by norms ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
         that `kaestat.read_log` finds them; in evaluations ``score_norm`` is missing.
 
     Raises
     ------
     TypeError
-        If ``advantage_estimator`` is none, or a prompt id cannot be stored.
+        If ``advantage_estimator`` is not an estimator, or a prompt id cannot be stored.
     ValueError
         If an argument is unknown, or contradicts TRL's configuration. During training: if a prompt id is missing or
-        names no prompt (`UnstablePromptIds`), or if a checkpoint has no state for an estimator that needs one.
+        does not identify a prompt (`UnstablePromptIds`), or if a checkpoint has no state for an estimator that needs
+        one.
     """
 
     check_prompts = True

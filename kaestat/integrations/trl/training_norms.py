@@ -37,7 +37,7 @@ LEAST = 0.05  # of the mean weight: a line through rewards can go below 0
 class ExpectedWeights:
     """The expected weight of a completion by its reward: a line fitted to generations, newest counting most.
 
-    With rewards 0 and 1 these are the two mean weights. Until something is known all completions weigh 1.
+    With rewards 0 and 1 these are the two mean weights. Before the first data all completions weigh 1.
     """
 
     def __init__(self) -> None:
@@ -172,9 +172,9 @@ class TrainingNormsMixin(_Trainer):
 def reads_training_pass(trainer: GRPOTrainer, estimator: Any) -> bool:
     """Whether the training pass gives the norms of scores, so that no pass of their own is needed.
 
-    There must be one completion per prompt, a first update on it by the policy that sampled it, and nothing in the loss
-    but advantages times log-probabilities. Values must come from the past: a mean over the generation alone would take
-    nothing but expected weights, and is noisier with them.
+    It needs one completion per prompt, a first update on it by the policy that sampled it, and a loss of
+    advantages times log-probabilities alone. Values must come from the past: a mean over the generation alone would use
+    only expected weights, and is noisier with them.
     """
     args, config = trainer.args, _unwrapped(trainer).config.get_text_config()
     plain_head = (getattr(config, name, None) in (None, 1.0) for name in _LOGITS_TOO)

@@ -18,7 +18,7 @@ def after_import(name: str, action: Callable[[], None]) -> None:
     name : str
         Full name of the module.
     action : callable
-        Called once, without arguments; what it raises goes to whoever imports the module.
+        Called once, without arguments; its exceptions reach the importer of the module.
     """
     if name in sys.modules:
         action()

@@ -26,7 +26,8 @@ class SavesHistory(_Trainer):
     Attributes
     ----------
     session : TrainerSession or None
-        Of completions or of turns; None if ``algorithm.adv_estimator`` is none of ours: the trainer is then verl's.
+        The session of completions or of turns; None if ``algorithm.adv_estimator`` is not ours: the trainer is then
+        verl's.
     options : Options or None
     """
 
@@ -45,9 +46,9 @@ class SavesHistory(_Trainer):
         Raises
         ------
         LostState
-            If the checkpoint has none that the run needs, and the options do not allow that.
+            If the checkpoint lacks a state that the run needs, and the options do not allow that.
         ValueError
-            If one is torn, or of another method or horizon.
+            If a file is damaged, or of another method or horizon.
         """
         found = super()._load_checkpoint()
         if self.global_steps == 0 or self.options is None:

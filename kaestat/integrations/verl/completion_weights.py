@@ -50,21 +50,21 @@ def check_actor(config: Any, wanted: str) -> None:
 def token_norms(data: DataProto, algorithm: Any) -> torch.Tensor:
     """Squared norm of each token's score with respect to the logits, ``1 - 2 pi_t(y_t) + sum_v pi_t(v)^2``.
 
-    Where verl corrects for the rollout's policy, a token's loss is multiplied by its importance weight w, and its norm
+    If verl corrects for the rollout's policy, a token's loss is multiplied by its importance weight w, and its norm
     by w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2 |s|^2]``, as in verl's optimal token baseline.
 
     Parameters
     ----------
     data : DataProto
-        Of which ``old_log_probs``, ``sum_pi_squared``, ``response_mask`` and, if there are any, ``rollout_log_probs``
-        are read, all (N, response length).
+        Used are ``old_log_probs``, ``sum_pi_squared``, ``response_mask`` and, if present, ``rollout_log_probs``,
+        all (N, response length).
     algorithm : DictConfig
         verl's ``algorithm`` section.
 
     Returns
     -------
     Tensor of float32, shape (N, response length)
-        Without regard to the mask.
+        Also outside the mask.
 
     Raises
     ------

@@ -23,7 +23,7 @@ class ReuseSchedule(RLHFDataset):
     Parameters
     ----------
     data_files, tokenizer, *args, **kwargs
-        Those of ``RLHFDataset``.
+        Arguments of ``RLHFDataset``.
     config : DictConfig
         verl's ``data`` section. From ``config.kaestat`` come
 
@@ -36,7 +36,7 @@ class ReuseSchedule(RLHFDataset):
     ------
     ValueError
         If ``data.shuffle`` is on, an option is missing or unknown, the files for training and validation are the same
-        (verl makes both with this class and does not say which is which), or there are fewer prompts than a step has.
+        (verl creates both with this class without saying which is which), or there are fewer prompts than a step needs.
     """
 
     def __init__(self, data_files: Any, tokenizer: Any, config: DictConfig, *args: Any, **kwargs: Any):

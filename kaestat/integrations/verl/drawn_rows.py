@@ -81,7 +81,7 @@ def draw_rows(options: Options, session: TrainerSession, config: Any, dataset: A
     Raises
     ------
     ValueError
-        If verl chooses once more among the groups that are drawn.
+        If verl selects again among the drawn groups.
     UnstablePromptIds
         If a prompt has no id.
     """

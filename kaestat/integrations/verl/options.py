@@ -30,32 +30,32 @@ class Options:
     method : str
         One of `kaestat.methods()`; comes from ``algorithm.adv_estimator``.
     params : mapping
-        Parameters of its baseline. Text is read as on the command line, so that ``bandwidth: rate(c=2)`` works.
+        Parameters of its baseline. Text is read as on the command line, so ``bandwidth: rate(c=2)`` works.
     scale : {"none", "group_std", "batch_std"}, optional
         Replaces the method's own scaling.
     objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
-        What of each prompt's success rate is maximised (`kaestat.estimator.objective`).
+        The function of each prompt's success rate to maximise (`kaestat.estimator.objective`).
     weights : {"none", "length", "score_norm"}
         Weight of each completion in averaging baselines: none; its number of response tokens, as in OPO; the squared
         norm of its score with respect to the logits (see `kaestat.integrations.verl.completion_weights`).
     prompt_id : str
-        What the history is kept by: ``"auto"`` (data source, split and index where the data set has an index, else a
+        The key of the history: ``"auto"`` (data source, split and index if the data set has an index, else a
         hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
     prior : str, optional
         Data file with pass rates from before the run (`kaestat.integrations.verl.prior`).
     prior_step : int
-        Date of the policy that sampled these; the default is that of the one which training starts from.
+        Step of the policy that sampled these; the default is for the policy that training starts from.
     start_anew : bool
-        Whether a run resumed from a checkpoint that holds no history may begin one; else it is refused.
+        Whether a run resumed from a checkpoint without a history may begin a new one; otherwise it is refused.
     prompt_sampler : str, optional
-        Policy that draws the prompts of each step (`kaestat.sampling.POLICIES`); None leaves them to verl.
+        Policy that draws the prompts of each step (`kaestat.sampling.POLICIES`); with None verl chooses them.
     sampler_params : mapping
         Parameters of the sampler: ``floor``, ``correction``, ``most`` (see `kaestat.sampling.PromptSampler`).
     turns : bool
         Whether every turn of a multi-turn rollout has a value and an advantage of its own
         (`kaestat.integrations.verl.turns`).
     turn_rewards : {"tool_rewards", "turn_scores"}, optional
-        What turns earned beside the rewards at their tokens.
+        Rewards of turns in addition to those at their tokens.
     turn_gamma : float
         Discount per turn.
     """
@@ -89,7 +89,7 @@ class Options:
         Raises
         ------
         ValueError
-            If an option is unknown or has no sense.
+            If an option is unknown or invalid.
         """
         given = _given(algorithm)
         known = [part.name for part in fields(cls) if part.name != "method"]
@@ -157,14 +157,14 @@ class Options:
         Parameters
         ----------
         any_order : bool
-            Whether completions may come late and in parts. Methods that stream what they know through the steps take
-            them in the order of training all the same.
+            Whether completions may come late and in parts. Methods with a running state still take
+            them in the order of training.
 
         Raises
         ------
         ValueError
             If a parameter, the scale, the objective or the weights are unknown, the method cannot use these weights or
-            does not do without, it needs what verl has no place for, or the prior cannot be read or used.
+            needs weights, it needs input that verl cannot give, or the prior cannot be read or used.
         """
         prior = None if self.prior is None else prior_of_data_file(self.prior, self.prompt_id, self.prior_step)
         chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, "prior": prior, **self.params}
@@ -195,7 +195,7 @@ def keeps_history(method: str) -> bool:
     """Whether a method uses past steps, so it needs stable prompt ids and the step's number."""
     try:
         return looks_back(AdvantageEstimator(method).baseline)
-    except ValueError:  # it wants an input of its own (features, true values), and says so when it is used
+    except ValueError:  # it needs further input (features, true values), and says so when used
         return METHODS[method].baseline.stepwise
 
 

@@ -22,12 +22,12 @@ def prior_of_data_file(path: str, prompt_id: str, step: int = BEFORE_THE_RUN) ->
     ----------
     path : str
         Parquet or JSON lines, with the columns ``prompt``, ``data_source`` and ``extra_info`` of verl's data files, and
-        ``prior_mean`` and ``prior_count``: mean reward, from 0 to 1, and number of completions. A row in which one of
-        these two is missing has no prior.
+        ``prior_mean`` and ``prior_count``: mean reward, from 0 to 1, and number of completions. A row without one of
+        these two has no prior.
     prompt_id : str
-        As `Options.prompt_id`: rows are named as the run names them.
+        As `Options.prompt_id`; must be that of the run.
     step : int
-        Date of the policy that sampled them, see `Prior`.
+        Step of the policy that sampled them, see `Prior`.
 
     Raises
     ------

@@ -21,9 +21,9 @@ class Prompt:
     Attributes
     ----------
     id : hashable
-        Stable through the run.
+        Id that is stable through the run.
     hash : str
-        Of the prompt's messages, to check the id against.
+        Hash of the prompt's messages, to check the id against.
     """
 
     id: Hashable
@@ -33,7 +33,7 @@ class Prompt:
 def read_prompt(prompt_id: str, data_source: Any, extra_info: Any, raw_prompt: Any) -> Prompt:
     """The id and hash of one row of a verl data set.
 
-    verl's own ``uid`` is random at every step, and its ``index`` is 0 where the data set has none; neither is used.
+    verl's own ``uid`` is random at every step, and its ``index`` is 0 if the data set has none; neither is used.
 
     Parameters
     ----------
@@ -41,14 +41,14 @@ def read_prompt(prompt_id: str, data_source: Any, extra_info: Any, raw_prompt: A
         As `Options.prompt_id`.
     data_source : str or None
     extra_info : mapping or None
-        Looked into for ``split`` and ``index``, or for the named key.
+        Searched for ``split`` and ``index``, or for the named key.
     raw_prompt : list of mapping, str, or None
         Chat messages.
 
     Raises
     ------
     UnstablePromptIds
-        If the id that was asked for is not there, or nothing tells the prompt at all.
+        If the requested id is missing, or nothing identifies the prompt.
 
     Examples
     --------

@@ -92,11 +92,11 @@ def row_advantages(
     step : int
         0-based.
     index : sequence of str, length N
-        Group names as verl passes them with the rewards, to see that these are the same rows in the same order.
+        Group names as verl passes them with the rewards, to check that rows and order are the same.
     rewards : Tensor of float, shape (N,)
-        NaN for completions without a verdict: advantage 0, and not recorded.
+        NaN for completions without a verdict: they get advantage 0 and are not recorded.
     weights : Tensor, shape (N,), or None
-        Weight of each row; a session weighs what its outputs weigh together.
+        Weight of each row; a session's weight is the sum over its outputs.
     version : ndarray of int, shape (N,), optional
         Step of the policy that sampled each row.
 
@@ -108,7 +108,7 @@ def row_advantages(
     Raises
     ------
     ValueError
-        If the rows do not match, and as `TrainerSession.advantages` does.
+        If the rows do not match, and as `TrainerSession.advantages`.
     """
     check_rows(rows, index)
     of_rows = None if weights is None else weights.double().cpu().numpy()

@@ -75,12 +75,12 @@ class BaselineTrainer(SavesHistory):
     Parameters
     ----------
     config : DictConfig
-        verl's whole configuration; ``trainer.v1.trainer_mode`` is set back to verl's name, which verl branches on.
+        verl's whole configuration; ``trainer.v1.trainer_mode`` is reset to verl's own name, which verl needs.
 
     Raises
     ------
     ValueError
-        If an option, a parameter or the method cannot be used, or the actor does not compute what the weights take.
+        If an option, a parameter or the method cannot be used, or the actor does not compute what the weights need.
     """
 
     verl_mode = ""

@@ -40,7 +40,7 @@ class StoredTurns:
     mask : ndarray of bool, shape (N, response length)
         Tokens that the policy wrote, before verl rejects any.
     earned : tuple of ndarray, length N
-        Rewards that the agent loop wrote down, one per turn; zeros where none are asked for.
+        Rewards recorded by the agent loop, one per turn; zeros if none are requested.
     """
 
     mask: np.ndarray
@@ -61,7 +61,7 @@ def read_turns(batch: KVBatchMeta, rows: BatchRows, field: str | None) -> Stored
     Raises
     ------
     ValueError
-        If a session has several outputs, or an output's rewards cannot be those of its turns.
+        If a session has several outputs, or an output's rewards do not match its turns.
     """
     several = np.flatnonzero((rows.final != np.arange(len(rows.final))) & ~rows.padding)
     if len(several):
@@ -103,7 +103,7 @@ def turn_advantages(
     Parameters
     ----------
     session : TrainerSession
-        Of a `TurnEstimator`.
+        Session of a `TurnEstimator`.
     turns : StoredTurns
     rows : BatchRows
     step : int

@@ -38,7 +38,7 @@ def row_versions(batch: KVBatchMeta, rows: BatchRows, batches_per_version: int, 
     Raises
     ------
     ValueError
-        If a tag says nothing, or something that has not been yet.
+        If a tag is missing, or names a future version.
     """
     found = np.full(len(batch.tags), now)
     for row, (tag, padding) in enumerate(zip(batch.tags, rows.padding, strict=True)):
@@ -60,14 +60,14 @@ def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> bool
     Parameters
     ----------
     buffer : ReplayBuffer
-        verl's, or one of the user's own.
+        verl's buffer, or the user's own.
     observe : callable
-        Called with what is about to be dropped, because it is stale or its rewards are all equal.
+        Called with groups about to be dropped because they are stale or their rewards are all equal.
 
     Returns
     -------
     bool
-        False if the buffer has no method that could be watched.
+        False if the buffer has no suitable method to watch.
     """
     clear = getattr(buffer, CLEARS, None)
     if clear is None:

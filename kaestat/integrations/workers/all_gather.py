@@ -17,17 +17,17 @@ _LENGTH = 8  # bytes of a length before what it is of
 def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
     """Merge what each rank has recorded since the last exchange into the estimators of all other ranks.
 
-    All ranks of the group call it, as often as they like; a rank that has recorded nothing takes part as well.
-    Afterwards all have the same history, up to the rounding of sums (none where rewards are 0 and 1).
+    All ranks of the group must call it, at any interval, including ranks that have recorded nothing.
+    Afterwards all have the same history, up to the rounding of sums (exactly for rewards 0 and 1).
 
-    A rank keeps what it sends until all others say, in a second and short all-gather, that they hold it. If either
-    all-gather fails, the next call sends it again, and it counts once. Numbers are those of a process: ranks that
-    restart load their states of one checkpoint.
+    A rank keeps what it sends until all others confirm it, in a second, short all-gather. If either
+    all-gather fails, the next call sends it again, and it counts once. Deltas are numbered per process: ranks that
+    restart must load their states from the same checkpoint.
 
     Parameters
     ----------
     estimator : AdvantageEstimator
-        This rank's, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
+        This rank's estimator, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
     group : torch.distributed.ProcessGroup, optional
         None for all ranks.
 
@@ -58,7 +58,7 @@ def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
     Parameters
     ----------
     turns : TurnEstimator
-        This rank's, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
+        This rank's estimator, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
     group : torch.distributed.ProcessGroup, optional
         None for all ranks.
 
@@ -134,7 +134,7 @@ def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:
     import torch
     import torch.distributed as dist
 
-    # NCCL moves what is on a GPU alone.
+    # NCCL only transfers data on GPUs.
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(group) == "nccl" else "cpu"
     n_ranks = dist.get_world_size(group)
     sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(n_ranks)]

@@ -25,22 +25,21 @@ def estimator_actor(
 ) -> Any:
     """A Ray actor that holds an `AdvantageEstimator` with ``order="any"``.
 
-    The actor serves the calls of all workers one at a time, in the order in which they arrive, which does not matter.
+    The actor serves the calls of all workers one at a time, in order of arrival; the order does not matter.
 
     Parameters
     ----------
     method : str or Baseline, optional
         As `AdvantageEstimator`.
     name : str, optional
-        Workers that ask for an actor of this name get the one that is there; the first makes it. It lives as long as
-        one of them holds it. None makes an actor without a name.
+        All workers that use this name get the same actor; the first call creates it. It lives as long as
+        one of them holds it. None creates an actor without a name.
     path : path, optional
-        File that the actor replaces atomically with its state, on a disk that all nodes share. An actor that crashed,
-        or one made anew, goes on from it, and a warning says so. None keeps no state: an actor that dies is lost, and
-        one made anew begins without a history.
+        File for the actor's state, replaced atomically, on a disk common to all nodes. A restarted or new actor
+        continues from it, with a warning. With None no state is kept: if the actor dies, its history is lost.
     every : int
-        Calls that change the state between two writes of the file. With 1, what a call has answered survives a crash.
-        With more, `merge` answers with the origins that are in the file, and a worker sends the rest again.
+        Number of state-changing calls between two writes of the file. With 1, all answered calls survive a crash.
+        With more, `merge` returns the origins in the file, and a worker sends the rest again.
     **options
         Further arguments of `AdvantageEstimator`.
 
@@ -48,8 +47,8 @@ def estimator_actor(
     -------
     ray.actor.ActorHandle
         With the estimator's methods: ``step``, ``observe``, ``advantages``, ``predict``, ``merge``, ``state_dict``,
-        ``load_state_dict``. ``ray.get(actor.step.remote(...))`` gives what `AdvantageEstimator.step` gives. `send` has
-        it merge the deltas of an estimator of a worker's own.
+        ``load_state_dict``. ``ray.get(actor.step.remote(...))`` returns the result of `AdvantageEstimator.step`. With
+        `send` it merges the deltas of a worker's own estimator.
 
     Raises
     ------
@@ -62,7 +61,7 @@ def estimator_actor(
     Warns
     -----
     UserWarning
-        If the actor goes on from its file.
+        If the actor continues from its file.
 
     Examples
     --------
@@ -93,14 +92,14 @@ def estimator_actor(
 def send(estimator: AdvantageEstimator, actor: Any) -> None:
     """Make an actor merge what an estimator has recorded, and drop the parts that are safe in the actor.
 
-    If the call fails, what it sent stays, and the next call sends it again; it counts once.
+    If the call fails, the estimator keeps what it sent, and the next call sends it again; it counts once.
 
     Parameters
     ----------
     estimator : AdvantageEstimator
         Made with ``order="any", keep_deltas=True``.
     actor : ray.actor.ActorHandle
-        Of `estimator_actor`.
+        Actor from `estimator_actor`.
 
     Raises
     ------
@@ -115,7 +114,7 @@ def send(estimator: AdvantageEstimator, actor: Any) -> None:
 def _then_kept(call: Callable[..., Any]) -> Callable[..., Any]:
     """The call of an estimator that changes its state, followed by the write of the file where one is due.
 
-    Where the file cannot be written, the call has changed nothing: whoever repeats it is not counted twice.
+    If the file cannot be written, the call changes nothing, so a repeated call does not count twice.
     """
 
     @wraps(call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# Logs pack to a tenth, with the same prompt in many rows to a fiftieth; what packs better is not a log.
+# Logs compress to a tenth, or to a fiftieth if many rows repeat a prompt; no log compresses better.
 MAX_RATIO = 100
 ALWAYS_ALLOWED = 2**27  # bytes; a small file may be as repetitive as it likes
 BYTES_PER_ROW = 40  # of a log in memory, and of what sorts it

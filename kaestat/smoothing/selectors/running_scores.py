@@ -13,7 +13,7 @@ from kaestat.core.arrays import Array, Groups, Visits, steps_like
 from kaestat.smoothing.kernels import Kernel
 
 ROUNDING = 1e-12  # relative to the squared rewards or the largest loss: losses nearer than this are equal
-SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel weighs them all alike
+SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel gives all equal weights
 NEGLIGIBLE = 1e-6  # share
 UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded support, whose weight fades to nothing
 SLOWER = 8.0  # times: how much more slowly the losses of ways are forgotten

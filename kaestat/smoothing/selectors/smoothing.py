@@ -14,9 +14,9 @@ from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors.window_sums import window_sums
 
 BLOCK_CELLS = 8_000_000  # numbers in a temporary array
-ROW_BLOCK_NUMBERS = 32_768  # the same where it pays to stay within the processor's cache
+ROW_BLOCK_NUMBERS = 32_768  # the same limit for arrays that should stay in the processor's cache
 SHARED_COLUMNS = 128
-EQUAL = 1e-9  # relative difference of squared weights that is none
+EQUAL = 1e-9  # relative difference of squared weights that counts as 0
 EDGE = 1e-9  # relative distance from the end of a kernel's support within which a weight is lost in rounding
 
 
