@@ -17,13 +17,10 @@ TABLES = [
     for path in sorted((ROOT / "benchmarks").glob("**/results.json"))
     for name in json.loads(path.read_text())["benchmarks"]
 ]
-TO_BE_MADE_AGAIN = {f"benchmarks/results.json:{name}" for name in ("advantage_step", "analyze", "state_file")}
 
 
 def labelled(path, name):
-    label = f"{path.relative_to(ROOT)}:{name}"
-    late = pytest.mark.xfail(strict=True, reason="its table waits for a quiet machine: python -m benchmarks")
-    return pytest.param(path, name, id=label, marks=late if label in TO_BE_MADE_AGAIN else ())
+    return pytest.param(path, name, id=f"{path.relative_to(ROOT)}:{name}")
 
 
 def code_of(benchmark):
