@@ -195,7 +195,7 @@ def test_integration_session_of_turns_and_of_several_rewards():
     several.advantages([[1.0, 0.0], [0.0, 0.0]], 0, prompts=["a", "a"])
     assert {"baseline/x/error", "baseline/y/error"} <= set(several.metrics)
     for session in (turns, several):
-        with pytest.raises(ValueError, match=f"not of {type(session.estimator).__name__}"):
+        with pytest.raises(ValueError, match=f"not a {type(session.estimator).__name__}"):
             session.sampler("neyman", ["a", "b"], budget=4, group_size=2, seed=0)
     with pytest.raises(TypeError, match="AdvantageEstimator, got str"):
         TrainerSession("kae")

@@ -42,7 +42,7 @@ def test_the_stack_on_a_gpu_is_eight_times_the_estimate_of_a_run():
         updates={"steps": 1, "prompts": 32, "group_size": 1, "micro_batch": 32},
     )
     one = estimate(config, SHAPES["smollm2"], gpus=1, sharded=False, prompt_tokens=8)
-    assert f"Eight times the estimate of one run is {8 * one.passes_gib:.1f} GiB" in PAGE
+    assert f"Eight times the estimate for one run is {8 * one.passes_gib:.1f} GiB" in PAGE
     assert one.generation_s + one.passes_s + one.optimizer_s == pytest.approx(0.38, abs=0.02)
 
 
