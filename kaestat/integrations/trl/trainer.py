@@ -185,7 +185,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         self._expected = ExpectedWeights()
         self._unrecorded: tuple[np.ndarray, np.ndarray, dict[str, Any]]  # rewards, expected weights, other columns
         if weights in OF_PARAMETERS and reads_training_pass(self, advantage_estimator):
-            self._norms_to_come = TrainingNorms(self, in_adams_units=weights == "adam")
+            self._norms_to_come = TrainingNorms(self, self._record_norms, in_adams_units=weights == "adam")
         if prior_columns is not None and advantage_estimator.last_step < 0:
             ids = self._dataset_ids("prior_columns")
             prior = prior_of_columns(ids, self.train_dataset, prior_columns, prior_step)

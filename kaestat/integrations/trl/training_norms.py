@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -77,11 +78,13 @@ class TrainingNorms:
     Parameters
     ----------
     trainer : GRPOTrainer
+    record : callable
+        Gets the norms of all processes' completions, shape (N,), once all are known; NaN for those without one.
     in_adams_units : bool
     """
 
-    def __init__(self, trainer: GRPOTrainer, *, in_adams_units: bool):
-        self._trainer, self._in_adams_units = trainer, in_adams_units
+    def __init__(self, trainer: GRPOTrainer, record: Callable[[torch.Tensor], None], *, in_adams_units: bool):
+        self._trainer, self._record, self._in_adams_units = trainer, record, in_adams_units
         self._open, self._left = ExitStack(), 0
         self._norms = torch.zeros(0)
         self._units = Units(None)
@@ -125,12 +128,12 @@ class TrainingNorms:
             self._left -= len(self._batch[ROW])
         self._pass = self._batch = self._hidden = None
 
-    def complete(self) -> torch.Tensor | None:
-        """Norms of all processes' completions, shape (N,), once all are known; NaN for those without one."""
+    def record(self) -> None:
+        """Hand on the norms of the generation, if all are known by now."""
         if self._left > 0 or not len(self._norms):
-            return None
+            return
         norms, self._norms = self._trainer.accelerator.gather(self._norms), torch.zeros(0)
-        return norms
+        self._record(norms)
 
     def _keep_hidden(self, model: Any, given: Any, output: Any) -> None:
         self._hidden = output.last_hidden_state if torch.is_grad_enabled() else None
@@ -140,9 +143,6 @@ class TrainingNormsMixin(_Trainer):
     """Mixin to put before a GRPO trainer, with the hooks of `TrainingNorms`."""
 
     _norms_to_come: TrainingNorms | None = None
-
-    def _record_norms(self, norms: torch.Tensor) -> None:
-        raise NotImplementedError
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """TRL's loss."""
@@ -164,8 +164,8 @@ class TrainingNormsMixin(_Trainer):
         finally:
             if self._norms_to_come is not None:
                 self._norms_to_come.close()
-        if self._norms_to_come is not None and (norms := self._norms_to_come.complete()) is not None:
-            self._record_norms(norms)
+        if self._norms_to_come is not None:
+            self._norms_to_come.record()
         return loss
 
 
