@@ -46,6 +46,17 @@ def test_every_requirement_has_a_lower_bound_and_every_promised_extra_is_there()
             assert any(bound.operator in (">=", "==") for bound in required.specifier), text
 
 
+def test_tests_install_every_extra_that_has_no_environment_of_its_own():
+    extras = PROJECT["optional-dependencies"]
+    reached, left = set(), ["test"]
+    while left:
+        extra = left.pop()
+        reached.add(extra)
+        required = [Requirement(text) for text in extras[extra]]
+        left += [name for one in required if one.name == "kaestat" for name in one.extras - reached]
+    assert set(extras) - reached == {"bench", "mutation", "verl", "vllm"}
+
+
 def test_extra_named_by_a_message_exists():
     named = {
         extra
