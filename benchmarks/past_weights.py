@@ -5,9 +5,9 @@ same reward in earlier steps, and the true weights are recorded for later values
 backward pass in both ways; only what the advantages take differs.
 
 The plan, written before any run: task `columns`, 4,800 completions in steps of 32, as in
-``configs/study/columns.yaml``, with new seeds. Base models 0 and 1 have 8 seeds each with one completion per prompt, and
-base model 0 has 8 seeds for each of two methods with groups of four, at the rates that the study chose (of groups, the
-rate of GRPO with four). The endpoint is mean accuracy over the budget at matched temperature, paired by seed.
+``llm_experiments/configs/study/columns.yaml``, base model 0, new seeds: 16 with one completion per prompt, and 8 for each
+of two methods with groups of four, at the rates that the study chose (for groups, the rate of GRPO with four). The
+endpoint is mean accuracy over the budget at matched temperature, paired by seed.
 **No difference is a 95 % interval of the mean paired difference that includes 0 and lies within .01**, as in the study.
 
 The second question is about groups: at each step of the runs with their own weights both kinds of advantages are
@@ -38,12 +38,11 @@ from llm_experiments.study.run import Study, areas
 from llm_experiments.training.stacked.config import Design
 from llm_experiments.training.stacked.loop import StackedTraining
 
-SEEDS = tuple(range(20, 28))
-CELLS = (  # name, base model, method, completions of a prompt, whose rate
-    ("kae_eb_1", 0, "kae_eb", 1, "kae_eb_1_adam"),
-    ("kae_eb_1", 1, "kae_eb", 1, "kae_eb_1_adam"),
-    ("kae_eb_4", 0, "kae_eb", 4, "grpo_4"),
-    ("rloo_4", 0, "rloo", 4, "grpo_4"),
+BASE = 0
+CELLS = (  # name, method, completions of a prompt, whose rate, seeds
+    ("kae_eb_1", "kae_eb", 1, "kae_eb_1_adam", range(20, 36)),
+    ("kae_eb_4", "kae_eb", 4, "grpo_4", range(20, 28)),
+    ("rloo_4", "rloo", 4, "grpo_4", range(20, 28)),
 )
 WARM = 10  # steps before noise counts
 
@@ -78,8 +77,8 @@ def main() -> None:
     )
     chosen = pd.read_csv("results/studies/columns/rates.csv").query("chosen").set_index(["base", "design"])["rate"]
     rows = []
-    for name, base, method, size, rate_of in CELLS:
-        rate, tasks = chosen[base, rate_of], Tasks.of(config.world, base, SEEDS)
+    for name, method, size, rate_of, seeds in CELLS:
+        rate, tasks = chosen[BASE, rate_of], Tasks.of(config.world, BASE, seeds)
         setting = config.setting("kae_eb_1_adam").model_copy(
             update={"design": Design(method=method, scale="none", weights="adam", group_size=size)}
         )
@@ -87,20 +86,20 @@ def main() -> None:
         for way in ("own", "past"):
             made = type("Way", (Compared,), {"way": way, "noise": []})
             with patch("llm_experiments.study.curves.StackedTraining", made):
-                curves = learning_curves(config.tests, setting, tasks, SEEDS, [rate] * len(SEEDS), study._base(base))
-            both[way] = pd.Series(areas(curves, config.budget), index=sorted(SEEDS))
+                curves = learning_curves(config.tests, setting, tasks, seeds, [rate] * len(seeds), study._base(BASE))
+            both[way] = pd.Series(areas(curves, config.budget), index=sorted(seeds))
             frame = pd.DataFrame(made.noise, columns=["place", "step", "way", "noise"]).query("step >= @WARM")
-            sums = frame.groupby(["place", "way"])["noise"].sum().unstack()
-            for place, seed in enumerate(SEEDS):
+            sums = frame.pivot_table("noise", "place", "way", "sum")
+            for place, seed in enumerate(seeds):
                 own = sums.loc[place]
-                rows.append((name, base, seed, rate, way, both[way][seed], own["past"] / own["own"]))
+                rows.append((name, BASE, seed, rate, way, both[way][seed], own["past"] / own["own"]))
         columns = ["design", "base", "seed", "rate", "weights", "area", "noise_ratio"]
         options.results.mkdir(parents=True, exist_ok=True)
         table = pd.DataFrame(rows, columns=columns).round(6)
         table.to_csv(options.results / "runs.csv", index=False)
         origin = {key: value for key, value in provenance(config).items() if key != "config"}
         write_atomically(options.results / "provenance.json", json.dumps(origin, indent=1))
-        print(name, base, (both["past"] - both["own"]).describe(), flush=True)
+        print(name, (both["past"] - both["own"]).describe(), flush=True)
 
 
 if __name__ == "__main__":
