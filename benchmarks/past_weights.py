@@ -5,8 +5,8 @@ same reward in earlier steps, and the true weights are recorded for later values
 backward pass in both ways; only what the advantages take differs.
 
 The plan, written before any run: task `columns`, 4,800 completions in steps of 32, as in
-``llm_experiments/configs/study/columns.yaml``, base model 0, new seeds: 16 with one completion per prompt, and 8 for each
-of two methods with groups of four, at the rates that the study chose (for groups, the rate of GRPO with four). The
+``llm_experiments/configs/study/columns.yaml``, base model 0, new seeds: 16 with one completion per prompt, and 8 for
+each of two methods with groups of four, at the rates that the study chose (for groups, the rate of GRPO with four). The
 endpoint is mean accuracy over the budget at matched temperature, paired by seed.
 **No difference is a 95 % interval of the mean paired difference that includes 0 and lies within .01**, as in the study.
 

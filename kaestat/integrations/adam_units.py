@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
 
@@ -77,12 +79,12 @@ class _Kept(NamedTuple):
 
     def moved(self) -> bool:
         """Whether Adam's eps does not drown it."""
-        return float(self.square.mean(dtype=torch.float32)) >= self.share * self.eps**2
+        return _sum(self.square) >= self.square.numel() * self.share * self.eps**2
 
     def divisor_squared(self) -> torch.Tensor:
         """Float32; 0 for a parameter that has had no gradient at all."""
         square = self.square.float() / self.share
-        return square.sqrt_().add_(self.eps).square_() if self.square.any() else square
+        return square.sqrt_().add_(self.eps).square_() if _sum(self.square) > 0 else square
 
 
 class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
@@ -105,44 +107,67 @@ class Units:
     """The scaling of parameters' coordinates; none without mean squares.
 
     Factors are computed once, from the mean squares of their step; later changes in the optimiser do not affect them.
+    They are whole in each process, also of parameters that FSDP2 spreads over processes.
 
     Parameters
     ----------
+    model : Module
     squares : mapping of Parameter to Tensor, or None
         As of `mean_squares`.
     """
 
-    def __init__(self, squares: Squares | None):
-        self._squares = squares
-        self._known: dict[nn.Parameter, tuple[torch.Tensor, ...]] = {}
+    def __init__(self, model: nn.Module, squares: Squares | None):
+        self._whole = squares is None
+        self._known: dict[tuple[nn.Module, str], tuple[torch.Tensor, ...]] = {}
+        if squares is None:
+            return
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # or it may hold other parameters than the optimiser
+        made: dict[nn.Parameter, tuple[torch.Tensor, ...]] = {}
+        for module in model.modules():  # in one order in all processes
+            for own, parameter in module.named_parameters(recurse=False):
+                if parameter.requires_grad and parameter in squares:
+                    as_matrix = isinstance(module, nn.Linear | nn.Embedding) and own == "weight"
+                    if parameter not in made:
+                        factors = _matrix_factors if as_matrix else _vector_factors
+                        made[parameter] = factors(squares[parameter].float())
+                    self._known[module, own] = made[parameter]
 
-    def matrix(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
-        """Factors of a matrix's rows and columns; errors name the module."""
-        if self._squares is None:
+    def matrix(self, module: nn.Module, name: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
+        """Factors of the rows and columns of a linear layer's or embedding's weight; errors name the module."""
+        if self._whole:
             return 1.0, 1.0
-        if parameter not in self._known:
-            self._known[parameter] = _matrix_factors(self._of(parameter, name))
-        rows, columns = self._known[parameter]
+        rows, columns = self._of(module, "weight", name)
         return rows, columns
 
-    def vector(self, parameter: nn.Parameter, name: str) -> torch.Tensor | float:
-        """Factors of any other parameter's coordinates."""
-        if self._squares is None:
-            return 1.0
-        if parameter not in self._known:
-            self._known[parameter] = (_inverse_root(self._of(parameter, name)),)
-        return self._known[parameter][0]
+    def vector(self, module: nn.Module, own: str, name: str) -> torch.Tensor | float:
+        """Factors of the coordinates of any other parameter."""
+        return 1.0 if self._whole else self._of(module, own, name)[0]
 
-    def _of(self, parameter: nn.Parameter, name: str) -> torch.Tensor:
-        assert self._squares is not None
-        if parameter not in self._squares:
-            raise ValueError(f"squares: there are none for a parameter of module {name}, of shape {parameter.shape}.")
-        return self._squares[parameter].float()
+    def _of(self, module: nn.Module, own: str, name: str) -> tuple[torch.Tensor, ...]:
+        if (module, own) not in self._known:
+            raise ValueError(f"squares: there are none for the parameter {own} of module {name}.")
+        return self._known[module, own]
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with the parts that other processes hold; all of them must call this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _sum(square: torch.Tensor) -> float:
+    return float(whole(square.sum(dtype=torch.float32)))
 
 
 def _matrix_factors(square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Factors of a matrix's rows and columns, from its mean squares' row and column means."""
-    return _inverse_root(square.mean(1)), _inverse_root(square.mean(0)) * square.mean().sqrt()
+    rows, columns = (whole(square.sum(along)) / square.shape[along] for along in (1, 0))
+    return _inverse_root(rows), _inverse_root(columns) * rows.mean().sqrt()
+
+
+def _vector_factors(square: torch.Tensor) -> tuple[torch.Tensor]:
+    return (_inverse_root(whole(square)),)
 
 
 def _inverse_root(square: torch.Tensor) -> torch.Tensor:

@@ -80,7 +80,10 @@ def score_gradients(
     ValueError
         As `gradient_norms`.
     """
-    with torch.enable_grad(), norms_in_backward(model, [Units(squares) for squares in units], total=total) as norms:
+    with (
+        torch.enable_grad(),
+        norms_in_backward(model, [Units(model, squares) for squares in units], total=total) as norms,
+    ):
         found = scores()
         norms.begin(torch.ones_like(found, requires_grad=False))
         wanted = [parameter for parameter in model.parameters() if total and parameter.requires_grad]

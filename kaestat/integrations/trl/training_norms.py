@@ -87,7 +87,7 @@ class TrainingNorms:
         self._trainer, self._record, self._in_adams_units = trainer, record, in_adams_units
         self._open, self._left = ExitStack(), 0
         self._norms = torch.zeros(0)
-        self._units = Units(None)
+        self._units: Units | None = None
         self._batch: dict[str, Any] | None = None
         self._pass: BackwardNorms | None = None
         self._hidden: torch.Tensor | None = None
@@ -97,11 +97,12 @@ class TrainingNorms:
         self._left = len(output["completion_ids"])
         output[ROW] = torch.arange(self._left, device=output["completion_ids"].device)
         self._norms = torch.full((self._left,), torch.nan, device=output["completion_ids"].device)
-        self._units = Units(mean_squares(self._trainer.optimizer) if self._in_adams_units else None)
+        squares = mean_squares(self._trainer.optimizer) if self._in_adams_units else None
+        self._units = Units(self._trainer.model, squares)
 
     def open(self, batch: dict[str, Any]) -> None:
         """Before the forward pass of a batch; only the first on each completion is of the policy that sampled it."""
-        if self._left == 0:
+        if self._left == 0 or self._units is None:
             return
         model = _unwrapped(self._trainer)
         self._batch = batch
