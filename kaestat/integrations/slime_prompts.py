@@ -16,7 +16,7 @@ COUNTERS = ("group_index", "index", "rollout_id")  # of slime's samples: they ke
 
 
 class DrawnGroups(TrackedSampler):
-    """A `TrackedSampler` of slime's data set, whose draws replace prompts in slime's groups; samples hold corrections."""
+    """A `TrackedSampler` of slime's data set, whose draws replace prompts in slime's groups."""
 
     def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable], rows: Sequence[Any]):
         super().__init__(sampler, ids)

@@ -21,7 +21,7 @@ class BatchRows:
     """The rows of a batch, in its order."""
 
     uids: tuple[Hashable, ...]  # length N; verl's name of each row's group
-    prompts: tuple[Prompt | None, ...]  # length N; none for padding
+    prompts: tuple[Prompt | None, ...]  # length N; None for padding
     final: np.ndarray  # of int, shape (N,); position of the last output of each row's session
     padding: np.ndarray  # of bool, shape (N,)
 
