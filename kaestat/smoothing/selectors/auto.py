@@ -31,13 +31,17 @@ class Auto(LooCv):
     For visits without a run (`kaestat.select_bandwidth`, or a baseline called without its carry), it is
     `LooCv` with candidates up to 20 times the span.
 
-    Parameters
-    ----------
-    grid : sequence of float, optional
-        Candidates in steps, increasing. By default they are a factor of 1.6 apart, from one that reaches no visit to 20
-        times the span.
-    discount : float
-        Factor in (0, 1] on the past scores for each return of the prompts.
+    Along a run (`kaestat.AdvantageEstimator`, `kaestat.value_risk`) every step scores the values of all candidates *of
+    the baseline itself* on its rewards, leave-one-out, and later steps mix the candidates by these scores
+    (`RunningScores`): nothing depends on a completion's own reward. The 64 newest visits of each prompt are kept. With
+    few visits the bandwidth follows the rule of thumb, 10 returns of the prompts for ``kae`` and 20 for ``kae_eb``.
+    With weights the losses are weighted, and ``kae_eb`` has two ways to use a bandwidth, which are mixed in the same
+    manner.
+
+    For visits without a run (`kaestat.select_bandwidth`, or a baseline called without its carry), it is `LooCv` with
+    candidates up to 20 times the span. ``grid`` holds candidates in steps, increasing; by default they are a factor of
+    1.6 apart, from one that reaches no visit to 20 times the span. ``discount``, in (0, 1], is the factor on the past
+    scores for each return of the prompts.
     """
 
     discount: float = 0.7
