@@ -67,8 +67,9 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
 def widened(
     center: np.ndarray, low: np.ndarray, high: np.ndarray, contributions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of a 95 % percentile interval, (M,), moved away from ``center`` (`mean_with_interval`); NaN for a single
-    cluster.
+    """Ends of a 95 % percentile interval, (M,), moved away from ``center`` as in `mean_with_interval`.
+
+    They are NaN for a single cluster.
     """
     n_clusters = len(contributions)
     if n_clusters < 2:
@@ -111,8 +112,8 @@ def skewed_ends(
 
 
 def effective_number(contributions: np.ndarray) -> np.ndarray:
-    """Number of equal contributions with the same information (Kish, 1965), ``(sum |x|)^2 / sum x^2``, (M,); at least
-    1.
+    """Number of equal contributions with the same information, ``(sum |x|)^2 / sum x^2``, (M,); at least 1 (Kish,
+    1965).
     """
     size = np.abs(contributions)
     largest = size.max(axis=0)

@@ -99,8 +99,9 @@ class StepSamples:
         *,
         by_stream: bool,
     ) -> StepSamples:
-        """The arguments of `AdvantageEstimator.step`, checked, with ids numbered; ``by_stream`` keeps a prompt's
-        streams apart.
+        """The arguments of `AdvantageEstimator.step`, checked, with ids numbered.
+
+        ``by_stream`` keeps a prompt's streams apart.
         """
         reward = check_column("rewards", rewards)
         size = len(reward)

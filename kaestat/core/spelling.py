@@ -14,9 +14,7 @@ OPTIONS = {
 
 
 def spelled(argument: str, value: str | int | None = None) -> str:
-    """``step=`` or ``step='s'``; on the command line ``--hint step=...`` or ``--hint step=s``, or the option of
-    `OPTIONS`.
-    """
+    """``step=`` or ``step='s'``; on the command line ``--hint step=...`` or ``--hint step=s``, or the option."""
     if not _ON_COMMAND_LINE.get():
         return f"{argument}={'' if value is None else repr(value)}"
     shown = "..." if value is None else value

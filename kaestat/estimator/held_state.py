@@ -64,8 +64,9 @@ class Answer(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The state that an estimator holds. `record`, `values` and the last `deltas` are as in
-    `kaestat.AdvantageEstimator`.
+    """The state that an estimator holds.
+
+    `record`, `values` and the last `deltas` are as in `kaestat.AdvantageEstimator`.
     """
 
     plan: Plan

@@ -81,7 +81,7 @@ def newest_of(chosen: np.ndarray, most: int) -> np.ndarray:
 
 
 def hidden(visits: Visits, kept: np.ndarray) -> Visits:
-    """The visits, (P, V), with all but those ``kept`` turned into padding; the same object if nothing is to be hidden."""
+    """The visits, (P, V), with all but those ``kept`` turned into padding; the same object if none is hidden."""
     if (kept | (visits.count <= 0)).all():
         return visits
     held = {field.name: getattr(visits, field.name) for field in fields(visits)}

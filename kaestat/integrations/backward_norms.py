@@ -157,12 +157,12 @@ class BackwardNorms:
 
 @contextmanager
 def norms_in_backward(model: nn.Module, units: Sequence[Units], *, total: bool = True) -> Iterator[BackwardNorms]:
-    """A context for one forward and backward pass through a model, which collects the norms of its rows in each of the
-    units.
+    """A context for one forward and backward pass through a model, which collects the norms of its rows.
 
-    Linear layers, embeddings and norms are called once, with one tensor, rows first. With ``total`` the backward pass
-    also computes the parameters' gradients, as in training. Modules that share parameters otherwise than an embedding
-    and an output layer do, and trained parameters of unsupported modules, raise a ValueError.
+    They are in each of the units. Linear layers, embeddings and norms are called once, with one tensor, rows first.
+    With ``total`` the backward pass also computes the parameters' gradients, as in training. Modules that share
+    parameters otherwise than an embedding and an output layer do, and trained parameters of unsupported modules, raise
+    a ValueError.
     """
     modules = {
         name: module

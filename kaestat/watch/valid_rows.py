@@ -71,9 +71,10 @@ class TextRows:
         return rows, unclosed
 
     def read(self, data: bytes, line: int) -> ValidRows:
-        """The valid rows of complete data that begins at a line start. A ValueError or TypeError for a fault other than
-        invalid rows (a column is missing, a hint unknown), and an OSError if the piece cannot be written to a temporary
-        folder.
+        """The valid rows of complete data that begins at a line start.
+
+        A ValueError or TypeError for a fault other than invalid rows (a column is missing, a hint unknown), and an
+        OSError if the piece cannot be written to a temporary folder.
         """
         if not self._masked(data)[1]:
             try:

@@ -39,12 +39,12 @@ def check_actor(config: Any, wanted: str) -> None:
 
 
 def token_norms(data: DataProto, algorithm: Any) -> torch.Tensor:
-    """Squared norm of each token's score with respect to the logits, ``1 - 2 pi_t(y_t) + sum_v pi_t(v)^2``, (N, T),
-    float32.
+    """Squared norm of each token's score with respect to the logits, (N, response length), float32.
 
-    If verl corrects for the rollout's policy, a token's loss is multiplied by its importance weight w, and its norm by
-    w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2 |s|^2]``, as in verl's optimal token baseline. Norms outside
-    the mask are returned, too. A ValueError if the actor returned no sums of squared probabilities.
+    That is ``1 - 2 pi_t(y_t) + sum_v pi_t(v)^2``. If verl corrects for the rollout's policy, a token's loss is
+    multiplied by its importance weight w, and its norm by w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2
+    |s|^2]``, as in verl's optimal token baseline. Norms outside the mask are returned, too. A ValueError if the actor
+    returned no sums of squared probabilities.
     """
     if "sum_pi_squared" not in data.batch.keys():
         raise ValueError(

@@ -77,8 +77,9 @@ class Options:
 
     @classmethod
     def read(cls, method: str, algorithm: Any) -> Options:
-        """The options of a method from the entry ``kaestat`` of verl's ``algorithm`` configuration, if there is one; a
-        ValueError if an option is unknown or invalid.
+        """The options of a method from the entry ``kaestat`` of verl's ``algorithm`` configuration, if there is one.
+
+        A ValueError if an option is unknown or invalid.
         """
         given = _given(algorithm)
         known = [part.name for part in fields(cls) if part.name != "method"]

@@ -81,10 +81,10 @@ def turn_advantages(
     token_rewards: torch.Tensor,
     version: np.ndarray | None = None,
 ) -> torch.Tensor:
-    """Advantages of a batch's tokens, (N, response length), of the type and on the device of the rewards; records its
-    turns' returns.
+    """Advantages of a batch's tokens, (N, response length), as the rewards in type and device.
 
-    They are 0 outside of turns, and for padding. ``index`` and errors are as for `row_advantages`.
+    Records the returns of the turns. Advantages are 0 outside of turns, and for padding. ``index`` and errors are as
+    for `row_advantages`.
     """
     check_rows(rows, index)
     of_tokens = rewards_of_turns(token_rewards.double().cpu().numpy(), turns.mask)
