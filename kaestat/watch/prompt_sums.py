@@ -15,7 +15,7 @@ class PromptSums:
         self._size = np.zeros(_FIRST_SIZE)
 
     def add(self, prompt: np.ndarray, figures: np.ndarray, size: np.ndarray) -> None:
-        """Add the visits of some distinct prompts, (P,): their mean figures, (M, P), and how often each counts, (P,)."""
+        """Add the visits of some distinct prompts, (P,): mean figures, (M, P), and how often each counts, (P,)."""
         if len(prompt) == 0:
             return
         self._grow(int(prompt.max()) + 1)
