@@ -32,18 +32,12 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
 
 
 def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
-    """Squares of Adam's divisor of each coordinate, the root of its mean square plus eps.
+    """Squares of Adam's divisor of each coordinate, the root of its mean square plus eps; None before a gradient.
 
-    None before its first gradient. Steps with all rewards equal have gradients of 0, or of rounding errors: while
-    the mean squares of all parameters are below eps squared, Adam divides all coordinates by the same number.
-
-    Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns them into
-    weights.
-
-    Raises
-    ------
-    ValueError
-        If the optimiser does not keep mean squares of its parameters' shapes.
+    Steps with all rewards equal have gradients of 0, or of rounding errors: while the mean squares of all parameters
+    are below eps squared, Adam divides all coordinates by the same number. Norms in these units change by orders of
+    magnitude at the start of training; `usable_weights` turns them into weights. A ValueError if the optimiser does not
+    keep mean squares of its parameters' shapes.
     """
     optimizer = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
     state = optimizer.state

@@ -73,16 +73,8 @@ def score_gradients(
 def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
     """Weights of a step's completions, shape (N,): their norms, or 1 for each with a warning if norms are unusable.
 
-    Parameters
-    ----------
-    norms : Tensor, shape (N,)
-    over_mean : bool
-        Whether to divide norms by their mean, as needed in Adam's units.
-
-    Warns
-    -----
-    UserWarning
-        If all norms are 0, which would make every value 0, or their mean is not finite.
+    They are if all norms are 0, which would make every value 0, or their mean is not finite. In Adam's units norms must
+    be divided by their mean (``over_mean``).
     """
     mean = norms.mean()
     if mean.isfinite() and mean > 0:

@@ -242,21 +242,10 @@ def baseline_trainer(
     ----------
     estimator : AdvantageEstimator
     prompt_sampler : str, Policy or PromptSampler, optional
-        Draws the prompts of each step by their predicted values instead of OpenRLHF's data loader, and corrects the
-        advantages for this. A sampler of your own must be for the hashes of the prompts (`hash_prompt`) and
-        ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
+        Draws the prompts of each step by their predicted values, and corrects the advantages. A sampler of your own is
+        for hashes of prompts (`hash_prompt`) and ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
     weights : {"none", "length"}
-        Weight of each completion in averaging baselines: none, or its number of tokens in the loss.
-
-    Returns
-    -------
-    ray.actor.ActorClass
-        A replacement for ``openrlhf.trainer.ppo_trainer.PPOTrainer``.
-
-    Raises
-    ------
-    ValueError
-        If the estimator cannot use these weights, or needs weights.
+        Weight of each completion: none, or its tokens in the loss. A ValueError if the estimator cannot use it.
     """
     check_weights(estimator, weights)
     with OPENRLHF.imports():

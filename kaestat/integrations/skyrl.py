@@ -40,14 +40,9 @@ STATE_FILE = "kaestat_state.pt"  # in SkyRL's global_step_N folder
 
 
 class RegisteredBaseline:
-    """The entry in SkyRL's registry; SkyRL calls it like any of its advantage estimators.
+    """The entry in SkyRL's registry, with the arguments of `register`; SkyRL calls it like its advantage estimators.
 
-    Parameters
-    ----------
-    estimator : AdvantageEstimator
-        SkyRL's process gets a copy, because Ray moves registered functions between processes.
-    weights : {"none", "length"}
-        As in `register`.
+    SkyRL's process gets a copy of the estimator, because Ray moves registered functions between processes.
     """
 
     def __init__(self, estimator: AdvantageEstimator, *, weights: str = "none"):
@@ -115,18 +110,8 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: s
     name : str
         Must be free in the registry.
     weights : {"none", "length"}
-        Weight of each completion in averaging baselines: none, or its number of tokens in the loss, which needs
-        `BaselineTrainer`.
-
-    Returns
-    -------
-    RegisteredBaseline
-        What was registered in this process.
-
-    Raises
-    ------
-    ValueError
-        If the name is taken, or the estimator cannot use these weights, or needs weights.
+        Weight of each completion: none, or its tokens in the loss, which needs `BaselineTrainer`. A ValueError if the
+        estimator cannot use it.
     """
     with SKYRL.imports():
         from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
