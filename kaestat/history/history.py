@@ -135,10 +135,7 @@ class RewardHistory:
     def visits(self, keys: Sequence[Hashable], step: int) -> Visits:
         """Past visits of ``keys`` as seen from ``step``; shape (P, V).
 
-        Raises
-        ------
-        ValueError
-            If a key was visited at ``step`` or later: a value must not use its own step or the future.
+        Raises a ValueError if a key was visited at ``step`` or later: a value must not use its own step or the future.
         """
         rows = self.rows(keys)
         seen = self.columns.fields["count"][rows, -1] > 0
@@ -243,10 +240,7 @@ class RewardHistory:
     def merge(self, other: Self) -> None:
         """Add all visits of a history of other completions: associative and commutative, up to rounding.
 
-        Raises
-        ------
-        ValueError
-            As `add`.
+        Raises a ValueError as `add` does.
         """
         self.add(other.as_delta())
 
@@ -285,13 +279,7 @@ class RewardHistory:
 
     @classmethod
     def load(cls, path: Any) -> Self:
-        """The history in a file written by `save`.
-
-        Raises
-        ------
-        ValueError
-            If the file is damaged or holds something else.
-        """
+        """The history in a file written by `save`; a ValueError if the file is damaged or holds something else."""
         state = load_state(path)
         if not isinstance(state.get("history"), dict):
             raise ValueError(f"{path}: holds no reward history.")

@@ -232,10 +232,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
     def load_checkpoints(self) -> tuple[Any, ...]:
         """SkyRL's result, after loading our state too.
 
-        Raises
-        ------
-        LostState
-            If the checkpoint has none for a method with a history, or for the prompt sampler.
+        Raises a LostState if the checkpoint has none for a method with a history, or for the prompt sampler.
         """
         loaded = super().load_checkpoints()
         baseline, folder = self.baseline, loaded[1]
