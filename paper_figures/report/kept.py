@@ -28,10 +28,7 @@ LONG = ("gradient", "efficiency", "best_baselines")
 def keep(report: Path, folder: Path = KEPT) -> None:
     """Copy the quoted tables of a report, and where they come from.
 
-    Raises
-    ------
-    ValueError
-        If the report is not of the whole number of replicates, or a part of it failed.
+    Raises ValueError if the report is not of the whole number of replicates, or a part of it failed.
     """
     origin = json.loads((report / "provenance.json").read_text())
     if origin["scale"] != 1.0 or origin["failures"]:

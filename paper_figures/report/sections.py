@@ -46,11 +46,7 @@ LONG = 20  # rows from which a table is folded
 class PageTable:
     """A table of the report.
 
-    Attributes
-    ----------
-    caption : str
-    frame : DataFrame
-        Text cells.
+    frame: Text cells.
     """
 
     caption: str
@@ -74,26 +70,14 @@ class PageTable:
 class Section:
     """A part of the report. Its functions take the study's summary.
 
-    Attributes
-    ----------
-    name : str
-        Of its anchor, and of its files by default.
-    title : str
-    study : str
-        Name of the study; empty if it needs none, and then its functions get an empty summary.
-    findings : callable
-        Gives a list of `Finding`.
-    csv : mapping of str to callable
-        What gives the table in the file ``NAME.csv``.
-    printed : mapping of str to (str, callable)
-        Caption, and what gives the text cells, of the files ``tables/NAME.{md,tex}``.
-    figure : callable or None
-    page : callable or None
-        Gives the page's list of `PageTable`; None for those that are printed.
-    question : str
-        What it is about; empty for the study's aims.
-    bars : str
-        What the error bars of the figure are.
+    name: Of its anchor, and of its files by default.
+    study: Name of the study; empty if it needs none, and then its functions get an empty summary.
+    findings: Gives a list of `Finding`.
+    csv: What gives the table in the file ``NAME.csv``.
+    printed: Caption, and what gives the text cells, of the files ``tables/NAME.{md,tex}``.
+    page: Gives the page's list of `PageTable`; None for those that are printed.
+    question: What it is about; empty for the study's aims.
+    bars: What the error bars of the figure are.
     """
 
     name: str
@@ -145,14 +129,8 @@ class Section:
 class Built:
     """What the page shows of a section.
 
-    Attributes
-    ----------
-    findings : list of Finding
-    tables : list of PageTable
-    svg : bytes
-        The figure; empty if there is none.
-    width : float
-        Its width in inches.
+    svg (bytes): The figure; empty if there is none.
+    width: Its width in inches.
     """
 
     findings: list[Finding]

@@ -28,15 +28,8 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Every interval.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``interval_few_visits``.
-
-    Returns
-    -------
-    DataFrame
-        ``path, value, group_size, visits, bandwidth, method, coverage, coverage_mcse, length, length_mcse,
+    summary: Of the study ``interval_few_visits``.
+    Returns: ``path, value, group_size, visits, bandwidth, method, coverage, coverage_mcse, length, length_mcse,
         effective_size``.
     """
     return conclude(summary)

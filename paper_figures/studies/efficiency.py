@@ -40,16 +40,9 @@ CAPTIONS = {
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Every setting and method.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``efficiency``.
-
-    Returns
-    -------
-    DataFrame
-        ``visits, path, every, group_size, method, mse, mse_mcse, ratio_to_known, ratio_to_known_mcse, ratio_to_best,
-        ratio_to_best_mcse, n``; the filter that knows how values move has no ratios.
+    summary: Of the study ``efficiency``.
+    Returns: ``visits, path, every, group_size, method, mse, mse_mcse, ratio_to_known, ratio_to_known_mcse,
+        ratio_to_best, ratio_to_best_mcse, n``; the filter that knows how values move has no ratios.
     """
     return by_measure(summary, [*CELL, "method"], ("mse", "ratio_to_known", "ratio_to_best"))
 
@@ -57,15 +50,8 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 def worst(summary: pd.DataFrame) -> pd.DataFrame:
     """Largest and mean ratios of each method, the best method first.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``efficiency``.
-
-    Returns
-    -------
-    DataFrame
-        ``method, settings``, the setting of the largest ratio to the best (``visits, path, every, group_size``),
+    summary: Of the study ``efficiency``.
+    Returns: ``method, settings``, the setting of the largest ratio to the best (``visits, path, every, group_size``),
         ``max_ratio_to_best, mean_ratio_to_best, max_ratio_to_known, mean_ratio_to_known``, each with its ``_mcse``;
         that of a largest ratio is its setting's.
     """

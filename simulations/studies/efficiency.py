@@ -78,13 +78,9 @@ def known_filter() -> BayesFilter:
 def squared_errors(estimator: Baseline, reward: np.ndarray, value: np.ndarray, *, every: int = 1) -> np.ndarray:
     """Mean squared value error of each replicate over the second half of the visits, shape (R,).
 
-    Parameters
-    ----------
-    estimator : Baseline
-    reward : ndarray, shape (R, T, P, G)
-    value : ndarray, shape (R, T, P)
-    every : int
-        Steps from one visit of all prompts to the next.
+    reward: ndarray, shape (R, T, P, G).
+    value: ndarray, shape (R, T, P).
+    every: Steps from one visit of all prompts to the next.
     """
     carry, state, errors = estimator.initial_carry(), None, []
     n_visits, group_size = reward.shape[1], reward.shape[-1]
