@@ -130,13 +130,7 @@ class HistoryDelta:
 
     @classmethod
     def of_plain(cls, state: dict[str, Any]) -> HistoryDelta:
-        """The inverse of `plain`.
-
-        Raises
-        ------
-        ValueError
-            If the parts are inconsistent.
-        """
+        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
         try:
             keys = decode_keys(state["keys"])
             row, step = _whole("row", state["row"]), _whole("step", state["step"], least=-MAX_STEP)
@@ -188,10 +182,7 @@ class HistoryDelta:
 def union(deltas: Sequence[HistoryDelta]) -> HistoryDelta:
     """All of several deltas together; parts with the same origin count once.
 
-    Raises
-    ------
-    ValueError
-        If there is no delta, or they hold different sums, or differ in streams or weights.
+    A ValueError if there is no delta, or they hold different sums, or differ in streams or weights.
     """
     if not deltas:
         raise ValueError("deltas: give at least one.")

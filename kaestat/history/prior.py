@@ -343,13 +343,7 @@ class Prior:
 
     @classmethod
     def of_plain(cls, state: Any) -> Self:
-        """The inverse of `plain`.
-
-        Raises
-        ------
-        ValueError
-            If the parts are inconsistent.
-        """
+        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
         try:
             keys = decode_keys(state["prompt_ids"])
             sums = {name: check_column(name, column, len(keys)) for name, column in state["sums"].items()}
@@ -377,10 +371,7 @@ class Prior:
 def as_prior(given: Any) -> Prior:
     """The `Prior` that the user gave: a `Prior`, ``{prompt_id: (mean, count)}``, or the path of a file.
 
-    Raises
-    ------
-    ValueError, TypeError, FileNotFoundError
-        As `Prior.of_mapping` and `Prior.read`, and if it is none of these.
+    Errors are as for `Prior.of_mapping` and `Prior.read`, and a TypeError if it is none of these.
     """
     if isinstance(given, Prior):
         return given

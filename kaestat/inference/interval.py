@@ -25,29 +25,16 @@ KINDS = ("chernoff", "score")
 
 @dataclass(frozen=True, eq=False)
 class ValueInterval:
-    """Interval estimates of values, from `value_interval`.
+    """Interval estimates of values, from `value_interval`."""
 
-    Attributes
-    ----------
-    estimate, low, high : array, shape (..., P)
-        NaN for a prompt without data.
-    effective_size : array, shape (..., P)
-        Effective number of completions behind the estimate (`LinearFit.effective_size`).
-    kind : str
-        One of `KINDS`.
-    level : float
-        Confidence level.
-    prompt_ids : sequence of hashables, length P, optional
-        Taken from the groups.
-    """
-
-    estimate: Array
+    estimate: Array  # shape (..., P); NaN for a prompt without data
     low: Array
     high: Array
+    # shape (..., P); effective number of completions behind the estimate (`LinearFit.effective_size`)
     effective_size: Array
-    kind: str
-    level: float
-    prompt_ids: Sequence[Hashable] | None = None
+    kind: str  # One of `KINDS`
+    level: float  # Confidence level
+    prompt_ids: Sequence[Hashable] | None = None  # length P; taken from the groups
 
     def to_frame(self) -> pd.DataFrame:
         """One row per prompt (and per entry of the leading axes, as ``axis_0``, ``axis_1``, ...).

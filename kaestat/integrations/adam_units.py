@@ -21,12 +21,8 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
     """The factor of each coordinate of a parameter in Adam's units, in the shape of its mean squares, float32.
 
     A matrix is represented by its row and column means, a vector by each coordinate, with the floor, as in
-    `gradient_norms`: gradients multiplied by these factors have exactly the norms computed there.
-
-    Parameters
-    ----------
-    square : Tensor, of one or two dimensions
-        Mean squares of the parameter's gradient.
+    `gradient_norms`: gradients multiplied by these factors have exactly the norms computed there. ``square`` holds the
+    mean squares of the parameter's gradient, in one or two dimensions.
     """
     square = square.float()
     if square.ndim != 2:
@@ -102,15 +98,7 @@ class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
 
 
 class Units:
-    """The scaling of parameters' coordinates; none without mean squares.
-
-    Factors are computed once, from the mean squares of their step; later changes in the optimiser do not affect them.
-
-    Parameters
-    ----------
-    squares : mapping of Parameter to Tensor, or None
-        As of `mean_squares`.
-    """
+    """The scaling of parameters' coordinates, from the `mean_squares` of one step; none without them."""
 
     def __init__(self, squares: Squares | None):
         self._squares = squares

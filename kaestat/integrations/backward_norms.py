@@ -37,13 +37,7 @@ SAME = 1e-2  # of a row's factor: by so much tokens may differ in what they are 
 
 
 def not_zero(advantages: torch.Tensor) -> torch.Tensor:
-    """Advantages, with those smaller than `TINY` in size set to `TINY` with the same sign.
-
-    Parameters
-    ----------
-    advantages : Tensor
-        Of any shape, and of a type with the range of float32 (not float16).
-    """
+    """Advantages, of a type with the range of float32; those below `TINY` in size become `TINY` with the same sign."""
     return torch.where(advantages.abs() >= TINY, advantages, torch.where(advantages < 0, -TINY, TINY))
 
 
@@ -71,14 +65,9 @@ class BackwardNorms:
         self._quiet = False
 
     def begin(self, factor: torch.Tensor, known: torch.Tensor | None = None) -> None:
-        """Set the factors of the rows, before the backward pass reaches the model.
+        """Set the factors of the rows, shape (B,) and not 0, before the backward pass reaches the model.
 
-        Parameters
-        ----------
-        factor : Tensor, shape (B,)
-            The factors of the rows, none of them 0.
-        known : Tensor of bool, shape (B,), optional
-            False for a row whose norms cannot be computed: they are NaN.
+        The norms of a row that is not ``known``, shape (B,), cannot be computed: they are NaN.
         """
         self._factor = factor.float()
         start = torch.zeros_like(self._factor)
@@ -87,16 +76,9 @@ class BackwardNorms:
     def of_scores(self, log_probs: torch.Tensor, counted: torch.Tensor, head: FusedHead | None = None) -> None:
         """Find the rows' factors in the backward pass itself, from the loss's gradient at the tokens.
 
-        Rows whose tokens have different factors get NaN: their gradient is not the gradient of their score.
-
-        Parameters
-        ----------
-        log_probs : Tensor, shape (B, T)
-            Log-probabilities of the rows' tokens, as used in the loss.
-        counted : Tensor, shape (B, T)
-            A row's score is the sum of ``counted * log_probs``: 1 for a token in the loss, or its importance ratio.
-        head : FusedHead, optional
-            The output layer, if these log-probabilities come from it without a call of its module.
+        A row's score is the sum of ``counted * log_probs``, both (B, T): 1 for a token in the loss, or its importance
+        ratio. Rows whose tokens have different factors get NaN: their gradient is not the gradient of their score.
+        ``head`` is the output layer, if the log-probabilities come from it without a call of its module.
         """
         size = counted.float()
 
@@ -177,19 +159,10 @@ class BackwardNorms:
 def norms_in_backward(model: nn.Module, units: Sequence[Units], *, total: bool = True) -> Iterator[BackwardNorms]:
     """A context for one forward and backward pass through a model, which collects the norms of its rows.
 
-    Parameters
-    ----------
-    model : Module
-        Its linear layers, embeddings and norms are called once, with one tensor, rows first.
-    units : sequence of Units
-    total : bool
-        Whether the backward pass computes the parameters' gradients, as in training.
-
-    Raises
-    ------
-    ValueError
-        If modules other than an embedding and an output layer share parameters; and within the context, if a trained
-        parameter belongs to an unsupported module.
+    They are in each of the units. Linear layers, embeddings and norms are called once, with one tensor, rows first.
+    With ``total`` the backward pass also computes the parameters' gradients, as in training. Modules that share
+    parameters otherwise than an embedding and an output layer do, and trained parameters of unsupported modules, raise
+    a ValueError.
     """
     modules = {
         name: module

@@ -63,28 +63,11 @@ class RegisteredBaseline:
     def __call__(
         self, rewards: Sequence[np.ndarray], algorithm_config: Any = None, traj_groups: Sequence[Any] = (), **_: Any
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Advantages and returns, rLLM's signature.
+        """Advantages and returns, both the same, (G,) for each group; rLLM's signature.
 
-        Parameters
-        ----------
-        rewards : sequence of ndarray, shape (G,) each
-            Rewards of the trajectories of each group; all groups have the same role.
-        algorithm_config : optional
-            Not used: the estimator has its parameters.
-        traj_groups : sequence of rllm.types.TrajectoryGroup
-            The groups themselves.
-
-        Returns
-        -------
-        advantages, returns : list of ndarray, shape (G,) each
-            The same twice.
-
-        Raises
-        ------
-        UnstablePromptIds
-            If a method with a history cannot identify the prompts.
-        ValueError
-            If the order of the estimator does not suit the trainer, or as `AdvantageEstimator.step`.
+        ``rewards`` are those of the trajectories of each group, and all groups have the same role. The estimator has
+        its own parameters, so ``algorithm_config`` is not used. Raises `UnstablePromptIds` if a method with a history
+        cannot identify the prompts, and a ValueError if its order does not suit the trainer.
         """
         if len(traj_groups) != len(rewards):
             raise ValueError(
@@ -118,15 +101,7 @@ class RegisteredBaseline:
         self.session.save(path)
 
     def load(self, path: str | Path) -> None:
-        """Continue from a file written by `save`; policies are numbered from the newest one in it.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        ValueError
-            If it is damaged, or of another method.
-        """
+        """Continue from a file written by `save`; policies are numbered from the newest one in it."""
         self.session.load(path)
         self._roles, self._before = set(), max(self.session.estimator.last_step, 0)
 

@@ -50,23 +50,12 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class FusedHead:
-    """An output layer that never holds all of its logits.
+    """An output layer that never holds all of its logits."""
 
-    Attributes
-    ----------
-    module : Linear
-        The layer; its logits are divided by the temperature and not changed otherwise.
-    hidden : Tensor, shape (B, T, d)
-        Input of the layer.
-    tokens, log_probs : Tensor, shape (B, T)
-        The tokens, and their log-probabilities.
-    temperature : float
-    """
-
-    module: Any
-    hidden: torch.Tensor
-    tokens: torch.Tensor
-    log_probs: torch.Tensor
+    module: Any  # The layer; its logits are divided by the temperature and not changed otherwise
+    hidden: torch.Tensor  # shape (B, T, d); input of the layer
+    tokens: torch.Tensor  # shape (B, T); the tokens, and their log-probabilities
+    log_probs: torch.Tensor  # shape (B, T); the tokens, and their log-probabilities
     temperature: float
 
     def scaled_logits(self, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -90,15 +79,7 @@ class FusedHead:
 
 
 def head_norms(head: FusedHead, counted: torch.Tensor, units: Units) -> torch.Tensor:
-    """Squared norms of rows' scores in a fused output layer's parameters, shape (B,), float32.
-
-    Parameters
-    ----------
-    head : FusedHead
-    counted : Tensor, shape (B, T)
-        A row's score is the sum of ``counted * log_probs``.
-    units : Units
-    """
+    """Squared norms of rows' scores, ``sum_t counted * log_probs``, in a fused output layer, (B,), float32."""
     weight, bias = head.module.weight, head.module.bias
     rows, columns = units.matrix(weight, "lm_head")
     met = counted.new_zeros(*counted.shape, counted.shape[1])
@@ -124,12 +105,7 @@ def linear_norms(
 ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
     """Squared norms in a linear layer's weight in each of the units, and the gradient of the weight.
 
-    Parameters
-    ----------
-    call : Call
-    factor : Tensor, shape (B,), optional
-        Factors of the rows in the weight's gradient. With None the gradient is not computed, and None is returned.
-    units : sequence of Units
+    ``factor``, shape (B,), weighs the rows in that gradient; without it the gradient is not computed, and None.
     """
     x, g = call.tokens, call.sent_back
     scales = [each.matrix(call.module.weight, call.name) for each in units]
@@ -170,15 +146,8 @@ def own_norms(call: Call, units: Units) -> torch.Tensor:
 def met_norms(call: Call, hidden: torch.Tensor, logits: torch.Tensor, units: Units) -> torch.Tensor:
     """Twice the inner products of a matrix's gradients as an embedding and as an output layer, shape (B,).
 
-    Parameters
-    ----------
-    call : Call
-        The call of the embedding.
-    hidden : Tensor, shape (B, S, d)
-        Input of the output layer.
-    logits : Tensor, shape (B, S, T)
-        The gradient of the logits of the embedding's tokens.
-    units : Units
+    ``hidden``, (B, S, d), is the input of the output layer, ``logits``, (B, S, T), the gradient at the embedding's
+    tokens.
     """
     rows, columns = units.matrix(call.module.weight, call.name)
     logits = logits if isinstance(rows, float) else logits * rows[call.tokens][:, None]
@@ -219,13 +188,7 @@ def _direct(call: Call, units: Units) -> torch.Tensor:
 
 
 def module_kind(module: nn.Module) -> type[nn.Module] | None:
-    """Linear or Embedding if a module computes as they do, even as a subclass; None for others.
-
-    Raises
-    ------
-    ValueError
-        If a subclass of one of them does more.
-    """
+    """Linear or Embedding if a module computes as they do, even as a subclass; a ValueError if it does more."""
     for kind in (nn.Linear, nn.Embedding):
         if isinstance(module, kind):
             if type(module).forward is not kind.forward and not _only_scales(module):
@@ -235,13 +198,7 @@ def module_kind(module: nn.Module) -> type[nn.Module] | None:
 
 
 def tied_heads(modules: Mapping[str, nn.Module]) -> dict[nn.Module, nn.Module]:
-    """The embedding that each output layer shares its matrix with.
-
-    Raises
-    ------
-    ValueError
-        If other modules share parameters.
-    """
+    """The embedding that each output layer shares its matrix with; a ValueError if other modules share parameters."""
     by_parameter: dict[nn.Parameter, list[str]] = {}
     for name, module in modules.items():
         for parameter in module.parameters(recurse=False):

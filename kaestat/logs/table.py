@@ -24,11 +24,7 @@ _BOOLEANS = {"true": 1.0, "false": 0.0}
 class InvalidRows(ValueError):
     """The error for rows of a file that cannot be read; the other rows may be valid.
 
-    Parameters
-    ----------
-    message : str
-    rows : sequence of int, optional
-        The faulty rows (0-based, without blank lines), all with the same fault; None if unknown.
+    ``rows`` are those with the same fault, 0-based, without blank lines; None if unknown.
     """
 
     def __init__(self, message: str, rows: Sequence[int] | None = None):

@@ -133,13 +133,7 @@ FIX = (
 
 
 def hash_prompts(prompts: Sequence[Any]) -> list[str]:
-    """`hash_prompt` of each prompt; repeats of the previous prompt (completions of a group) are not hashed again.
-
-    Raises
-    ------
-    TypeError
-        As `hash_prompt`.
-    """
+    """`hash_prompt` of each prompt; repeats of the previous prompt (completions of a group) are not hashed again."""
     found: list[str] = []
     before: Any = None
     for prompt in prompts:

@@ -53,25 +53,7 @@ def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
 
 
 def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
-    """`exchange` for an estimator of turns; ranks may have different numbers of turns.
-
-    Parameters
-    ----------
-    turns : TurnEstimator
-        This rank's estimator, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
-    group : torch.distributed.ProcessGroup, optional
-        None for all ranks.
-
-    Returns
-    -------
-    int
-        Bytes that this rank has sent.
-
-    Raises
-    ------
-    ValueError
-        As `exchange`.
-    """
+    """`exchange` for a `TurnEstimator`; ranks may have different numbers of turns."""
     return _exchange(lambda: turns.estimators, turns.merge, group)
 
 
@@ -123,14 +105,7 @@ def _frames(content: bytes) -> list[bytes]:
 
 
 def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:
-    """The bytes of each rank, in the order of ranks; they may differ in length. No pickle.
-
-    Parameters
-    ----------
-    content : bytes
-        Not empty.
-    group : torch.distributed.ProcessGroup, optional
-    """
+    """The bytes of each rank, not empty, in the order of ranks; they may differ in length. No pickle."""
     import torch
     import torch.distributed as dist
 

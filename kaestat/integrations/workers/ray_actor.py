@@ -133,13 +133,7 @@ def _then_kept(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class SavedEstimator:
-    """The content of the actor: an estimator with ``order="any"``, and the file of its state.
-
-    Parameters
-    ----------
-    method, path, every, **options
-        As `estimator_actor`.
-    """
+    """The content of the actor: an estimator with ``order="any"``, and the file of its state."""
 
     def __init__(
         self,
