@@ -24,10 +24,14 @@ VOCABULARY = 8192  # tokens whose logits are made at once
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A module, its input (rows first), and the gradient of its output in float32, divided by the rows' factors."""
+    """A module, its input (rows first), and the gradient of its output in float32, divided by the rows' factors.
+
+    ``own`` are its parameters as the optimiser knows them: a sharded model holds others while it is called.
+    """
 
     name: str
     module: Any
+    own: Mapping[str, nn.Parameter]
     inputs: torch.Tensor
     gradient: torch.Tensor
     dtype: torch.dtype  # that the gradient came in
@@ -78,10 +82,13 @@ class FusedHead:
         return (hit.float() - probability) * (counted / self.temperature)[..., None]
 
 
-def head_norms(head: FusedHead, counted: torch.Tensor, units: Units) -> torch.Tensor:
-    """Squared norms of rows' scores, ``sum_t counted * log_probs``, in a fused output layer, (B,), float32."""
+def head_norms(head: FusedHead, counted: torch.Tensor, units: Units, own: Mapping[str, nn.Parameter]) -> torch.Tensor:
+    """Squared norms of rows' scores, ``sum_t counted * log_probs``, in a fused output layer, (B,), float32.
+
+    ``own`` are the layer's parameters as the optimiser knows them.
+    """
     weight, bias = head.module.weight, head.module.bias
-    rows, columns = units.matrix(weight, "lm_head")
+    rows, columns = units.matrix(own["weight"], "lm_head")
     met = counted.new_zeros(*counted.shape, counted.shape[1])
     norms = counted.new_zeros(len(counted))
     totals = head.log_totals()
@@ -94,7 +101,7 @@ def head_norms(head: FusedHead, counted: torch.Tensor, units: Units) -> torch.Te
         sent_back.scatter_add_(2, place.where(here, 0)[..., None], here[..., None].float())
         sent_back *= (counted / head.temperature)[..., None]
         if bias is not None and bias.requires_grad:
-            scale = units.vector(bias, "lm_head")
+            scale = units.vector(own["bias"], "lm_head")
             norms += (sent_back.sum(1) * (scale if isinstance(scale, float) else scale[part])).square().sum(1)
         met += _gram(sent_back * (rows if isinstance(rows, float) else rows[part]))
     return norms + (_gram(head.hidden.float() * columns) * met).sum((1, 2))
@@ -108,7 +115,7 @@ def linear_norms(
     ``factor``, shape (B,), weighs the rows in that gradient; without it the gradient is not computed, and None.
     """
     x, g = call.tokens, call.sent_back
-    scales = [each.matrix(call.module.weight, call.name) for each in units]
+    scales = [each.matrix(call.own["weight"], call.name) for each in units]
     length, wide, high = x.shape[1], x.shape[2], g.shape[2]
     if 2 * length**2 * (wide + high) <= (ELEMENT + (2 * length if factor is None else 0)) * wide * high:
         own = x.float()
@@ -140,7 +147,7 @@ def own_norms(call: Call, units: Units) -> torch.Tensor:
     bias = call.module.bias
     if bias is None or not bias.requires_grad:
         return call.gradient.new_zeros(len(call.gradient))
-    return (call.sent_back.sum(1) * units.vector(bias, call.name)).square().sum(1)
+    return (call.sent_back.sum(1) * units.vector(call.own["bias"], call.name)).square().sum(1)
 
 
 def met_norms(call: Call, hidden: torch.Tensor, logits: torch.Tensor, units: Units) -> torch.Tensor:
@@ -149,7 +156,7 @@ def met_norms(call: Call, hidden: torch.Tensor, logits: torch.Tensor, units: Uni
     ``hidden``, (B, S, d), is the input of the output layer, ``logits``, (B, S, T), the gradient at the embedding's
     tokens.
     """
-    rows, columns = units.matrix(call.module.weight, call.name)
+    rows, columns = units.matrix(call.own["weight"], call.name)
     logits = logits if isinstance(rows, float) else logits * rows[call.tokens][:, None]
     return 2 * (logits * torch.bmm(hidden.float() * columns, _of_ids(call, units).transpose(1, 2))).sum((1, 2))
 
@@ -157,7 +164,7 @@ def met_norms(call: Call, hidden: torch.Tensor, logits: torch.Tensor, units: Uni
 def _of_ids(call: Call, units: Units) -> torch.Tensor:
     """An embedding's gradients at its tokens, in units, shape (B, T, d)."""
     module, ids = call.module, call.tokens
-    rows, columns = units.matrix(module.weight, call.name)
+    rows, columns = units.matrix(call.own["weight"], call.name)
     kept = torch.ones_like(ids, dtype=torch.float32) if isinstance(rows, float) else rows[ids]
     if module.padding_idx is not None:
         kept = kept * (ids != module.padding_idx)
@@ -183,7 +190,7 @@ def _direct(call: Call, units: Units) -> torch.Tensor:
         return vjp(back.to(out.dtype))[0]
 
     found = torch.func.vmap(pull)(call.inputs, call.gradient)
-    factors = {name: units.vector(getattr(call.module, name), call.name) for name in own}
+    factors = {name: units.vector(call.own[name], call.name) for name in own}
     return torch.stack([(found[name].float() * factors[name]).flatten(1).square().sum(1) for name in own]).sum(0)
 
 

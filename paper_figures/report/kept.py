@@ -19,10 +19,10 @@ KEPT = Path("results/reproduced")
 DIGITS = 8
 QUOTED = (
     "claims", "rates", "gradient", "assumption6", "regret", "table1", "table1_pool", "table2_reductions", "table2_pool",
-    "sensitivity", "one_shot", "schedule", "selectors", "efficiency", "efficiency_worst", "best_baselines",
+    "sensitivity", "one_shot", "schedule", "selectors", "best_baselines",
     "sampling", "sampling_learning", "sampling_optima", "coverage_skewed", "audit_claims", "audit_differences",
 )  # fmt: skip
-LONG = ("gradient", "efficiency", "best_baselines")
+LONG = ("gradient", "best_baselines")
 
 
 def keep(report: Path, folder: Path = KEPT) -> None:

@@ -19,9 +19,7 @@ from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.studies import (
     assumption6,
     best_baselines,
-    coverage_few,
     coverage_skewed,
-    efficiency,
     gradient,
     one_shot,
     pool_sizes,
@@ -261,16 +259,6 @@ SECTIONS = (
     _simple("The one-shot regime", "one_shot", one_shot),
     _simple("The reuse schedule", "reuse_schedule", schedule),
     _simple(
-        "Which default: every method against the best achieved",
-        "efficiency",
-        efficiency,
-        {"efficiency_worst": efficiency.worst},
-        printed={
-            "efficiency": (efficiency.CAPTIONS["efficiency"], efficiency.shown),
-            "efficiency_settings": (efficiency.CAPTIONS["efficiency_settings"], efficiency.shown_settings),
-        },
-    ),
-    _simple(
         "Sampling prompts by their predicted values",
         "sampling",
         sampling,
@@ -282,7 +270,6 @@ SECTIONS = (
         },
     ),
     _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
-    _simple("Confidence intervals for a value", "interval_few_visits", coverage_few),
     _simple("Intervals of risk tables where few prompts carry them", "interval_skewed", coverage_skewed),
     Section(
         "audit",
