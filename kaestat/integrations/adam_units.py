@@ -6,13 +6,11 @@ A matrix's mean squares are taken as an outer product of their row and column me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 
 FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
 
@@ -23,12 +21,8 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
     """The factor of each coordinate of a parameter in Adam's units, in the shape of its mean squares, float32.
 
     A matrix is represented by its row and column means, a vector by each coordinate, with the floor, as in
-    `gradient_norms`: gradients multiplied by these factors have exactly the norms computed there.
-
-    Parameters
-    ----------
-    square : Tensor, of one or two dimensions
-        Mean squares of the parameter's gradient.
+    `gradient_norms`: gradients multiplied by these factors have exactly the norms computed there. ``square`` holds the
+    mean squares of the parameter's gradient, in one or two dimensions.
     """
     square = square.float()
     if square.ndim != 2:
@@ -38,18 +32,12 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
 
 
 def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
-    """Squares of Adam's divisor of each coordinate, the root of its mean square plus eps.
+    """Squares of Adam's divisor of each coordinate, the root of its mean square plus eps; None before a gradient.
 
-    None before its first gradient. Steps with all rewards equal have gradients of 0, or of rounding errors: while
-    the mean squares of all parameters are below eps squared, Adam divides all coordinates by the same number.
-
-    Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns them into
-    weights.
-
-    Raises
-    ------
-    ValueError
-        If the optimiser does not keep mean squares of its parameters' shapes.
+    Steps with all rewards equal have gradients of 0, or of rounding errors: while the mean squares of all parameters
+    are below eps squared, Adam divides all coordinates by the same number. Norms in these units change by orders of
+    magnitude at the start of training; `usable_weights` turns them into weights. A ValueError if the optimiser does not
+    keep mean squares of its parameters' shapes.
     """
     optimizer = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
     state = optimizer.state
@@ -79,12 +67,12 @@ class _Kept(NamedTuple):
 
     def moved(self) -> bool:
         """Whether Adam's eps does not drown it."""
-        return _sum(self.square) >= self.square.numel() * self.share * self.eps**2
+        return float(whole(self.square.sum(dtype=torch.float32))) >= self.square.numel() * self.share * self.eps**2
 
     def divisor_squared(self) -> torch.Tensor:
         """Float32; 0 for a parameter that has had no gradient at all."""
         square = self.square.float() / self.share
-        return square.sqrt_().add_(self.eps).square_() if _sum(self.square) > 0 else square
+        return square.sqrt_().add_(self.eps).square_() if whole(self.square.sum()) > 0 else square
 
 
 class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
@@ -104,73 +92,50 @@ class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
 
 
 class Units:
-    """The scaling of parameters' coordinates; none without mean squares.
+    """The scaling of parameters' coordinates, from the `mean_squares` of one step; none without them."""
 
-    Factors are computed once, from the mean squares of their step; later changes in the optimiser do not affect them.
-    They are whole in each process, also of parameters that FSDP2 spreads over processes.
+    def __init__(self, squares: Squares | None):
+        self._squares = squares
+        self._known: dict[nn.Parameter, tuple[torch.Tensor, ...]] = {}
 
-    Parameters
-    ----------
-    model : Module
-    squares : mapping of Parameter to Tensor, or None
-        As of `mean_squares`.
-    """
-
-    def __init__(self, model: nn.Module, squares: Squares | None):
-        self._whole = squares is None
-        self._known: dict[tuple[nn.Module, str], tuple[torch.Tensor, ...]] = {}
-        if squares is None:
-            return
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()  # or it may hold other parameters than the optimiser
-        made: dict[nn.Parameter, tuple[torch.Tensor, ...]] = {}
-        for module in model.modules():  # in one order in all processes
-            for own, parameter in module.named_parameters(recurse=False):
-                if parameter.requires_grad and parameter in squares:
-                    as_matrix = isinstance(module, nn.Linear | nn.Embedding) and own == "weight"
-                    if parameter not in made:
-                        factors = _matrix_factors if as_matrix else _vector_factors
-                        made[parameter] = factors(squares[parameter].float())
-                    self._known[module, own] = made[parameter]
-
-    def matrix(self, module: nn.Module, name: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
-        """Factors of the rows and columns of a linear layer's or embedding's weight; errors name the module."""
-        if self._whole:
+    def matrix(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
+        """Factors of a matrix's rows and columns; errors name the module."""
+        if self._squares is None:
             return 1.0, 1.0
-        rows, columns = self._of(module, "weight", name)
+        if parameter not in self._known:
+            self._known[parameter] = _matrix_factors(self._of(parameter, name))
+        rows, columns = self._known[parameter]
         return rows, columns
 
-    def vector(self, module: nn.Module, own: str, name: str) -> torch.Tensor | float:
-        """Factors of the coordinates of any other parameter."""
-        return 1.0 if self._whole else self._of(module, own, name)[0]
+    def vector(self, parameter: nn.Parameter, name: str) -> torch.Tensor | float:
+        """Factors of any other parameter's coordinates."""
+        if self._squares is None:
+            return 1.0
+        if parameter not in self._known:
+            self._known[parameter] = (_inverse_root(self._of(parameter, name)),)
+        return self._known[parameter][0]
 
-    def _of(self, module: nn.Module, own: str, name: str) -> tuple[torch.Tensor, ...]:
-        if (module, own) not in self._known:
-            raise ValueError(f"squares: there are none for the parameter {own} of module {name}.")
-        return self._known[module, own]
-
-
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor with the parts that other processes hold; all of them must call this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def _sum(square: torch.Tensor) -> float:
-    return float(whole(square.sum(dtype=torch.float32)))
+    def _of(self, parameter: nn.Parameter, name: str) -> torch.Tensor:
+        assert self._squares is not None
+        if parameter not in self._squares:
+            raise ValueError(f"squares: there are none for a parameter of module {name}, of shape {parameter.shape}.")
+        return self._squares[parameter].float()
 
 
 def _matrix_factors(square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Factors of a matrix's rows and columns, from its mean squares' row and column means."""
-    rows, columns = (whole(square.sum(along)) / square.shape[along] for along in (1, 0))
+    rows, columns = whole(square.sum(1)) / square.shape[1], whole(square.sum(0)) / square.shape[0]
     return _inverse_root(rows), _inverse_root(columns) * rows.mean().sqrt()
 
 
-def _vector_factors(square: torch.Tensor) -> tuple[torch.Tensor]:
-    return (_inverse_root(whole(square)),)
+def whole(each: torch.Tensor) -> torch.Tensor:
+    """A tensor that may be sharded over processes (DTensor), with all its elements in each of them."""
+    gather: Callable[[], torch.Tensor] | None = getattr(each, "full_tensor", None)
+    return each if gather is None else gather()
 
 
 def _inverse_root(square: torch.Tensor) -> torch.Tensor:
     """``v^(-1/2)`` with the floor; 0 where all is 0."""
+    square = whole(square)
     mean = square.mean()
     return (square + FLOOR * mean).rsqrt() if mean > 0 else torch.zeros_like(square)

@@ -54,7 +54,7 @@ def test_norms_of_the_training_pass_are_those_of_a_loop_and_its_gradients_stay( 
     plain = gradients_of(model)
     model.train().gradient_checkpointing_enable(checkpointing)
     model.enable_input_require_grads()
-    with norms_in_backward(model, [Units(model, None), Units(model, squares)]) as norms:
+    with norms_in_backward(model, [Units(None), Units(squares)]) as norms:
         loss_of(batch, not_zero(ADVANTAGES), norms, fused=fused).backward()
     for found, norm in zip(norms.norms, expected, strict=True):
         torch.testing.assert_close(found, norm, rtol=1e-4, atol=0)
@@ -74,7 +74,7 @@ def test_a_row_that_sends_nothing_back_or_differs_by_token_has_no_norm(model):  
     batch = Batch(model)
     advantages = ADVANTAGES[:, None].expand(-1, batch.counted.shape[1]).clone()
     advantages[0, 2] *= 1.5
-    with norms_in_backward(model, [Units(model, None)]) as norms:
+    with norms_in_backward(model, [Units(None)]) as norms:
         logits = model(input_ids=batch.ids, attention_mask=batch.mask).logits[:, PROMPT - 1 : -1]
         log_probs = (logits / 0.7).log_softmax(-1).gather(2, batch.ids[:, PROMPT:, None])[..., 0]
         norms.of_scores(log_probs, batch.counted)

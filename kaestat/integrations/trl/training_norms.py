@@ -75,19 +75,14 @@ class ExpectedWeights:
 class TrainingNorms:
     """Collects the squared norms of a generation's scores over the batches of its training.
 
-    Parameters
-    ----------
-    trainer : GRPOTrainer
-    record : callable
-        Gets the norms of all processes' completions, shape (N,), once all are known; NaN for those without one.
-    in_adams_units : bool
+    ``record`` gets the norms of all processes' completions, shape (N,), once all are known; NaN for those without one.
     """
 
     def __init__(self, trainer: GRPOTrainer, record: Callable[[torch.Tensor], None], *, in_adams_units: bool):
         self._trainer, self._record, self._in_adams_units = trainer, record, in_adams_units
         self._open, self._left = ExitStack(), 0
         self._norms = torch.zeros(0)
-        self._units: Units | None = None
+        self._units = Units(None)
         self._batch: dict[str, Any] | None = None
         self._pass: BackwardNorms | None = None
         self._hidden: torch.Tensor | None = None
@@ -97,12 +92,11 @@ class TrainingNorms:
         self._left = len(output["completion_ids"])
         output[ROW] = torch.arange(self._left, device=output["completion_ids"].device)
         self._norms = torch.full((self._left,), torch.nan, device=output["completion_ids"].device)
-        squares = mean_squares(self._trainer.optimizer) if self._in_adams_units else None
-        self._units = Units(self._trainer.model, squares)
+        self._units = Units(mean_squares(self._trainer.optimizer) if self._in_adams_units else None)
 
     def open(self, batch: dict[str, Any]) -> None:
         """Before the forward pass of a batch; only the first on each completion is of the policy that sampled it."""
-        if self._left == 0 or self._units is None:
+        if self._left == 0:
             return
         model = _unwrapped(self._trainer)
         self._batch = batch

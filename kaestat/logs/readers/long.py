@@ -58,10 +58,7 @@ def read_long(
 def with_one_reward_each(table: Table, reward: str) -> Table:
     """The table with one row per reward of a list; other lists are split alike, other values repeated.
 
-    Raises
-    ------
-    InvalidRows
-        If another list of a row is of another length.
+    An `InvalidRows` if another list of a row is of another length.
     """
     column = table.columns[reward]
     if isinstance(column, Labels) or (isinstance(column, pd.Series | np.ndarray) and column.dtype.kind in "biuf"):
