@@ -90,16 +90,6 @@ def skewed_ends(
     Of the mean of 40 contributions with a skewness of 3.8 (value MSE where nearly all rewards are 1), 95 % intervals
     cover .945 instead of .906 at 1.24 times the median length, as `simulations.studies.interval_skewed` shows, which
     also has cases where this is not enough. A bootstrap-t and Hall's transformation (1992) cover .92 there.
-
-    Parameters
-    ----------
-    center, low, high : ndarray, shape (M,)
-    contributions : ndarray, shape (C, M)
-        Contribution of each cluster to the estimate, up to scale and shift; its linear part if the estimate is no mean.
-
-    References
-    ----------
-    Hall, P. (1992), On the removal of skewness by transformation.
     """
     deviation = contributions - contributions.mean(axis=0)
     largest = np.abs(deviation).max(axis=0)

@@ -73,12 +73,6 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     value MSE x 1000, kae, bandwidth 20  2.04     2.04        2.13
     value MSE x 1000, kae, bandwidth 40  3.08     3.08        3.11
     ===================================  =======  ==========  ===============
-
-    Examples
-    --------
-    >>> run = simulated_run(n_prompts=50, n_epochs=5)
-    >>> len(run.values) == len(run.log.frame)
-    True
     """
     n_prompts, n_epochs = check_whole("n_prompts", n_prompts), check_whole("n_epochs", n_epochs)
     group_size = check_whole("group_size", group_size)

@@ -49,13 +49,6 @@ class RewardHistory:
     late : int, optional
         For visits in any order (`add`): also keep the visits that a step this many steps before the last can
         reach. None for a history recorded in order.
-
-    Examples
-    --------
-    >>> history = RewardHistory(horizon=10)
-    >>> history.record(["a", "b"], step=0, count=[4, 4], total=[1.0, 4.0], total_sq=[1.0, 4.0])
-    >>> history.visits(["b", "never seen"], step=3).total[:, -1].tolist()
-    [4.0, 0.0]
     """
 
     def __init__(

@@ -174,13 +174,7 @@ class Prior:
 
     @classmethod
     def of_rewards(cls, rewards: Mapping[Hashable, Iterable[float]], *, step: int = BEFORE_THE_RUN) -> Self:
-        """The prior of ``{prompt_id: rewards of its completions}``, without empty ones; errors as `of_samples`.
-
-        Examples
-        --------
-        >>> Prior.of_rewards({"a": [1.0, 0.0, 0.5], "b": []}).sums["total_sq"].tolist()
-        [1.25]
-        """
+        """The prior of ``{prompt_id: rewards of its completions}``, without empty ones; errors as `of_samples`."""
         each = {key: list(given) for key, given in rewards.items()}
         ids = np.empty(sum(map(len, each.values())), dtype=object)
         ids[:] = list(chain.from_iterable([key] * len(given) for key, given in each.items()))

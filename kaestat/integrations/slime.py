@@ -83,16 +83,6 @@ class RewardPostProcess:
     ------
     ValueError
         If the estimator cannot use these weights, or needs weights.
-
-    Examples
-    --------
-    A module ``my_baseline.py`` on slime's Python path::
-
-        advantages = RewardPostProcess(AdvantageEstimator("kae", bandwidth=10))
-        generate_rollout = advantages.with_step()
-
-    and ``--custom-reward-post-process-path my_baseline.advantages``,
-    ``--rollout-function-path my_baseline.generate_rollout``.
     """
 
     def __init__(

@@ -120,19 +120,8 @@ def law_of_log(
     A step has as many completions as the log's steps have on average. The history is the log's own at any group size:
     with single completions, prompts return more often, so their past has equally many completions.
 
-    Parameters
-    ----------
-    log, weights, min_visits
-        As in `law_inputs`.
-    group_sizes : sequence of int
-        Sizes of the group designs, in addition to the log's own.
-    seed : int
-        Seed of the jackknife's groups of prompts.
-
-    Raises
-    ------
-    ValueError
-        As in `law_inputs`.
+    Sizes of the group designs are in addition to the log's own; ``seed`` is of the jackknife's groups of prompts. Other
+    arguments and errors are as for `law_inputs`.
     """
     whole = _Log.of(log, weights, min_visits)
     size = int(np.median(log.group_sizes))

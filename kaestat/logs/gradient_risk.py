@@ -99,11 +99,6 @@ def gradient_risk(
     `value_risk`: it is the noise of the run's gradient. Errors are clustered by prompt. If prompts have
     different numbers of completions, the errors are those of a ratio of two sums over prompts.
 
-    Warns
-    -----
-    FewPromptsWarning
-        As in `kaestat.value_risk`.
-
     Raises
     ------
     ValueError
@@ -111,11 +106,6 @@ def gradient_risk(
         nor lengths or not those asked for, or all of them are 0.
     TypeError
         If ``log`` has another type, or ``methods`` is not a list.
-
-    References
-    ----------
-    Greensmith, Bartlett and Baxter (2004), Variance reduction techniques for gradient estimates in reinforcement
-    learning. Hao et al. (2025), On-policy RL with optimal reward baseline (OPO): lengths as weights.
 
     Examples
     --------

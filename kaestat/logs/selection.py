@@ -53,12 +53,6 @@ def select_bandwidth(
         prompt has two visits.
     TypeError
         If ``log`` has another type.
-
-    Examples
-    --------
-    >>> log = RewardLog(["a"] * 8, range(8), [0, 0, 0, 0, 1, 1, 1, 1])
-    >>> select_bandwidth(log, grid=[1.5, 8.0]).bandwidth
-    1.5
     """
     log = as_log(log)
     chooser: Any = as_selector(selector)

@@ -17,25 +17,8 @@ _CELLS = 8_000_000  # random keys drawn at once, to bound memory
 def uniform(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> np.ndarray:
     """A fresh minibatch at each step, uniform without replacement, independent over steps (paper, Assumption 1).
 
-    Parameters
-    ----------
-    n_prompts : int
-        Number of prompts.
-    batch_size : int
-        Prompts of a step, at most ``n_prompts``.
-    n_steps : int
-        Number of steps.
-    seed : int
-        Seed of the generator.
-
-    Returns
-    -------
-    ndarray of int, shape (n_steps, batch_size)
-
-    Raises
-    ------
-    ValueError
-        If a size is not a whole number of at least 1, or the batch is larger than the set of prompts.
+    An array of int, shape (n_steps, batch_size), of the ``n_prompts`` prompts. Raises a ValueError if a size is not a
+    whole number of at least 1, or the batch is larger than the set of prompts.
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     return _shuffled_rows(n_steps, n_prompts, check_seed(seed), keep=batch_size)

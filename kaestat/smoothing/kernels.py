@@ -27,27 +27,15 @@ class Kernel(ABC):
     """A one-sided kernel with its moments; call it with scaled lags ``u = lag / bandwidth``.
 
     Values at ``u < 0`` (the future) are zero.
-
-    Attributes
-    ----------
-    name : str
-        The name for `as_kernel`.
-    support : float
-        Largest ``u`` with positive weight; ``inf`` for the exponential and half-normal kernels.
-    moments : tuple of float
-        ``int u^j K(u) du`` for j = 0..3; the first is 1.
-    square_moments : tuple of float
-        ``int u^j K(u)^2 du`` for j = 0..2; the first is the roughness R.
-    polynomial : tuple of float or None
-        Coefficients of K(u) in 1, u, u^2, ... within the support, if it is a polynomial there.
     """
 
+    # Coefficients of K(u) in 1, u, u^2, ... within the support, if it is a polynomial there
     polynomial: ClassVar[tuple[float, ...] | None] = None
 
-    name: str
-    support: float
-    moments: tuple[float, float, float, float]
-    square_moments: tuple[float, float, float]
+    name: str  # The name for `as_kernel`
+    support: float  # Largest ``u`` with positive weight; ``inf`` for the exponential and half-normal kernels
+    moments: tuple[float, float, float, float]  # ``int u^j K(u) du`` for j = 0..3; the first is 1
+    square_moments: tuple[float, float, float]  # ``int u^j K(u)^2 du`` for j = 0..2; the first is the roughness R
 
     def __call__(self, u: Array) -> Array:
         xp = array_namespace(u)

@@ -292,14 +292,6 @@ def predict_completions(design: DesignNoise, reference: DesignNoise, *, completi
     ------
     ValueError
         If the reference has no signal.
-
-    Examples
-    --------
-    Half the noise, at a batch far below the noise scale and at a batch equal to it:
-
-    >>> half, whole = DesignNoise("half", 500.0, 1.0), DesignNoise("whole", 1000.0, 1.0)
-    >>> [round(predict_completions(half, whole, completions=batch), 3) for batch in (1, 1000)]
-    [0.5, 0.75]
     """
     batch = check_whole("completions", completions)
     if not reference.gain > 0:

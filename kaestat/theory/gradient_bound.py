@@ -96,12 +96,6 @@ def theorem2_bound(
         If h is not in (0, 1), the kernel's support is not bounded by 1, the batch exceeds the prompts, or G is below 2.
     TypeError
         If something is not a number.
-
-    Examples
-    --------
-    >>> bound = theorem2_bound(step=100, prompts=50, batch=10, group_size=2, h=0.1, drift=0.1, score_norm2=1.0)
-    >>> round(bound.discretisation, 6)
-    0.004
     """
     kernel, norm2 = as_kernel(kernel), check_factor("score_norm2", score_norm2, allow_zero=True)
     prompts, batch, group_size = (

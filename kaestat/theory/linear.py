@@ -48,12 +48,6 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
     ------
     ValueError, TypeError
         If an argument is not a number, a variance is negative, or shapes do not match.
-
-    Examples
-    --------
-    >>> error = linear_error(np.array([0.75, 0.25]), np.array([0.5, 0.1]), 0.2, target=0.5)
-    >>> round(float(error.bias), 6), round(float(error.variance), 6), round(float(error.mse), 6)
-    (-0.1, 0.125, 0.135)
     """
     weights, path = check_factors_like("weights", weights, ndim=1), check_factors_like("path", path, ndim=1)
     target, variance = check_factors_like("target", target), _variance(weights, noise_variance)
@@ -150,11 +144,6 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
         If there are no lags, one is negative, or a variance is not positive.
     TypeError
         If an argument is not a number.
-
-    Examples
-    --------
-    >>> minimax_weights(np.arange(4.0), 0.25, 0.25).round(6)
-    array([0.5     , 0.333333, 0.166667, 0.      ])
     """
     lags = check_factors("lags", lags, least=0, ndim=1)
     noise = check_factors("noise_variance", noise_variance, least=SMALLEST_FACTOR)

@@ -54,11 +54,6 @@ def suboptimality_recursion(
         If ``pl`` exceeds ``smoothness``, which is impossible, a number is not positive, or shapes do not match.
     TypeError
         If something is not a number.
-
-    Examples
-    --------
-    >>> suboptimality_recursion(1.0, [0.1, 0.1], [0.5, 0.25], pl=1.0, smoothness=1.0).round(6)
-    array([1.      , 0.2625  , 0.150781])
     """
     pl, smoothness = _constants(pl, smoothness)
     noise = check_factors("gradient_mse", gradient_mse, least=0, ndim=1)

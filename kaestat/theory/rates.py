@@ -42,19 +42,10 @@ def integer_bandwidth_error(
 
 
 def optimal_integer_bandwidth(*, lipschitz: float, noise_variance: float) -> int:
-    """The m that minimises the worst-case MSE of `integer_bandwidth_error`.
+    """The m that minimises the worst-case MSE of `integer_bandwidth_error`, for a positive L and noise variance.
 
-    Parameters
-    ----------
-    lipschitz : float
-        L per step, positive.
-    noise_variance : float
-        Variance of one observation.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If one is not positive, or the bandwidth is too large for exact integers in floating point.
+    Raises a ValueError or TypeError if one is not positive, or the bandwidth is too large for exact integers in
+    floating point.
     """
     lipschitz, noise_variance = check_factor("lipschitz", lipschitz), check_factor("noise_variance", noise_variance)
     # The asymptotic optimum is (6 s2 / L^2)^(1/3); the MSE is convex in m and the exact one lies within 2 of it.

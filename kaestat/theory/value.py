@@ -63,12 +63,6 @@ def algorithm1_error(
         If a size is out of range, or nothing is observed (no visits and G = 1).
     TypeError
         If something is not a number.
-
-    Examples
-    --------
-    >>> error = algorithm1_error(np.full(101, 0.5), visits=100, group_size=1, h=0.1)
-    >>> round(float(error.bias), 6)  # every step is visited, and the weights sum to 0.9, not to 1
-    -0.05
     """
     kernel = as_kernel(kernel)
     path, h = check_factors("path", path, ndim=1), check_factor("h", h)
