@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kaestat.core.checks import check_share
-
 
 def turn_numbers(mask: np.ndarray) -> np.ndarray:
     """The 0-based turn of each token, a run of the policy's own tokens; -1 outside the mask; shape (N, T).
@@ -46,17 +44,8 @@ def rewards_of_turns(token_rewards: np.ndarray, mask: np.ndarray) -> list[np.nda
     return ragged(found, counts)
 
 
-def discounted_returns(rewards: Sequence[Sequence[float] | np.ndarray], gamma: float = 1.0) -> list[np.ndarray]:
-    """The return from each turn on, ``G_k = sum_{j >= k} gamma^(j - k) r_j``, for each completion's list of rewards.
-
-    An error unless ``gamma`` is a number from 0 to 1, and each completion's rewards are a list of numbers.
-    """
-    padded, counts = padded_turns("rewards", rewards)
-    return ragged(returns_of_padded(padded, check_share("gamma", gamma, allow_zero=True)), counts)
-
-
 def returns_of_padded(rewards: np.ndarray, gamma: float) -> np.ndarray:
-    """`discounted_returns` of an array of shape (N, K), zero after each completion's last turn."""
+    """The return from each turn on, ``G_k = sum_{j >= k} gamma^(j - k) r_j``, (N, K); zeros stand after a last turn."""
     returns = rewards.copy()
     with np.errstate(over="ignore"):  # estimators refuse non-finite numbers
         for turn in range(rewards.shape[1] - 2, -1, -1):
