@@ -31,11 +31,6 @@ def epochs(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> n
     each pass) are left out, as by a data loader that drops the last, short batch.
 
     Parameters, returns and errors are those of `uniform`.
-
-    Examples
-    --------
-    >>> sorted(epochs(6, 2, 3).reshape(-1).tolist())
-    [0, 1, 2, 3, 4, 5]
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     per_pass = n_prompts // batch_size
@@ -65,12 +60,6 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
     ------
     ValueError
         As `uniform`, and if ``repeats`` is not a whole number of at least 1.
-
-    Examples
-    --------
-    >>> schedule = reuse(8, 2, 6, repeats=3)
-    >>> bool((schedule[0] == schedule[2]).all()), bool((schedule[2] == schedule[3]).any())
-    (True, False)
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     repeats = check_whole("repeats", repeats)
@@ -102,12 +91,6 @@ def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None
     ------
     ValueError
         If ``schedule`` or ``prompts`` has another form, or ``step`` lies outside the schedule.
-
-    Examples
-    --------
-    >>> past_lags(np.array([[0, 1], [0, 2], [1, 0]]), step=2)
-    array([[0., 2.],
-           [2., 1.]])
     """
     try:
         schedule = np.asarray(schedule)

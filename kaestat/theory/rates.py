@@ -80,11 +80,6 @@ def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_var
     ------
     ValueError, TypeError
         If sizes do not increase, or a number is not positive.
-
-    Examples
-    --------
-    >>> local_rate_slopes([10**3, 10**4, 10**5]).round(5)
-    array([-0.6637 , -0.66603])
     """
     counts = check_factors("sizes", sizes, least=1, ndim=1)
     if counts.ndim > 1 or not (np.diff(counts) > 0).all():
