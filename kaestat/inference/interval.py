@@ -64,7 +64,8 @@ def value_interval(
     are constant or fall by .01 per step), over all its settings, and over those with 30 effective completions or more.
     The normal approximation is not offered: with few visits or rare successes its coverage fell to .21.
 
-    Both are centred at the kernel mean, and treat the bandwidth as fixed before the data.
+    Both are centred at the kernel mean, and treat the bandwidth as fixed before the data. Raises a ValueError if
+    ``kind`` is unknown, a number is out of range, or rewards lie outside ``bounds``.
 
     Parameters
     ----------
@@ -89,11 +90,6 @@ def value_interval(
     -------
     ValueInterval
         Arrays of shape (..., P), of the kind of the rewards.
-
-    Raises
-    ------
-    ValueError
-        If ``kind`` is unknown, a number is out of range, or rewards lie outside ``bounds``.
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")

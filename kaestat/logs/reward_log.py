@@ -154,6 +154,9 @@ class RewardLog:
     ) -> RewardLog:
         """The log of a table with one completion per row.
 
+        Raises a ValueError if a column is missing or ambiguous, there is no row, or a value is missing or invalid, and
+        a TypeError if ``frame`` is not a DataFrame, or a column's name is not text.
+
         Parameters
         ----------
         frame : pandas.DataFrame
@@ -162,13 +165,6 @@ class RewardLog:
             Names of columns. None means the column with this name, or with another usual name, as for
             `kaestat.read_log`; ``group`` and all after it may be absent, and ``"none"`` leaves weights, lengths or
             ratios out.
-
-        Raises
-        ------
-        ValueError
-            If a column is missing or ambiguous, there is no row, or a value is missing or invalid.
-        TypeError
-            If ``frame`` is not a DataFrame, or a column's name is not text.
         """
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}.")

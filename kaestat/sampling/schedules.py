@@ -43,7 +43,8 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
     """The paper's schedule: a fixed partition into minibatches, each used for ``repeats`` (J) consecutive steps.
 
     Minibatches are drawn without replacement; once all have been used, a new pass begins in a new order. The
-    ``n_prompts % batch_size`` prompts (random ones) that do not fill a minibatch are never sampled.
+    ``n_prompts % batch_size`` prompts (random ones) that do not fill a minibatch are never sampled. Raises a ValueError
+    as `uniform`, and if ``repeats`` is not a whole number of at least 1.
 
     Parameters
     ----------
@@ -55,11 +56,6 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
     Returns
     -------
     ndarray of int, shape (n_steps, batch_size)
-
-    Raises
-    ------
-    ValueError
-        As `uniform`, and if ``repeats`` is not a whole number of at least 1.
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     repeats = check_whole("repeats", repeats)
@@ -74,6 +70,8 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
 def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None) -> np.ndarray:
     """Lags of the past visits of some prompts: the content of a history when a step begins.
 
+    Raises a ValueError if ``schedule`` or ``prompts`` has another form, or ``step`` lies outside the schedule.
+
     Parameters
     ----------
     schedule : ndarray of int, shape (steps, batch_size)
@@ -86,11 +84,6 @@ def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None
     -------
     ndarray of float, shape (P, V)
         ``step`` minus the step of each visit, oldest first; padded on the left with 0, which is never a lag.
-
-    Raises
-    ------
-    ValueError
-        If ``schedule`` or ``prompts`` has another form, or ``step`` lies outside the schedule.
     """
     try:
         schedule = np.asarray(schedule)

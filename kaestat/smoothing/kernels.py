@@ -164,15 +164,12 @@ class HalfNormal(Kernel):
 class Exponential(Kernel):
     """``c rho^u`` with ``c = -log(rho)``; the default ``rho = 1/e`` makes the bandwidth the decay time in steps.
 
+    Raises a ValueError if ``rho`` is outside (0, 1).
+
     Parameters
     ----------
     rho : float
         Decay over one bandwidth, in (0, 1).
-
-    Raises
-    ------
-    ValueError
-        If ``rho`` is outside (0, 1).
     """
 
     rho: float
@@ -202,17 +199,14 @@ class Exponential(Kernel):
 class CallableKernel(Kernel):
     """A user's own function of the scaled lag ``u >= 0``, checked once by quadrature.
 
+    Raises a ValueError if the function is negative somewhere, zero at 0, or does not integrate to one.
+
     Parameters
     ----------
     function : callable
         Maps an array of scaled lags to non-negative weights, elementwise.
     support : float
         Largest ``u`` with positive weight; a finite one keeps the history short.
-
-    Raises
-    ------
-    ValueError
-        If the function is negative somewhere, zero at 0, or does not integrate to one.
     """
 
     function: Callable[[Array], Array]
@@ -282,17 +276,12 @@ KERNELS: dict[str, Kernel] = {
 def as_kernel(kernel: str | Kernel | Callable[[Array], Array]) -> Kernel:
     """The `Kernel` with that name, of a user's function, or unchanged.
 
+    Raises a ValueError if the name is unknown or the function is not a kernel, and a TypeError if it has another type.
+
     Parameters
     ----------
     kernel : str, Kernel or callable
         One of ``KERNELS``, an instance, or a function of the scaled lag.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown or the function is not a kernel.
-    TypeError
-        If it has another type.
     """
     if isinstance(kernel, Kernel):
         return kernel

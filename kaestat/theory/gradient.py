@@ -41,7 +41,8 @@ def excess_gradient_mse(
     """``MSE(ghat) - MSE(oracle)`` of an estimator that smooths within prompts, exactly.
 
     ``mean over prompts of [E[W] mse - 2 cov bias + (G - 1) a^2 ||grad V||^2] / (B G)``, whether the batch has all
-    prompts or a random sample.
+    prompts or a random sample. Raises a ValueError or TypeError if something is not a number, a size is not positive,
+    ``score_norm2`` negative, or shapes do not fit.
 
     Parameters
     ----------
@@ -60,11 +61,6 @@ def excess_gradient_mse(
         ``1 / (G - 1)`` for GRPO.
     value_gradient_norm2 : array, shape (P,)
         ``||grad V||^2`` of each prompt.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If something is not a number, a size is not positive, ``score_norm2`` negative, or shapes do not fit.
     """
     batch, group_size = check_whole("batch", batch), check_whole("group_size", group_size)
     each = {

@@ -22,6 +22,8 @@ class UnstablePromptIds(ValueError):
 def hash_prompt(prompt: Any) -> str:
     """A stable id computed from the prompt itself, the same in every process and session.
 
+    Raises a TypeError if the prompt has another type.
+
     Parameters
     ----------
     prompt : str, sequence of int, or sequence of mapping
@@ -32,11 +34,6 @@ def hash_prompt(prompt: Any) -> str:
     -------
     str
         32 hexadecimal digits (BLAKE2b).
-
-    Raises
-    ------
-    TypeError
-        If the prompt has another type.
 
     Examples
     --------
