@@ -27,8 +27,8 @@ def estimator_actor(
 
     The actor serves the calls of all workers one at a time, in order of arrival; the order does not matter.
     ``ray.get(actor.step.remote(...))`` returns the result of `AdvantageEstimator.step`. With `send` it merges the
-    deltas of a worker's own estimator. Raises a ValueError as `AdvantageEstimator` does; if ``every`` is less than 1; or if
-    the actor of this name, or the state at this path, has another method or other options.
+    deltas of a worker's own estimator. Raises a ValueError as `AdvantageEstimator` does; if ``every`` is less than 1;
+    or if the actor of this name, or the state at this path, has another method or other options.
 
     Parameters
     ----------
