@@ -49,8 +49,28 @@ def frozen_below():
     return model
 
 
+class LoRA(nn.Module):
+    """A frozen layer and a trained product of two small ones, as PEFT's."""
+
+    def __init__(self, layer, rank=3):
+        super().__init__()
+        self.layer, self.scaling = layer, 2.0
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x):
+        return self.layer(x) + self.scaling * self.up(self.down(x))
+
+
+def lora():
+    model = qwen2().requires_grad_(False)
+    for layer in model.model.layers:
+        layer.self_attn.q_proj, layer.mlp.down_proj = LoRA(layer.self_attn.q_proj), LoRA(layer.mlp.down_proj)
+    return model
+
+
 MODELS = {"tied": qwen2, "untied": llama, "padding token": lambda: qwen2(pad_token_id=3), "frozen": frozen_below}
-MODELS |= {"layer norms": neox}
+MODELS |= {"layer norms": neox, "LoRA": lora}
 
 
 class Batch:
