@@ -219,18 +219,10 @@ class Prior:
         low: float = 0.0,
         high: float = 1.0,
     ) -> Self:
-        """The prior in columns of a data set with one row for each prompt.
+        """The prior in columns of a data set (or any ``table[name]``) with one row for each prompt.
 
-        Raises a ValueError or TypeError as `of_rates`, and if a column is missing.
-
-        Parameters
-        ----------
-        table : pandas.DataFrame, datasets.Dataset, or mapping of columns
-            Any object with columns ``table[name]``.
-        prompt, mean, count : str
-            Names of the columns. A row without a mean (None or NaN), or without a count, has no prior.
-        step, low, high
-            As in `of_rates`.
+        ``prompt``, ``mean`` and ``count`` name the columns. A row without a mean (None or NaN), or without a count, has
+        no prior. Other arguments and errors are as for `of_rates`, and a column must not be missing.
         """
         ids, means, counts = usable_rows(table, prompt, mean, count)
         return cls.of_rates(ids, means, counts, step=step, low=low, high=high)

@@ -54,7 +54,7 @@ def jackknife_interval(
 def replayed_interval(
     estimate: np.ndarray, left_out: np.ndarray, apart: np.ndarray, se: np.ndarray, n_clusters: int, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standard error and interval of a mean whose contributions also depend on the other clusters.
+    """Standard error and ends of the interval, (M,), of a mean whose contributions also depend on the other clusters.
 
     ::
 
@@ -62,29 +62,15 @@ def replayed_interval(
         se^2 = V + U,                  V = (1 + beta)^2 s^2 / C,     U = (K - 1) / K  sum_k e_k^2
         1 / nu = w / (C - 1) + (1 - w) / (K - 2),                    w = (V / (V + U))^2
 
-    Without group k the estimate changes for two reasons. Contributions are missing: ``a_(k)`` is the mean of the
-    rest, unchanged. And the rest change, by ``d_(k)``. The jackknife takes the spread of the sum from K groups.
-    But all C contributions give the variance of their mean, ``s^2 / C``, so the K groups are needed only
-    for the change: by a regression on ``a_(k)``, and its residuals. Degrees of freedom are Satterthwaite's
-    (including the error of beta). Compared with the jackknife with twice as many groups, intervals are shorter, have
-    equal coverage, and vary half as much (`tests/logs/test_jackknife.py`).
+    Without group k the estimate changes for two reasons. Contributions are missing: ``a_(k)``, ``apart``, is the mean
+    of the rest, unchanged. And the rest change, by ``d_(k)``, which is in ``left_out``; both have shape (K, M). The
+    jackknife takes the spread of the sum from K groups. But all C contributions give the variance of their mean, ``s^2
+    / C``, the square of ``se``, so the K groups are needed only for the change: by a regression on ``a_(k)``, and its
+    residuals. Degrees of freedom are Satterthwaite's (including the error of beta). Compared with the jackknife with
+    twice as many groups, intervals are shorter, have equal coverage, and vary half as much
+    (`tests/logs/test_jackknife.py`).
 
-    Parameters
-    ----------
-    estimate : ndarray, shape (M,)
-    left_out : ndarray, shape (K, M)
-        The estimates, recomputed without group k.
-    apart : ndarray, shape (K, M)
-        The estimates without the contributions of group k, with the others unchanged.
-    se : ndarray, shape (M,)
-        ``s / sqrt(C)``: standard errors if contributions were independent.
-    n_clusters : int
-        C. If each cluster is a group, or there are fewer than four groups, the result is `jackknife_interval`'s.
-    level : float
-
-    Returns
-    -------
-    se, low, high : ndarray, shape (M,)
+    If each cluster is a group, or there are fewer than four groups, the result is `jackknife_interval`'s.
     """
     from scipy.special import stdtrit
 

@@ -46,9 +46,9 @@ class Kernel(ABC):
         """K(u) for ``u >= 0``, without checks; the inner loop of every kernel estimator."""
 
     @property
-    @abstractmethod
     def at_zero(self) -> float:
         """K(0), the weight of the current step."""
+        return self.polynomial[0] if self.polynomial is not None else float(self(np.zeros(1))[0])
 
     @property
     def mu1(self) -> float:
@@ -100,10 +100,6 @@ class Triangular(Kernel):
         weight += 2.0
         return weight
 
-    @property
-    def at_zero(self) -> float:
-        return 2.0
-
 
 @dataclass(frozen=True)
 class Uniform(Kernel):
@@ -117,10 +113,6 @@ class Uniform(Kernel):
 
     def weight(self, u: Array, xp: Namespace) -> Array:
         return xp.astype(u < 1, u.dtype)
-
-    @property
-    def at_zero(self) -> float:
-        return 1.0
 
 
 @dataclass(frozen=True)
@@ -137,10 +129,6 @@ class Epanechnikov(Kernel):
         inside = _at_most_one(u, xp)  # a square of all could overflow
         return 1.5 - 1.5 * inside * inside
 
-    @property
-    def at_zero(self) -> float:
-        return 1.5
-
 
 @dataclass(frozen=True)
 class HalfNormal(Kernel):
@@ -154,10 +142,6 @@ class HalfNormal(Kernel):
     def weight(self, u: Array, xp: Namespace) -> Array:
         near = xp.clip(u, None, 40.0)  # 0 beyond; a square of all could overflow
         return math.sqrt(2 / math.pi) * xp.exp(-0.5 * near * near)
-
-    @property
-    def at_zero(self) -> float:
-        return math.sqrt(2 / math.pi)
 
 
 @dataclass(frozen=True, init=False)
