@@ -79,12 +79,7 @@ class TurnEstimator(Locked):
     """
 
     def __init__(
-        self,
-        method: str | Baseline | None = None,
-        *,
-        gamma: float = 1.0,
-        scale: str | None = None,
-        **params: Any,
+        self, method: str | Baseline | None = None, *, gamma: float = 1.0, scale: str | None = None, **params: Any
     ):
         given = [name for name in _OF_THE_PROMPT if name in params]
         if given:

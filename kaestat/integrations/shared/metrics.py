@@ -33,10 +33,7 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
     squares = error**2 if groups.mask is None else np.where(groups.mask, error, 0.0) ** 2
     loss = squares.sum(axis=1) / count
     advantages = record.advantages if groups.mask is None else record.advantages[groups.mask]
-    found = {
-        "squared_error": float(loss.mean()),
-        "nonzero_advantages": float((np.abs(advantages) > ZERO).mean()),
-    }
+    found = {"squared_error": float(loss.mean()), "nonzero_advantages": float((np.abs(advantages) > ZERO).mean())}
     own = np.asarray(baseline.own_derivative(groups, visits, step=record.step, carry=record.carry), dtype=float)
     several = count > 1
     if several.any():

@@ -95,11 +95,7 @@ def estimator_without_history(method: str, options: Options) -> AdvantageEstimat
 
 
 def _of_this_step_alone(
-    method: str,
-    index: Sequence[Hashable] | None,
-    rewards: torch.Tensor,
-    lengths: torch.Tensor,
-    options: Options,
+    method: str, index: Sequence[Hashable] | None, rewards: torch.Tensor, lengths: torch.Tensor, options: Options
 ) -> torch.Tensor:
     estimator = estimator_without_history(method, options)
     if index is None:
