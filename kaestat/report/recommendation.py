@@ -54,6 +54,8 @@ class Recommendation(Setting):
         Whether the interval of the difference to the rival is below 0.
     level : bool
         Whether the interval shows that the two differ by less than `MARGIN` of the rival's MSE.
+    n_prompts : int
+        Number of prompts with a scored visit.
     """
 
     row: str
@@ -71,6 +73,7 @@ class Recommendation(Setting):
     tied: tuple[str, ...]
     better: bool
     level: bool
+    n_prompts: int
 
 
 def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: int, seed: int) -> Recommendation:
@@ -130,6 +133,7 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
         tied=tuple(dict.fromkeys(str(scored.methods[k]) for k in tied if k != chosen)),
         better=bool(gap.ci_high < 0),
         level=bool(max(abs(gap.ci_low), abs(gap.ci_high)) <= MARGIN * abs(mean[rival])),
+        n_prompts=len(scored.per_prompt),
     )
 
 
