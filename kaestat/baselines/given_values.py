@@ -15,21 +15,9 @@ Given = Mapping[Hashable, float] | Callable[[list[Hashable], int | Array], Array
 def given_values(owner: str, argument: str, given: Given, groups: Groups, step: int | Array) -> Array:
     """The given number of each prompt, for each of its completions, (..., P, G).
 
-    Parameters
-    ----------
-    owner, argument : str
-        Who asks, and what the numbers were given as; for messages.
-    given : mapping, callable or array
-        ``{prompt_id: number}``; or ``given(prompt_ids, step) -> sequence of P numbers``; or an array broadcastable to
-        (..., P).
-    groups : Groups
-        With `Groups.prompt_ids`, unless the numbers are an array.
-    step : int, or array broadcastable to (..., 1, 1)
-
-    Raises
-    ------
-    ValueError
-        If a prompt has none, the function returns another number of them, or an array holds another number of them.
+    Numbers are a mapping ``{prompt_id: number}``, a function ``given(prompt_ids, step)`` of P numbers, or an array
+    broadcastable to (..., P). ``owner`` and ``argument`` are for messages. A ValueError if a prompt has none, or there
+    are more or fewer than prompts.
     """
     xp = groups.xp
     if isinstance(given, Mapping) or callable(given):

@@ -15,27 +15,10 @@ from kaestat.core.checks import check_share
 
 
 def turn_numbers(mask: np.ndarray) -> np.ndarray:
-    """The turn of each token; a turn is a run of the policy's own tokens.
+    """The 0-based turn of each token, a run of the policy's own tokens; -1 outside the mask; shape (N, T).
 
-    Parameters
-    ----------
-    mask : ndarray of bool, shape (N, T)
-        True for tokens that the policy wrote: neither padding nor a tool's answer.
-
-    Returns
-    -------
-    ndarray of int, shape (N, T)
-        0-based; -1 outside the mask.
-
-    Raises
-    ------
-    ValueError
-        If the mask is not a matrix.
-
-    Examples
-    --------
-    >>> turn_numbers(np.array([[True, True, False, True, False]])).tolist()
-    [[0, 0, -1, 1, -1]]
+    The mask is True for tokens that the policy wrote: neither padding nor a tool's answer. A ValueError if it is not a
+    matrix.
     """
     present = _matrix("mask", mask).astype(bool)
     return np.where(present, _begun(present) - 1, -1)
@@ -85,28 +68,9 @@ def rewards_of_turns(token_rewards: np.ndarray, mask: np.ndarray) -> list[np.nda
 
 
 def discounted_returns(rewards: Sequence[Sequence[float] | np.ndarray], gamma: float = 1.0) -> list[np.ndarray]:
-    """The return from each turn on, ``G_k = sum_{j >= k} gamma^(j - k) r_j``.
+    """The return from each turn on, ``G_k = sum_{j >= k} gamma^(j - k) r_j``, for each completion's list of rewards.
 
-    Parameters
-    ----------
-    rewards : sequence of sequence of float, length N
-        Reward of each turn of each completion.
-    gamma : float
-        Discount per turn, from 0 to 1.
-
-    Returns
-    -------
-    list of ndarray of float64, length N
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the discount is not a number from 0 to 1, or a completion's rewards are not a list of numbers.
-
-    Examples
-    --------
-    >>> [each.tolist() for each in discounted_returns([[0.0, 0.5, 1.0], [1.0]], gamma=0.5)]
-    [[0.5, 1.0, 1.0], [1.0]]
+    An error unless ``gamma`` is a number from 0 to 1, and each completion's rewards are a list of numbers.
     """
     padded, counts = padded_turns("rewards", rewards)
     return ragged(returns_of_padded(padded, check_share("gamma", gamma, allow_zero=True)), counts)
@@ -167,13 +131,7 @@ def check_counts(name: str, counts: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def padded_turns(name: str, of_turns: Sequence[Sequence[float] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Ragged numbers as an array of shape (N, K), padded with zeros, and the number of each, shape (N,).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an entry is not a sequence of numbers.
-    """
+    """Ragged numbers as an array of shape (N, K), padded with zeros, and the number of each, shape (N,)."""
     rows = []
     for number, row in enumerate(of_turns):
         array = np.asarray(row, dtype=np.float64)

@@ -19,15 +19,7 @@ KINDS = (".csv", ".jsonl", ".parquet")
 
 
 def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """The table in a CSV, JSON lines or Parquet file.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If its name has another ending, or it cannot be read.
-    """
+    """The table in a CSV, JSON lines or Parquet file; a ValueError for another ending, or if it cannot be read."""
     import pandas as pd
 
     check_kind(path)
@@ -41,13 +33,7 @@ def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def write_table(path: str | os.PathLike[str], table: pd.DataFrame) -> None:
-    """Write such a file, whole or not at all: the inverse of `table_of_file`.
-
-    Raises
-    ------
-    ValueError
-        If its name has another ending.
-    """
+    """Write such a file, whole or not at all: the inverse of `table_of_file`, with its errors."""
     check_kind(path)
     kind = Path(path).suffix.lower()
     if kind == ".jsonl":
@@ -68,12 +54,7 @@ def check_kind(path: str | os.PathLike[str]) -> None:
 def usable_rows(table: Any, prompt: str, mean: str, count: str) -> tuple[list[Hashable], np.ndarray, np.ndarray]:
     """Ids, means and counts of the rows that have both numbers.
 
-    Raises
-    ------
-    ValueError
-        If a column is missing.
-    TypeError
-        If it has no columns, or a mean or count is not a number.
+    A ValueError if a column is missing, and a TypeError if there are none, or a mean or count is not a number.
     """
     names = getattr(table, "column_names", None)  # of Hugging Face's data sets, whose columns are not iterated over
     try:

@@ -25,29 +25,16 @@ KINDS = ("chernoff", "score")
 
 @dataclass(frozen=True, eq=False)
 class ValueInterval:
-    """Interval estimates of values, from `value_interval`.
+    """Interval estimates of values, from `value_interval`."""
 
-    Attributes
-    ----------
-    estimate, low, high : array, shape (..., P)
-        NaN for a prompt without data.
-    effective_size : array, shape (..., P)
-        Effective number of completions behind the estimate (`LinearFit.effective_size`).
-    kind : str
-        One of `KINDS`.
-    level : float
-        Confidence level.
-    prompt_ids : sequence of hashables, length P, optional
-        Taken from the groups.
-    """
-
-    estimate: Array
+    estimate: Array  # shape (..., P); NaN for a prompt without data
     low: Array
     high: Array
+    # shape (..., P); effective number of completions behind the estimate (`LinearFit.effective_size`)
     effective_size: Array
-    kind: str
-    level: float
-    prompt_ids: Sequence[Hashable] | None = None
+    kind: str  # One of `KINDS`
+    level: float  # Confidence level
+    prompt_ids: Sequence[Hashable] | None = None  # length P; taken from the groups
 
     def to_frame(self) -> pd.DataFrame:
         """One row per prompt (and per entry of the leading axes, as ``axis_0``, ``axis_1``, ...).
@@ -96,7 +83,7 @@ def value_interval(
                   it is a quarter shorter
     ============  =======================================================  ============  ============
 
-    The columns on the right give the smallest and largest coverage of 95 % intervals in the study `interval_few_visits`
+    The columns on the right give the smallest and largest coverage of 95 % intervals in a study of 108 settings
     (0/1 rewards of value .05, .2 and .5; groups of 1, 2 and 8; 4 and 12 visits; bandwidths 5, 10 and 100; values that
     are constant or fall by .01 per step), over all its settings, and over those with 30 effective completions or more.
     The normal approximation is not offered: with few visits or rare successes its coverage fell to .21.

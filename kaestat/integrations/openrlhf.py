@@ -58,20 +58,10 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
     step: int | None = None
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """Advantages and returns of one step's experiences, in place.
+        """Advantages and returns of one step's experiences (micro-batches of any sizes, in any order), in place.
 
         A token's advantage is the completion's, minus the KL penalty of this and all later tokens, as in OpenRLHF's own
         REINFORCE estimators with gamma 1.
-
-        Parameters
-        ----------
-        experiences : list of openrlhf.trainer.ppo_utils.experience.Experience
-            Micro-batches of the step, of any sizes and in any order.
-
-        Raises
-        ------
-        ValueError
-            If a method with a history has no step.
         """
         import torch
         from openrlhf.models.utils import compute_reward
@@ -104,21 +94,9 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
 def baseline_advantages(
     session: TrainerSession, experiences: Sequence[Any], step: int | None, group_size: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, per experience.
+    """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, (B,) per experience.
 
-    Parameters
-    ----------
-    session : TrainerSession
-    experiences : sequence of Experience
-        Used are `rewards` (B,), `prompts`, `images`, `index` and `action_mask` (B, T).
-    step : int or None
-        Training step, 0-based.
-    group_size : int
-        The ``index`` of a completion divided by it is its group.
-
-    Returns
-    -------
-    advantages, deviations : list of ndarray, shape (B,) each
+    The ``index`` of a completion divided by ``group_size`` is its group.
     """
     rewards = np.concatenate([rewards_of(experience) for experience in experiences])
     index = np.array(list(chain.from_iterable(e.index for e in experiences)), dtype=np.int64)
@@ -231,13 +209,7 @@ class BaselineTrainerMixin(_OpenRlhf):
             self.session.save(self._state_path(f"best_global_step{global_step}"))
 
     def init_checkpoint_states(self) -> dict[str, Any]:
-        """OpenRLHF's states, after loading the baseline's state from the checkpoint.
-
-        Raises
-        ------
-        LostState
-            If a run resumes but its checkpoint has no state for a method with a history.
-        """
+        """OpenRLHF's states, after loading the baseline's; a `LostState` if the checkpoint lacks them."""
         states = super().init_checkpoint_states()
         step = self._next_step = states["global_step"]
         if step > 0:
@@ -270,21 +242,10 @@ def baseline_trainer(
     ----------
     estimator : AdvantageEstimator
     prompt_sampler : str, Policy or PromptSampler, optional
-        Draws the prompts of each step by their predicted values instead of OpenRLHF's data loader, and corrects the
-        advantages for this. A sampler of your own must be for the hashes of the prompts (`hash_prompt`) and
-        ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
+        Draws the prompts of each step by their predicted values, and corrects the advantages. A sampler of your own is
+        for hashes of prompts (`hash_prompt`) and ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
     weights : {"none", "length"}
-        Weight of each completion in averaging baselines: none, or its number of tokens in the loss.
-
-    Returns
-    -------
-    ray.actor.ActorClass
-        A replacement for ``openrlhf.trainer.ppo_trainer.PPOTrainer``.
-
-    Raises
-    ------
-    ValueError
-        If the estimator cannot use these weights, or needs weights.
+        Weight of each completion: none, or its tokens in the loss. A ValueError if the estimator cannot use it.
     """
     check_weights(estimator, weights)
     with OPENRLHF.imports():

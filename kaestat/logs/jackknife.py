@@ -13,18 +13,9 @@ FEWEST = 4  # groups with a line through their changes
 
 
 def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> np.ndarray:
-    """A random group for each cluster (prompt); group sizes differ by at most one.
+    """A random group for each cluster (prompt), (n_clusters,); group sizes differ by at most one.
 
-    Parameters
-    ----------
-    n_clusters : int
-    seed : int
-    n_groups : int
-        With fewer clusters, each cluster is its own group.
-
-    Returns
-    -------
-    ndarray of int, shape (n_clusters,)
+    With fewer clusters than groups, each cluster is its own.
     """
     n_clusters, n_groups = check_whole("n_clusters", n_clusters), check_whole("n_groups", n_groups)
     return check_seed(seed).permutation(n_clusters) % min(n_groups, n_clusters)
@@ -33,39 +24,16 @@ def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> n
 def jackknife_interval(
     estimate: np.ndarray | float, left_out: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standard error and interval of an estimate, from the same estimate without each group.
+    """Standard error and ends of the interval of an estimate, (M,), from the same estimate without each group, (K, M).
 
     ::
 
         se^2 = (K - 1) / K  sum_k (theta_(k) - theta_(.))^2        interval: theta -+ t_(K-1) se
 
-    If an estimate uses all clusters jointly, clusters are not independent contributions. Then neither their spread
-    nor their bootstrap gives the error of the estimate, but *recomputing* it without each group does.
-    If the contributions are known, `replayed_interval` needs fewer groups.
-
-    Parameters
-    ----------
-    estimate : float or array, shape (M,)
-    left_out : array, shape (K, M)
-        The estimates without group k.
-    level : float
-
-    Returns
-    -------
-    se, low, high : ndarray, shape (M,)
-        NaN with a single group, or if an estimate is NaN.
-
-    References
-    ----------
-    Kott, P. S. (2001), The delete-a-group jackknife.
-
-    Examples
-    --------
-    The mean of 1, 2, 3 and 6, each its own group, has the standard error sqrt(14 / 3 / 4):
-
-    >>> se, _, _ = jackknife_interval(3.0, [[11 / 3], [10 / 3], [3.0], [2.0]])
-    >>> se.round(4)
-    array([1.0801])
+    (Kott, 2001, the delete-a-group jackknife.) If an estimate uses all clusters jointly, clusters are not independent
+    contributions. Then neither their spread nor their bootstrap gives the error of the estimate, but *recomputing* it
+    without each group does. If the contributions are known, `replayed_interval` needs fewer groups. NaN with a single
+    group, or if an estimate is NaN.
     """
     from scipy.special import stdtrit
 

@@ -42,18 +42,10 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """Values of all completions of some consecutive steps.
+    """Values of all completions of some consecutive steps."""
 
-    Attributes
-    ----------
-    completions : slice
-        The n positions in ``log.frame``, or in the rewards of the given units.
-    values, own_derivatives : ndarray, shape (L, n)
-        L copies of the log or of the baseline.
-    """
-
-    completions: slice
-    values: np.ndarray
+    completions: slice  # The n positions in ``log.frame``, or in the rewards of the given units
+    values: np.ndarray  # shape (L, n); L copies of the log or of the baseline
     own_derivatives: np.ndarray
 
 

@@ -73,14 +73,8 @@ def stage(what: str, *, quiet: bool = False) -> Iterator[None]:
 def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: int | None = None) -> None:
     """Print the answer, then facts, tables and notes.
 
-    Parameters
-    ----------
-    analysis : Analysis
-    source : str
-    with_paths : bool
-        Also show the risk of KAE along the bandwidth.
-    rows : int, optional
-        So many of the main table, with those that the answer names; None shows all.
+    With ``rows`` so many of the main table, with those that the answer names; ``with_paths`` adds the risk of KAE along
+    the bandwidth.
     """
     terminal = screen()
     terminal.print(Text(source, style="bold"))

@@ -54,16 +54,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Download:
-    """A file embedded in the page.
+    """A file embedded in the page."""
 
-    Attributes
-    ----------
-    name : str
-        What it is saved as, with one of the suffixes of `MEDIA_TYPES`.
-    content : bytes
-    """
-
-    name: str
+    name: str  # What it is saved as, with one of the suffixes of `MEDIA_TYPES`
     content: bytes
 
     @property

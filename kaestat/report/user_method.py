@@ -20,12 +20,8 @@ _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)(?::(.*))?")
 def method_or_baseline(text: str) -> str | Baseline:
     """The specification, or the baseline named by ``package.module:Class`` or ``...:Class:key=value``.
 
-    Modules are looked for in the working directory too.
-
-    Raises
-    ------
-    ValueError
-        If there is no such module or name in it, or it is not a baseline.
+    Modules are looked for in the working directory too. A ValueError if there is no such module or name in it, or it is
+    not a baseline.
     """
     place = _PLACE.fullmatch(text.strip())
     if place is None or place[1] in METHODS:

@@ -47,11 +47,6 @@ def allocate(
         If scores or shares are not numbers.
     ValueError
         If a number is out of range, or the budget or the floor exceeds ``most`` per prompt.
-
-    Examples
-    --------
-    >>> allocate([3.0, 1.0, 0.0], 8, floor=0.375).tolist()
-    [5.25, 1.75, 1.0]
     """
     score = check_per_prompt("score", score)
     if len(score) == 0:

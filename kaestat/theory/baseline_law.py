@@ -169,11 +169,6 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
     """The rho above which omitting the baseline leaves less noise than the value: ``1 + 1 / (1 - p)``.
 
     From ``m(0) = p w_r`` and ``m(p) = p (1 - p) w_r [(1 - p) + p rho]``.
-
-    Examples
-    --------
-    >>> none_beats_value([0.0, 0.5, 0.9])
-    array([ 2.,  3., 11.])
     """
     value = check_factors("value", value, least=0, most=1)
     with np.errstate(divide="ignore"):
@@ -181,22 +176,7 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
 
 
 def best_baseline(value: np.ndarray | float, ratio: np.ndarray | float) -> np.ndarray:
-    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise.
-
-    Parameters
-    ----------
-    value : array
-        p.
-    ratio : array
-        rho, positive.
-
-    Examples
-    --------
-    With weights of wrong answers equal to those of right ones, and three times as large:
-
-    >>> best_baseline(0.5, [1.0, 3.0])
-    array([0.5 , 0.25])
-    """
+    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise, for ``value`` p and a positive ``ratio`` rho."""
     value, ratio = check_factors("value", value, least=0, most=1), check_factors("ratio", ratio, least=0)
     check_shapes(value=value, ratio=ratio)
     return value / (value + (1 - value) * ratio)

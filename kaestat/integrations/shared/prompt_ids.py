@@ -70,14 +70,6 @@ class IdentityCheck:
     of a few texts in many rows looks the same; `AdvantageEstimator` then warns that no prompt returns.
 
     It holds 2 short entries per known prompt, in memory only, and starts again after a resume.
-
-    Examples
-    --------
-    >>> watch = IdentityCheck()
-    >>> watch.check([0, 0], [hash_prompt("2+2=")] * 2, step=0)
-    >>> watch.check([0, 0], [hash_prompt("2+3=")] * 2, step=1)
-    Traceback (most recent call last):
-    kaestat.integrations.shared.prompt_ids.UnstablePromptIds: prompt id 0 names two prompts...
     """
 
     def __init__(self) -> None:
@@ -87,22 +79,10 @@ class IdentityCheck:
         self._repeats = False  # whether an id was seen at two steps
 
     def check(self, ids: Sequence[Hashable], hashes: Sequence[str], step: int) -> None:
-        """Check the ids of one step's samples against their prompts.
+        """Check the ids of one step's N samples against the `hash_prompt` of their prompts.
 
-        Parameters
-        ----------
-        ids : sequence of hashables, length N
-            The keys of the history. ``None`` is a missing id.
-        hashes : sequence of str, length N
-            `hash_prompt` of each sample's prompt.
-        step : int
-            Training step.
-
-        Raises
-        ------
-        UnstablePromptIds
-            If an id is missing, if one id names two prompts, or if ids are random or keep counting. The record of
-            earlier calls is then unchanged.
+        An `UnstablePromptIds` if an id is missing (None), if one id names two prompts, or if ids are random or keep
+        counting. The record of earlier calls is then unchanged.
         """
         if len(ids) != len(hashes):
             raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")
@@ -133,13 +113,7 @@ FIX = (
 
 
 def hash_prompts(prompts: Sequence[Any]) -> list[str]:
-    """`hash_prompt` of each prompt; repeats of the previous prompt (completions of a group) are not hashed again.
-
-    Raises
-    ------
-    TypeError
-        As `hash_prompt`.
-    """
+    """`hash_prompt` of each prompt; repeats of the previous prompt (completions of a group) are not hashed again."""
     found: list[str] = []
     before: Any = None
     for prompt in prompts:

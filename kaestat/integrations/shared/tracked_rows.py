@@ -16,20 +16,12 @@ from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePrompt
 
 
 class TrackedRows(NamedTuple):
-    """Rows of one step in the form that an estimator takes.
+    """Rows of one step in the form that an estimator takes."""
 
-    Attributes
-    ----------
-    ids : list of hashables, length N
-    step : int
-    keep : ndarray of bool, shape (N,)
-    streams : list of int, length N, or None
-    """
-
-    ids: list[Any]
+    ids: list[Any]  # length N
     step: int
-    keep: np.ndarray
-    streams: list[int] | None
+    keep: np.ndarray  # of bool, shape (N,)
+    streams: list[int] | None  # of int, length N
 
     def kept(self) -> list[Any]:
         """Ids of the rows that are not masked."""
@@ -45,22 +37,7 @@ def tracked_rows(
     groups: Sequence[Hashable] | None,
     mask: Sequence[bool] | np.ndarray | None,
 ) -> TrackedRows:
-    """The rows of a call, checked.
-
-    Parameters
-    ----------
-    watch : IdentityCheck
-        The check of the run, for ids that the trainer gives.
-    size : int
-        Number of rows, N.
-    step, prompts, ids, groups, mask
-        As `kaestat.integrations.shared.session.TrainerSession.advantages` takes them.
-
-    Raises
-    ------
-    UnstablePromptIds, ValueError, TypeError
-        As there.
-    """
+    """The rows of a call, checked; columns and errors as for `TrainerSession.advantages`."""
     keep = np.ones(size, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
     step = 0 if step is None else step
     for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):

@@ -44,13 +44,7 @@ def loss_mask(output: dict[str, Any]) -> torch.Tensor:
 
 
 def completion_lengths(output: dict[str, Any]) -> torch.Tensor:
-    """The number of each completion's tokens in the loss, shape (n,) (OPO: Hao et al., 2025).
-
-    Parameters
-    ----------
-    output : dict
-        What ``GRPOTrainer._generate_and_score_completions`` returns.
-    """
+    """The number of each completion's tokens in the loss, shape (n,) (OPO: Hao et al., 2025)."""
     return loss_mask(output).sum(dim=1).float()
 
 
@@ -64,13 +58,6 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
 
     If TRL corrects for vLLM's probabilities, a token's loss is multiplied by its importance ratio w, and its norm by
     w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2 |s|^2]``.
-
-    Parameters
-    ----------
-    trainer : GRPOTrainer
-        After `keep_square_sums`.
-    output : dict
-        What ``GRPOTrainer._generate_and_score_completions`` returns.
     """
     model = _Recorder(trainer.model)
     width = output["completion_ids"].size(1)
@@ -100,23 +87,10 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
     """Squared norm of each completion's score in all trained parameters, shape (n,), float32.
 
     The score is the gradient of the sum of log-probabilities of the tokens in the loss, under the tempered
-    distribution; importance ratios and limitations are as in `score_norms`. It takes one more forward and backward
-    pass over the generation batch, without gradient checkpointing. If that is on, rows are processed one by one,
-    otherwise as many as ``per_device_train_batch_size`` and `LOGITS_AT_ONCE` allow.
-
-    Parameters
-    ----------
-    trainer : GRPOTrainer
-        After `check_parameter_norms`.
-    output : dict
-        What ``GRPOTrainer._generate_and_score_completions`` returns.
-    in_adams_units : bool
-        See `kaestat.integrations.gradient_norms`; plain norms before the optimiser's first step.
-
-    Raises
-    ------
-    ValueError
-        If completions see images, or norms in the model's parameters cannot be computed.
+    distribution; importance ratios and limitations are as in `score_norms`. It takes one more forward and backward pass
+    over the generation batch, without gradient checkpointing. If that is on, rows are processed one by one, otherwise
+    as many as ``per_device_train_batch_size`` and `LOGITS_AT_ONCE` allow. In Adam's units, norms before the optimiser's
+    first step are plain. A ValueError if completions see images, or norms in the model's parameters cannot be computed.
     """
     if any(name in output for name in _FORWARDED):
         raise ValueError(
@@ -143,13 +117,10 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 
 
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
-    """Raise an error for models whose norms cannot be computed, after a trial with two fake completions.
+    """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
 
-    Raises
-    ------
-    ValueError
-        With FSDP, DeepSpeed or Megatron, where no process has whole parameters; and if trained parameters belong to
-        unsupported modules, such as fused experts or positions common to all rows.
+    So with FSDP, DeepSpeed or Megatron, where no process has whole parameters, and if trained parameters belong to
+    unsupported modules, such as fused experts or positions common to all rows.
     """
     spread = trainer.accelerator.distributed_type
     if spread in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):

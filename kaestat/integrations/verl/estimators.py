@@ -61,20 +61,10 @@ def needs_our_trainer(method: str) -> bool:
 
 @cache
 def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """The function that verl calls for a method.
+    """The function that verl calls for a method, with tensors of shape (N, response length) and the N group names.
 
-    Parameters
-    ----------
-    method : str
-        One of `kaestat.methods()`.
-
-    Returns
-    -------
-    callable
-        ``(token_level_rewards, response_mask, index=None, config=None, **ignored)`` with tensors of shape
-        (N, response length), ``index`` the N group names and ``config`` verl's ``algorithm`` section; returns
-        advantages and returns, both (N, response length). It raises a ValueError for a method that needs one of our
-        trainers under another one.
+    It returns advantages and returns, both (N, response length), and raises a ValueError for a method that needs one of
+    our trainers under another one.
     """
 
     def compute(
@@ -102,10 +92,7 @@ def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.T
 def estimator_without_history(method: str, options: Options) -> AdvantageEstimator:
     """A new estimator for one of verl's own trainers.
 
-    Raises
-    ------
-    ValueError
-        If an option or the method needs more than verl passes to an advantage estimator, or as `Options.estimator`.
+    A ValueError if the options or the method need more than verl passes to an advantage estimator.
     """
     options.refuse_sampler("a trainer of verl's own")
     options.refuse_turns("a trainer of verl's own")

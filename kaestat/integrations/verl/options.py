@@ -77,19 +77,9 @@ class Options:
 
     @classmethod
     def read(cls, method: str, algorithm: Any) -> Options:
-        """The options of a method from verl's ``algorithm`` configuration.
+        """The options of a method from the entry ``kaestat`` of verl's ``algorithm`` configuration, if there is one.
 
-        Parameters
-        ----------
-        method : str
-            One of `kaestat.methods()`.
-        algorithm : mapping, verl's AlgoConfig, or None
-            Its entry ``kaestat``, if there is one, holds the options.
-
-        Raises
-        ------
-        ValueError
-            If an option is unknown or invalid.
+        A ValueError if an option is unknown or invalid.
         """
         given = _given(algorithm)
         known = [part.name for part in fields(cls) if part.name != "method"]
@@ -152,19 +142,11 @@ class Options:
         return estimator
 
     def estimator(self, *, any_order: bool = False) -> AdvantageEstimator:
-        """A new estimator.
+        """A new estimator; with ``any_order`` completions may come late and in parts.
 
-        Parameters
-        ----------
-        any_order : bool
-            Whether completions may come late and in parts. Methods with a running state still take
-            them in the order of training.
-
-        Raises
-        ------
-        ValueError
-            If a parameter, the scale, the objective or the weights are unknown, the method cannot use these weights or
-            needs weights, it needs input that verl cannot give, or the prior cannot be read or used.
+        Methods with a running state still take them in the order of training. A ValueError if a parameter, the scale,
+        the objective or the weights are unknown, the method cannot use these weights or needs weights, it needs input
+        that verl cannot give, or the prior cannot be read or used.
         """
         prior = None if self.prior is None else prior_of_data_file(self.prior, self.prompt_id, self.prior_step)
         chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, "prior": prior, **self.params}

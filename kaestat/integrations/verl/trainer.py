@@ -72,15 +72,8 @@ from kaestat.integrations.verl.versions import observe_dropped, row_versions, st
 class BaselineTrainer(SavesHistory):
     """Mixin to put before a V1 trainer of verl, which adds a history.
 
-    Parameters
-    ----------
-    config : DictConfig
-        verl's whole configuration; ``trainer.v1.trainer_mode`` is reset to verl's own name, which verl needs.
-
-    Raises
-    ------
-    ValueError
-        If an option, a parameter or the method cannot be used, or the actor does not compute what the weights need.
+    verl needs its own name in ``trainer.v1.trainer_mode``, so that is reset. A ValueError if an option, a parameter or
+    the method cannot be used, or the actor does not compute what the weights need.
     """
 
     verl_mode = ""

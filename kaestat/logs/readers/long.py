@@ -61,10 +61,7 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
 
     Lists of lists, as of a whole batch, are split again. A list of messages is a conversation, and stays whole.
 
-    Raises
-    ------
-    InvalidRows
-        If another list of a row is of another length.
+    An `InvalidRows` if another list of a row is of another length.
     """
     column = table.columns[reward]
     if isinstance(column, Labels) or (isinstance(column, pd.Series | np.ndarray) and column.dtype.kind in "biuf"):

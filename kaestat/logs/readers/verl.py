@@ -74,13 +74,7 @@ def read_verl(
 
 
 def read_together(files: Sequence[Path], **hints: Any) -> RewardLog:
-    """The log in some files of a dump, read with the same hints; otherwise as `read_verl`.
-
-    Raises
-    ------
-    ValueError
-        As there.
-    """
+    """The log in some files of a dump, read with the same hints; otherwise as `read_verl`."""
     given: dict[str, Any] = {"prompt": "input", "reward": "score", "group": None} | dict.fromkeys(MEASURES) | hints
     prompt, reward, group = (given.pop(name) for name in ("prompt", "reward", "group"))
     return _read_files(files, prompt, reward, group, given)
