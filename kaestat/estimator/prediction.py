@@ -129,23 +129,10 @@ def predict(
     *,
     reweighted: bool = False,
 ) -> Prediction:
-    """Predictions of a baseline from the prompts' past alone.
+    """Predictions of a baseline with a history from the prompts' past alone.
 
-    Parameters
-    ----------
-    baseline : Baseline
-        A baseline with a history.
-    history : RewardHistory or None
-        None before the first step.
-    visits : Visits or None
-        Past visits of the prompts; None before the first step.
-    carry : optional
-        State in addition to the visits.
-    keys : list of hashables, length P
-        Distinct prompts.
-    step : int
-    reweighted : bool
-        Whether the weights are importance ratios alone: the expected reward is then the weighted mean of rewards.
+    ``history`` and ``visits`` are None before the first step; ``keys`` are the P distinct prompts. ``reweighted`` says
+    that the weights are importance ratios alone: the expected reward is then the weighted mean of rewards.
     """
     nobody = np.zeros((len(keys), 1))
     groups = Groups(reward=nobody, mask=nobody > 0, prompt_ids=keys)

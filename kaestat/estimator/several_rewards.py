@@ -94,17 +94,9 @@ class SeveralRewards(Locked):
         normalize: bool = True,
         **params: Any,
     ) -> Self:
-        """`SeveralRewards` with the same method for every reward.
+        """`SeveralRewards` with the same method for every reward, by name in the order of the columns.
 
-        Parameters
-        ----------
-        method : str
-        rewards : sequence of str
-            Their names, in the order of the columns.
-        weights, normalize
-            See the class.
-        **params
-            Parameters of `AdvantageEstimator`.
+        ``params`` are those of `AdvantageEstimator`, the other options those of the class.
         """
         if len(set(rewards)) < len(rewards):
             raise ValueError(f"rewards: names must be distinct, got {list(rewards)}.")

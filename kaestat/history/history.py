@@ -49,13 +49,6 @@ class RewardHistory:
     late : int, optional
         For visits in any order (`add`): also keep the visits that a step this many steps before the last can
         reach. None for a history recorded in order.
-
-    Examples
-    --------
-    >>> history = RewardHistory(horizon=10)
-    >>> history.record(["a", "b"], step=0, count=[4, 4], total=[1.0, 4.0], total_sq=[1.0, 4.0])
-    >>> history.visits(["b", "never seen"], step=3).total[:, -1].tolist()
-    [4.0, 0.0]
     """
 
     def __init__(
@@ -184,6 +177,9 @@ class RewardHistory:
     def record(self, keys: Sequence[Hashable], *, step: int, **sums: Any) -> None:
         """Append one visit for each of ``keys``.
 
+        Raises a ValueError if the sums are not those of this history, a key occurs twice, or `check_new` raises one,
+        and a TypeError if a key is not hashable, or a sum is not a number. The history is then unchanged.
+
         Parameters
         ----------
         keys : sequence of hashables
@@ -192,14 +188,6 @@ class RewardHistory:
             The step of this visit.
         **sums : array-like, shape (P,)
             ``count, total, total_sq`` and all other sums of this history. Keys with count 0 are skipped.
-
-        Raises
-        ------
-        ValueError
-            If the sums are not those of this history, a key occurs twice, or `check_new` raises an error. The history
-            is then unchanged.
-        TypeError
-            If a key is not hashable, or a sum is not a number.
         """
         keys, step = check_ids("keys", keys), whole_step(step)
         expected = set(self.columns.fields) - {"step"}
@@ -222,18 +210,14 @@ class RewardHistory:
 
         The result does not depend on the order of calls, or on how the completions of a visit are spread over them, up
         to the rounding of sums. Visits are left out if neither the next step nor the latest completion that ``late``
-        allows can reach them.
+        allows can reach them. Raises a ValueError if the delta has other sums, or the history keeps something that
+        cannot be added: policy divergences between visits, or numbers in addition to the visits. The history is then
+        unchanged.
 
         Parameters
         ----------
         delta : HistoryDelta
             With the sums of this history. None of its completions may be recorded already.
-
-        Raises
-        ------
-        ValueError
-            If the delta has other sums, or the history keeps something that cannot be added: policy divergences between
-            visits, or numbers in addition to the visits. The history is then unchanged.
         """
         self.columns.carry_out(added(self.columns, delta))
 

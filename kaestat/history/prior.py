@@ -71,6 +71,9 @@ class Prior:
     ) -> Self:
         """The prior of given pass rates; a reward is one of two numbers.
 
+        Raises a ValueError if an id occurs twice or is missing, lengths differ, a mean lies outside [low, high], or a
+        count is negative or not a whole number, and a TypeError if an id is not hashable, or something is not a number.
+
         Parameters
         ----------
         prompt_ids : sequence of hashables, length P
@@ -83,14 +86,6 @@ class Prior:
             See the class.
         low, high : float
             The two rewards.
-
-        Raises
-        ------
-        ValueError
-            If an id occurs twice or is missing, lengths differ, a mean lies outside [low, high], or a count is negative
-            or not a whole number.
-        TypeError
-            If an id is not hashable, or something is not a number.
         """
         low, high = check_finite_number("low", low), check_finite_number("high", high)
         if not low < high:
@@ -148,6 +143,8 @@ class Prior:
         The prior of a prompt is the mean rate of its label, with an equally informative number of completions. For mean
         m and variance t of the rates (without measurement noise) this is ``m (1 - m) / t - 1``, as for a Beta
         distribution. So another model's pass rates, cut into quantiles, count only as far as they predict this policy.
+        Raises a ValueError if fewer than three measured prompts have a label, a rate is outside [0, 1], or a count is
+        below 2.
 
         Parameters
         ----------
@@ -157,11 +154,6 @@ class Prior:
             Pass rates of some prompts under the policy that training starts from. They are the prior of these prompts.
         step : int
             See the class.
-
-        Raises
-        ------
-        ValueError
-            If fewer than three measured prompts have a label, a rate is outside [0, 1], or a count is below 2.
 
         Examples
         --------
@@ -174,13 +166,7 @@ class Prior:
 
     @classmethod
     def of_rewards(cls, rewards: Mapping[Hashable, Iterable[float]], *, step: int = BEFORE_THE_RUN) -> Self:
-        """The prior of ``{prompt_id: rewards of its completions}``, without empty ones; errors as `of_samples`.
-
-        Examples
-        --------
-        >>> Prior.of_rewards({"a": [1.0, 0.0, 0.5], "b": []}).sums["total_sq"].tolist()
-        [1.25]
-        """
+        """The prior of ``{prompt_id: rewards of its completions}``, without empty ones; errors as `of_samples`."""
         each = {key: list(given) for key, given in rewards.items()}
         ids = np.empty(sum(map(len, each.values())), dtype=object)
         ids[:] = list(chain.from_iterable([key] * len(given) for key, given in each.items()))
@@ -197,6 +183,9 @@ class Prior:
     ) -> Self:
         """The prior of completions, in the form that `AdvantageEstimator.step` takes.
 
+        Raises a ValueError if lengths differ, an id is missing, or a reward or weight is not finite, or a weight
+        negative, and a TypeError if an id is not hashable, or something is not a number.
+
         Parameters
         ----------
         prompt_ids : sequence of hashables, length N
@@ -206,13 +195,6 @@ class Prior:
             Weight of each completion, in the same unit as the ``weights`` of steps; needed if steps have weights.
         step : int
             See the class.
-
-        Raises
-        ------
-        ValueError
-            If lengths differ, an id is missing, or a reward or weight is not finite, or a weight negative.
-        TypeError
-            If an id is not hashable, or something is not a number.
         """
         reward = check_column("rewards", rewards)
         weight = None if weights is None else check_column("weights", weights, len(reward))
@@ -239,6 +221,8 @@ class Prior:
     ) -> Self:
         """The prior in columns of a data set with one row for each prompt.
 
+        Raises a ValueError or TypeError as `of_rates`, and if a column is missing.
+
         Parameters
         ----------
         table : pandas.DataFrame, datasets.Dataset, or mapping of columns
@@ -247,11 +231,6 @@ class Prior:
             Names of the columns. A row without a mean (None or NaN), or without a count, has no prior.
         step, low, high
             As in `of_rates`.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `of_rates`, and if a column is missing.
         """
         ids, means, counts = usable_rows(table, prompt, mean, count)
         return cls.of_rates(ids, means, counts, step=step, low=low, high=high)

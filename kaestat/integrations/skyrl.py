@@ -72,19 +72,13 @@ class RegisteredBaseline:
         uids, session = [str(uid) for uid in index], self.session
         real = len(uids) - padding_rows(uids)
         expected, self._expected = self._expected, None
-        needs_more = session.stateful or session.weighs
-        if expected is None and needs_more:
+        if expected is None and (session.stateful or session.weighs):
             raise ValueError(
                 f"method {session.estimator.method!r} with weights={session.weights!r} needs the training step, "
                 "checked prompt ids and lengths, which SkyRL's registry does not pass: return "
                 "kaestat.integrations.skyrl.BaselineTrainer from your experiment's get_trainer."
             )
         expected = expected or {"step": None, "prompts": None}
-        for name, announced in expected.items():
-            if name != "step" and announced is not None and len(announced) != real:
-                raise ValueError(
-                    f"{name}: announced for {len(announced)} trajectories, but {real} came; call expect() anew."
-                )
         scores = token_level_rewards.sum(dim=-1)
         known = expected.pop("prompts")
         advantages = np.zeros(len(uids))

@@ -51,6 +51,9 @@ def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0
       With single completions, ``p (1 - p)`` comes from the distribution above; it is a little too large if values move
       while four are collected.
 
+    Raises a ValueError if rewards are not all 0 or 1, no prompt returns, hardly any has right and wrong completions at
+    once, or the log has neither weights nor lengths, or all of them are 0.
+
     Parameters
     ----------
     log : RewardLog
@@ -65,12 +68,6 @@ def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0
         proportional to ``p^2 (1 - p)^2 E[W]``.
     min_visits : int
         Only completions of visits with at least this many earlier ones count; 1 or more.
-
-    Raises
-    ------
-    ValueError
-        If rewards are not all 0 or 1, no prompt returns, hardly any has right and wrong completions at once,
-        or the log has neither weights nor lengths, or all of them are 0.
     """
     return _Log.of(log, weights, min_visits).inputs(np.ones(len(log.prompts), dtype=bool), between)
 
@@ -120,19 +117,8 @@ def law_of_log(
     A step has as many completions as the log's steps have on average. The history is the log's own at any group size:
     with single completions, prompts return more often, so their past has equally many completions.
 
-    Parameters
-    ----------
-    log, weights, min_visits
-        As in `law_inputs`.
-    group_sizes : sequence of int
-        Sizes of the group designs, in addition to the log's own.
-    seed : int
-        Seed of the jackknife's groups of prompts.
-
-    Raises
-    ------
-    ValueError
-        As in `law_inputs`.
+    Sizes of the group designs are in addition to the log's own; ``seed`` is of the jackknife's groups of prompts. Other
+    arguments and errors are as for `law_inputs`.
     """
     whole = _Log.of(log, weights, min_visits)
     size = int(np.median(log.group_sizes))

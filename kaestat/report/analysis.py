@@ -99,6 +99,8 @@ def analyze(
 ) -> Analysis:
     """A comparison of methods on a log, with a recommendation.
 
+    Raises a ValueError as in `kaestat.value_risk`; but a log with one completion per visit gives differences only.
+
     Parameters
     ----------
     log : RewardLog
@@ -119,11 +121,6 @@ def analyze(
     Returns
     -------
     Analysis
-
-    Raises
-    ------
-    ValueError
-        As in `kaestat.value_risk`; but a log with one completion per visit gives differences only.
     """
     if methods is not None and not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")

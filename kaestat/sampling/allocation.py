@@ -22,7 +22,8 @@ def allocate(
     """Expected completions ``nu`` of each prompt: ``nu = clip(c score, floor B share, most)`` with ``sum nu = B``.
 
     For ``score = share sqrt(m / c)`` this is the allocation of least variance at its cost, between the bounds (Neyman,
-    1934, for strata; here a convex problem, whose solution clips).
+    1934, for strata; here a convex problem, whose solution clips). Raises a TypeError if scores or shares are not
+    numbers, and a ValueError if a number is out of range, or the budget or the floor exceeds ``most`` per prompt.
 
     Parameters
     ----------
@@ -40,13 +41,6 @@ def allocate(
     Returns
     -------
     ndarray of float, shape (P,)
-
-    Raises
-    ------
-    TypeError
-        If scores or shares are not numbers.
-    ValueError
-        If a number is out of range, or the budget or the floor exceeds ``most`` per prompt.
     """
     score = check_per_prompt("score", score)
     if len(score) == 0:

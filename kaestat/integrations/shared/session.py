@@ -39,6 +39,8 @@ from kaestat.sampling import Policy, PromptSampler
 class TrainerSession:
     """An estimator inside a trainer; threads other than the training one may ask for its states.
 
+    Raises a TypeError or ValueError if there is no estimator, or it cannot use these weights, or needs weights.
+
     Parameters
     ----------
     estimator : AdvantageEstimator, SeveralRewards or TurnEstimator
@@ -51,11 +53,6 @@ class TrainerSession:
     states_kept : int
         Number of last steps whose states are held, for trainers that save a step after later ones
         have begun: one more than the number of steps by which they may be ahead.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If there is no estimator, or it cannot use these weights, or needs weights.
 
     Examples
     --------

@@ -33,8 +33,10 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     does not enter.
 
     An accuracy does not tell in which order successes and failures came. They are laid out in a random order that is
-    the same at every reading. It matters only to ``krpo``, whose filter runs through the group in order: sorted
-    rewards would mislead it systematically, at random it sees what a run would have shown it.
+    the same at every reading. It matters only to ``krpo``, whose filter runs through the group in order: sorted rewards
+    would mislead it systematically, at random it sees what a run would have shown it. Raises a ValueError if the file
+    is cut short or something else, an accuracy is missing or outside [0, 1], or the group size does not fit, or cannot
+    be inferred because no G fits or all accuracies are 0 or 1, so that every G fits.
 
     Parameters
     ----------
@@ -42,12 +44,6 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     group_size : int, optional
         Completions per visit, G. None infers the smallest G up to 64 of which all accuracies are whole multiples of
         1/G, within 1e-6. Given, it also allows accuracies rounded to two digits or more.
-
-    Raises
-    ------
-    ValueError
-        If the file is cut short or something else, an accuracy is missing or outside [0, 1], or the group size does
-        not fit, or cannot be inferred because no G fits or all accuracies are 0 or 1, so that every G fits.
     """
     sequences = _load(path)
     lengths = np.fromiter(map(len, sequences.values()), dtype=np.int64, count=len(sequences))

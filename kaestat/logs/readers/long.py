@@ -33,7 +33,8 @@ def read_long(
 ) -> RewardLog:
     """The log in a long table.
 
-    Where every row has a list of rewards, a row is a group: one completion for each reward.
+    Where every row has a list of rewards, a row is a group: one completion for each reward. Raises a ValueError if a
+    column is missing, ambiguous or duplicated, or a value is missing or invalid.
 
     Parameters
     ----------
@@ -42,11 +43,6 @@ def read_long(
     path : Path
     prompt, step, reward, group, weight, length, importance : str, optional
         Columns; None takes the usual names (`kaestat.logs.columns.choose_columns`).
-
-    Raises
-    ------
-    ValueError
-        If a column is missing, ambiguous or duplicated, or a value is missing or invalid.
     """
     found = container.column_names(path)
     hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}

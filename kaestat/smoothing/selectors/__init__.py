@@ -34,21 +34,9 @@ __all__ = [
 
 
 def make_selector(name: str, **params: Any) -> Selector:
-    """The selector with that name.
+    """The selector with that name, one of ``SELECTORS``, with its own parameters.
 
-    Parameters
-    ----------
-    name : str
-        One of ``SELECTORS``.
-    **params
-        The selector's own parameters.
-
-    Raises
-    ------
-    ValueError
-        If the name or a parameter is unknown.
-    TypeError
-        If the name is not a string.
+    Raises a ValueError if the name or a parameter is unknown, and a TypeError if the name is not a string.
     """
     if not isinstance(name, str):
         raise TypeError(f"selector must be a name, got {type(name).__name__}.")
