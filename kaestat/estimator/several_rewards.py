@@ -280,14 +280,8 @@ class SeveralRewards(Locked):
 def gdpo(rewards: Sequence[str], *, weights: Sequence[float] | None = None) -> SeveralRewards:
     """GDPO as published: group means and standard deviations for each reward, without a history.
 
-    Agrees with TRL's ``multi_objective_aggregation="normalize_then_sum"`` to rounding.
-
-    Parameters
-    ----------
-    rewards : sequence of str
-        Their names, in the order of the columns.
-    weights : sequence of float, optional
-        One for each reward; 1 if left out.
+    Agrees with TRL's ``multi_objective_aggregation="normalize_then_sum"`` to rounding. ``rewards`` are their names, in
+    the order of the columns; each has the weight 1 unless others are given.
 
     Examples
     --------

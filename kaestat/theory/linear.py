@@ -65,16 +65,8 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     Raises a ValueError or TypeError if an argument is not a number, a lag or the constant is negative, or shapes do not
     match.
 
-    Parameters
-    ----------
-    weights, lags : array, shape (..., K)
-        Lags are 0 or more, in any order.
-    lipschitz : float or array, shape (...)
-        L, per unit of the lags.
-
-    Returns
-    -------
-    array, shape (...)
+    ``weights`` and ``lags``, 0 or more in any order, have shape (..., K), ``lipschitz``, L per unit of the lags, and
+    the result the shape (...).
     """
     weights, lags = check_factors_like("weights", weights, ndim=1), check_factors_like("lags", lags, least=0, ndim=1)
     lipschitz = check_factors_like("lipschitz", lipschitz, least=0)
