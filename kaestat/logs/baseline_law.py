@@ -44,7 +44,7 @@ def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0
       (`kaestat.logs.value_mixture`). Each visit is one count; visits with few completions are joined until there are
       four. A prompt's weight is its number of completions.
     - *Weights* of right and wrong completions are means at each success rate, over the completions of all prompts,
-      weighted by the posterior of the rate given the count. So rho may depend on p, a little less steeply than in truth.
+      weighted by the posterior of the rate given the count: rho may depend on p, a little less than in truth.
     - *The history* is a mean of the prompt's own past, without its current group. Its squared error is measured
       against the group's mean, minus the variance of that mean. The part beyond ``p (1 - p) / history`` is drift.
       With single completions, ``p (1 - p)`` comes from the distribution above; it is a little too large if values move
