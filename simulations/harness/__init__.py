@@ -27,7 +27,6 @@ number per replicate:
 ...     shard=500,
 ...     simulate=simulate,
 ...     summarise=summarise,
-...     refuse=lambda cell: None if cell["n"] >= 1 else f"n must be at least 1, got {cell['n']}.",
 ... )
 
 What the harness asks of ``simulate``:
