@@ -91,8 +91,7 @@ def test_bad_replay_is_refused(arguments, message):
     assert message in result.output
 
 
-def test_failure_is_reported_with_its_replay_and_the_exit_code_while_other_studies_go_on(tmp_path, monkeypatch):
-    monkeypatch.delitem(KNOWN, "picky")
+def test_failure_is_reported_with_its_replay_and_the_exit_code_while_other_studies_go_on(tmp_path):
     result = invoke("run", "all", "--out", tmp_path, "--backend", "sequential")
     assert result.exit_code == 1
     assert "2 parts of fragile failed, first: ArithmeticError: replicate [17] went wrong" in result.output
