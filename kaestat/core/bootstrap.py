@@ -88,8 +88,8 @@ def skewed_ends(
     by the factor ``1 + sqrt((k - 1) / C)``. The other end stays.
 
     Of the mean of 40 contributions with a skewness of 3.8 (value MSE where nearly all rewards are 1), 95 % intervals
-    cover .945 instead of .906 at 1.24 times the median length, as `simulations.studies.interval_skewed` shows, which
-    also has cases where this is not enough. A bootstrap-t and Hall's transformation (1992) cover .92 there.
+    cover .945 instead of .906 at 1.24 times the median length (the guide to reward logs has the table, with
+    cases where this is not enough). A bootstrap-t and Hall's transformation (1992) cover .92 there.
 
     Parameters
     ----------

@@ -170,25 +170,8 @@ class _Run:
             if cell.key not in self.failed
             for estimate in self.estimates[cell.key]
         ]
-        if study.compare is not None:
-            rows += self._comparisons()
         factors = list(dict.fromkeys(name for cell in study.cells for name in cell.factors))
         return pd.DataFrame(rows, columns=[*factors, "method", "measure", "estimate", "mcse", "n"])
-
-    def _comparisons(self) -> list[dict[str, Any]]:
-        """Rows of `Study.compare`, for the sets of cells that share random numbers and did not fail."""
-        sharing: dict[str, list[Cell]] = {}
-        for cell in self.study.cells:
-            sharing.setdefault(self.study.seed_key(cell), []).append(cell)
-        rows = []
-        for cells in sharing.values():
-            if any(cell.key in self.failed for cell in cells):
-                continue
-            samples = [self._samples(cell) for cell in cells]
-            shared = {name: value for name, value in cells[0].factors.items() if name not in self.study.common}
-            estimates = self._attempt(lambda c=cells, s=samples: list(self.study.compare(c, s)), shared)
-            rows += [shared | asdict(estimate) for estimate in estimates or ()]
-        return rows
 
     def _attempt(self, summary: Callable[[], Any], factors: dict[str, Any]) -> Any:
         """What the study's own function makes of the samples, or None and a record of its failure: the rest is safe."""

@@ -83,9 +83,6 @@ class Study:
         numbers.
     shard: Replicates per shard, the unit of work and of loss. No result depends on it but for rounding: NumPy may sum
         over another number of replicates in another order.
-    compare: ``compare(cells, samples) -> list of Estimate`` for each set of cells that share random numbers (see
-        `common`): their samples, in the order of ``cells``, are paired replicate by replicate. The rows join the
-        summary, with the factors in `common` left empty.
     Raises ValueError, TypeError if the declaration contradicts itself.
     """
 
@@ -102,7 +99,6 @@ class Study:
     conclude: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     common: Sequence[str] = ()
     shard: int = 50
-    compare: Callable[[Sequence[Cell], Sequence[Samples]], list[Estimate]] | None = None
 
     def __post_init__(self):
         if not self.cells:

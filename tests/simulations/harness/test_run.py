@@ -23,7 +23,6 @@ from tests.helpers.toy_studies import (
     FRAGILE,
     LOG,
     NOT_FINITE,
-    PAIRED,
     TOY,
     run_quietly,
     shard_bytes,
@@ -124,18 +123,6 @@ def test_matrix_products_do_not_depend_on_the_number_of_threads(tmp_path):
             bits.append(shard_bytes(run_quietly(BIG_PRODUCT, tmp_path / str(threads)).folder))
     bits.append(shard_bytes(run_quietly(BIG_PRODUCT, tmp_path / "loky", backend="loky", jobs=2).folder))
     assert bits[0] == bits[1] == bits[2] != {}
-
-
-def test_cells_that_share_random_numbers_are_compared_in_pairs(tmp_path):
-    result = run_quietly(PAIRED, tmp_path)
-    rows = result.summary.query("measure == 'widening'")
-    assert rows["mean"].tolist() == [0.0, 1.0, 2.0]
-    assert rows["scale"].isna().all()
-    # The wide cell is mean + 2 (sample - mean): the difference is the narrow one's own error.
-    for row in rows.itertuples():
-        narrow = Store(result.folder).read(PAIRED.cell({"mean": row.mean, "scale": 1.0}), 40, 8)["mean|estimate"]
-        assert row.estimate == pytest.approx(narrow.mean() - row.mean)
-        assert row.mcse == pytest.approx(narrow.std(ddof=1) / np.sqrt(40))
 
 
 # Failures
