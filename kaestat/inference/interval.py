@@ -120,9 +120,10 @@ def value_interval(
     >>> interval = value_interval(
     ...     Groups(np.array([[1.0, 0, 1, 1, 0, 1, 1, 0]])), past, step=2, bandwidth=4, lipschitz=0.01
     ... )
-    >>> interval.to_frame()[["estimate", "low", "high"]].round(3)
-       estimate    low   high
-    0     0.569  0.285  0.826
+    >>> np.stack([interval.low, interval.estimate, interval.high]).round(3)
+    array([[0.285],
+           [0.569],
+           [0.826]])
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
