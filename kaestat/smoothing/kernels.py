@@ -14,11 +14,10 @@ from functools import cached_property
 from numbers import Real
 from typing import ClassVar
 
-import array_api_compat.numpy as numpy_namespace
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
-from kaestat.core.arrays import Array, Namespace
+from kaestat.core.arrays import Array, Namespace, namespace
 from kaestat.core.spelling import nearest
 
 
@@ -50,7 +49,7 @@ class Kernel(ABC):
     square_moments: tuple[float, float, float]
 
     def __call__(self, u: Array) -> Array:
-        xp = array_namespace(u)
+        xp = namespace(u)
         return xp.where(u >= 0, self.weight(xp.where(u >= 0, u, xp.zeros_like(u)), xp), xp.zeros_like(u))
 
     @abstractmethod
@@ -279,7 +278,9 @@ class CallableKernel(Kernel):
 
 def _at_most_one(u: Array, xp: Namespace) -> Array:
     """``min(u, 1)`` as a new array; several times quicker than ``clip`` where there are few lags."""
-    return np.minimum(u, 1.0) if xp is numpy_namespace else xp.minimum(u, xp.ones((), dtype=u.dtype, device=device(u)))
+    if type(u) is np.ndarray:
+        return np.minimum(u, 1.0)
+    return xp.minimum(u, xp.ones((), dtype=u.dtype, device=device(u)))
 
 
 def _is_number(value: object) -> bool:

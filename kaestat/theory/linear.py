@@ -11,9 +11,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from kaestat.core.arrays import Array
+from kaestat.core.arrays import Array, namespace
 from kaestat.core.checks import SMALLEST_FACTOR, check_factor, check_factors, check_factors_like, check_shapes
 
 
@@ -58,7 +57,7 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
     weights, path = check_factors_like("weights", weights, ndim=1), check_factors_like("path", path, ndim=1)
     target, variance = check_factors_like("target", target), _variance(weights, noise_variance)
     check_shapes(weights=weights, path=path)
-    bias = array_namespace(weights).sum(weights * path, axis=-1)
+    bias = namespace(weights).sum(weights * path, axis=-1)
     check_shapes(weights=bias, target=target)
     return LinearError(bias=bias - target, variance=variance)
 
@@ -96,10 +95,10 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
 
 def largest_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Array:
     """`worst_case_bias` of checked arrays; NaN where weights are NaN."""
-    xp = array_namespace(weights)
+    xp = namespace(weights)
     shape = np.broadcast_shapes(weights.shape, lags.shape)
     weights, lags = xp.broadcast_to(weights, shape), xp.broadcast_to(lags, shape)
-    order = xp.argsort(lags, axis=-1)
+    order = xp.argsort(lags, axis=-1, stable=True)
     sorted_lags, sorted_weights = (xp.take_along_axis(a, order, axis=-1) for a in (lags, weights))
     gaps = sorted_lags - xp.concat([xp.zeros_like(sorted_lags[..., :1]), sorted_lags[..., :-1]], axis=-1)
     beyond = xp.flip(xp.cumulative_sum(xp.flip(sorted_weights, axis=-1), axis=-1), axis=-1)
@@ -117,7 +116,7 @@ def worst_case_error(
 def _variance(weights: Array, noise_variance: float | Array) -> Array:
     noise = check_factors_like("noise_variance", noise_variance, least=0)
     check_shapes(weights=weights, noise_variance=noise)
-    return array_namespace(weights).sum(weights**2 * noise, axis=-1)
+    return namespace(weights).sum(weights**2 * noise, axis=-1)
 
 
 def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipschitz: float) -> np.ndarray:
