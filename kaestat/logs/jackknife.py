@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kaestat.core.checks import LARGEST_FACTOR, check_factors, check_seed, check_whole
+from kaestat.core.student import student_quantile
 
 LARGEST_SQUARE = LARGEST_FACTOR**2 * 1e3  # of estimates that are mean squares of rewards, and some times that
 GROUPS = 10
@@ -67,8 +68,6 @@ def jackknife_interval(
     >>> se.round(4)
     array([1.0801])
     """
-    from scipy.special import stdtrit
-
     limits = -LARGEST_SQUARE, LARGEST_SQUARE
     left_out = check_factors("left_out", left_out, least=limits[0], most=limits[1], ndim=2, finite=False)
     estimate = check_factors("estimate", estimate, least=limits[0], most=limits[1], finite=False)
@@ -79,7 +78,7 @@ def jackknife_interval(
         return nothing, nothing.copy(), nothing.copy()
     deviation = left_out - left_out.mean(axis=0)
     se = np.sqrt((n_groups - 1) / n_groups * np.sum(deviation**2, axis=0))
-    reach = float(stdtrit(n_groups - 1, (1 + level) / 2)) * se
+    reach = student_quantile(n_groups - 1, (1 + level) / 2) * se
     return se, estimate - reach, estimate + reach
 
 
@@ -118,8 +117,6 @@ def replayed_interval(
     -------
     se, low, high : ndarray, shape (M,)
     """
-    from scipy.special import stdtrit
-
     n_groups = len(left_out)
     if n_groups < FEWEST or n_clusters <= n_groups:
         return jackknife_interval(estimate, left_out, level)
@@ -134,5 +131,5 @@ def replayed_interval(
     share = np.divide(known, whole, out=np.ones_like(whole), where=whole > 0) ** 2
     freedom = 1 / (share / (n_clusters - 1) + (1 - share) / (n_groups - 2))
     found = np.sqrt(whole)
-    reach = stdtrit(freedom, (1 + level) / 2) * found
+    reach = student_quantile(freedom, (1 + level) / 2) * found
     return found, estimate - reach, estimate + reach
