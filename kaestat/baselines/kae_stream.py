@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-
 from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
 from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
 from kaestat.smoothing.selectors import Selector

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace
 from kaestat.core.checks import check_finite_number, check_positive

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 from kaestat.baselines.kae import KernelBaseline, cold_start_value
 from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace, ratio
 from kaestat.core.checks import check_whole

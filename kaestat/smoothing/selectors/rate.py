@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-
 from kaestat.core.arrays import Array, Visits, namespace, steps_like
 from kaestat.core.checks import check_positive
 from kaestat.smoothing.kernels import Kernel
