@@ -79,12 +79,7 @@ class TurnEstimator(Locked):
     """
 
     def __init__(
-        self,
-        method: str | Baseline | None = None,
-        *,
-        gamma: float = 1.0,
-        scale: str | None = None,
-        **params: Any,
+        self, method: str | Baseline | None = None, *, gamma: float = 1.0, scale: str | None = None, **params: Any
     ):
         given = [name for name in _OF_THE_PROMPT if name in params]
         if given:
@@ -216,10 +211,7 @@ class TurnEstimator(Locked):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the result of `state_dict`; if that fails, nothing changes.
 
-        Raises
-        ------
-        ValueError
-            If it is not a state, or of another discount or method.
+        Raises a ValueError if it is not a state, or of another discount or method.
         """
         try:
             gamma, of_turns = float(state["gamma"]), [state["turns"][str(turn)] for turn in range(len(state["turns"]))]
@@ -243,12 +235,7 @@ class TurnEstimator(Locked):
     def load(self, path: str | os.PathLike[str]) -> None:
         """Continue from a file written by `save`.
 
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        ValueError
-            If it is damaged, or holds something else.
+        Raises a FileNotFoundError if there is no such file, and a ValueError if it is damaged, or holds something else.
         """
         content = load_state(path)
         if not isinstance(content.get("turns"), dict):

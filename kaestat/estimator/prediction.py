@@ -21,35 +21,20 @@ MOST_PROMPTS = 2**16  # whose visits are used: more would add no information
 
 @dataclass(frozen=True)
 class Population:
-    """The prompts of a history as a population: the best guess for a prompt without any data.
+    """The prompts of a history as a population: the best guess for a prompt without any data."""
 
-    Attributes
-    ----------
-    n_prompts : int
-        Number of prompts with a visit that were used; if it is 0, the other figures are meaningless.
-    mean : float
-        Mean of the prompts' newest group means.
-    spread : float
-        Variance of the prompts' values: the variance of their newest group means minus the noise.
-    noise : float
-        Variance of one reward within a prompt. Estimated within groups if some have two completions, otherwise from the
-        prompts' last two visits; without either, all variance counts as noise.
-    drift : float
-        Variance of the change of a prompt's value per step, from the last two visits of each prompt; 0 if the noise
-        is not known from within groups.
-    binary : bool
-        Whether all rewards are 0 or 1, as far as sums and sums of squares show.
-    means : tuple of float
-        Means of completions' weights and weighted rewards (`kaestat.core.weighted_noise.moments`) over the prompts'
-        newest visits, each counting once; empty if completions have no weights.
-    """
-
-    n_prompts: int
-    mean: float
-    spread: float
+    n_prompts: int  # Number of prompts with a visit that were used; if it is 0, the other figures are meaningless
+    mean: float  # Mean of the prompts' newest group means
+    spread: float  # Variance of the prompts' values: the variance of their newest group means minus the noise
+    # Variance of one reward within a prompt. Estimated within groups if some have two completions, otherwise from the
+    # prompts' last two visits; without either, all variance counts as noise
     noise: float
+    # Variance of the change of a prompt's value per step, from the last two visits of each prompt; 0 if the noise is
+    # not known from within groups
     drift: float
-    binary: bool
+    binary: bool  # Whether all rewards are 0 or 1, as far as sums and sums of squares show
+    # Means of completions' weights and weighted rewards (`kaestat.core.weighted_noise.moments`) over the prompts'
+    # newest visits, each counting once; empty if completions have no weights
     means: tuple[float, ...] = ()
 
     @property
@@ -144,23 +129,10 @@ def predict(
     *,
     reweighted: bool = False,
 ) -> Prediction:
-    """Predictions of a baseline from the prompts' past alone.
+    """Predictions of a baseline with a history from the prompts' past alone.
 
-    Parameters
-    ----------
-    baseline : Baseline
-        A baseline with a history.
-    history : RewardHistory or None
-        None before the first step.
-    visits : Visits or None
-        Past visits of the prompts; None before the first step.
-    carry : optional
-        State in addition to the visits.
-    keys : list of hashables, length P
-        Distinct prompts.
-    step : int
-    reweighted : bool
-        Whether the weights are importance ratios alone: the expected reward is then the weighted mean of rewards.
+    ``history`` and ``visits`` are None before the first step; ``keys`` are the P distinct prompts. ``reweighted`` says
+    that the weights are importance ratios alone: the expected reward is then the weighted mean of rewards.
     """
     nobody = np.zeros((len(keys), 1))
     groups = Groups(reward=nobody, mask=nobody > 0, prompt_ids=keys)

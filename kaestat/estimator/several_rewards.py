@@ -94,17 +94,9 @@ class SeveralRewards(Locked):
         normalize: bool = True,
         **params: Any,
     ) -> Self:
-        """`SeveralRewards` with the same method for every reward.
+        """`SeveralRewards` with the same method for every reward, by name in the order of the columns.
 
-        Parameters
-        ----------
-        method : str
-        rewards : sequence of str
-            Their names, in the order of the columns.
-        weights, normalize
-            See the class.
-        **params
-            Parameters of `AdvantageEstimator`.
+        ``params`` are those of `AdvantageEstimator`, the other options those of the class.
         """
         if len(set(rewards)) < len(rewards):
             raise ValueError(f"rewards: names must be distinct, got {list(rewards)}.")
@@ -229,10 +221,7 @@ class SeveralRewards(Locked):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the result of `state_dict`, all of it or nothing.
 
-        Raises
-        ------
-        ValueError
-            If the state is of other rewards, and as `AdvantageEstimator.load_state_dict`.
+        Raises a ValueError if the state is of other rewards, and as `AdvantageEstimator.load_state_dict`.
         """
         if list(state) != list(self.estimators):
             raise ValueError(f"state: of rewards {list(state)}, but these are {list(self.estimators)}.")
@@ -256,10 +245,7 @@ class SeveralRewards(Locked):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The object that `save` wrote; it continues bit for bit as if it had never stopped.
 
-        Raises
-        ------
-        ValueError
-            If the file is damaged, or holds something else.
+        Raises a ValueError if the file is damaged, or holds something else.
         """
         content = load_state(path)
         try:

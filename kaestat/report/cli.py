@@ -16,18 +16,10 @@ INTERRUPTED = 130  # the status by which shells know an interruption
 
 @dataclass
 class Call:
-    """One call of the command.
+    """One call of the command."""
 
-    Attributes
-    ----------
-    arguments : list of str
-        As given.
-    outcome : str
-        What it has written so far, for the case that it is interrupted.
-    """
-
-    arguments: list[str]
-    outcome: str = "nothing was written"
+    arguments: list[str]  # As given
+    outcome: str = "nothing was written"  # What it has written so far, for the case that it is interrupted
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -45,8 +45,7 @@ def watch(
     hint: Hint = [],  # noqa: B006
     once: Annotated[bool, typer.Option("--once", help="Look once, with the newest step, and end.")] = False,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder for watch.html and watch.json.", show_default=False),
+        Path | None, typer.Option(metavar="DIR", help="Folder for watch.html and watch.json.", show_default=False)
     ] = None,
 ) -> None:
     """Follow a running job: value errors, dead groups, reach of the history, noise. Ends by Ctrl-C."""

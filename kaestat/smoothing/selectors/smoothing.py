@@ -22,27 +22,12 @@ EDGE = 1e-9  # relative distance from the end of a kernel's support within which
 class CausalSmoother:
     """Past-only kernel sums ``sum_{v < i} K((t_i - t_v) / b) x_v`` at every visit i, for any kernel and bandwidth.
 
-    Parameters
-    ----------
-    series : Visits
-        All visits of each prompt, shape (P, V), oldest first; padding may be anywhere.
+    ``series`` has all visits of each prompt, (P, V), oldest first; padding may be anywhere. `time` is minus the lag,
+    NaN in the padding; `count`, `mass` and `carried` are as in `Visits`, 0 in the padding.
 
-    Attributes
-    ----------
-    present : ndarray of bool, shape (P, V)
-        True for a visit of positive mass.
-    time : ndarray, shape (P, V)
-        Minus the lag; NaN in the padding.
-    count, mass, carried : ndarray, shape (P, V)
-        As in `Visits`, 0 in the padding.
-    weighted : bool
-        Whether completions have weights.
-
-    Notes
-    -----
     Prompts visited at the same times share one band matrix of weights, so a bandwidth costs one matrix product.
-    Otherwise, kernels that are polynomials on a bounded support use `window_sums`; for others, each visit looks
-    back over a window of as many visits as the bandwidth can reach.
+    Otherwise, kernels that are polynomials on a bounded support use `window_sums`; for others, each visit looks back
+    over a window of as many visits as the bandwidth can reach.
     """
 
     def __init__(self, series: Visits):
