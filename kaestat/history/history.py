@@ -168,19 +168,11 @@ class RewardHistory:
             )
 
     def record(self, keys: Sequence[Hashable], *, step: int, **sums: Any) -> None:
-        """Append one visit for each of ``keys``.
+        """Append one visit for each of ``keys``, distinct prompts (or streams).
 
-        Raises a ValueError if the sums are not those of this history, a key occurs twice, or `check_new` raises one,
-        and a TypeError if a key is not hashable, or a sum is not a number. The history is then unchanged.
-
-        Parameters
-        ----------
-        keys : sequence of hashables
-            Distinct prompts (or streams).
-        step : int
-            The step of this visit.
-        **sums : array-like, shape (P,)
-            ``count, total, total_sq`` and all other sums of this history. Keys with count 0 are skipped.
+        ``sums``, shape (P,) each, are ``count, total, total_sq`` and all other sums of this history. Keys with count 0
+        are skipped. Raises a ValueError if the sums are not those of this history, a key occurs twice, or `check_new`
+        raises one, and a TypeError if a key is not hashable, or a sum is not a number. The history is then unchanged.
         """
         keys, step = check_ids("keys", keys), whole_step(step)
         expected = set(self.columns.fields) - {"step"}

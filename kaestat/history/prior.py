@@ -183,18 +183,9 @@ class Prior:
     ) -> Self:
         """The prior of completions, in the form that `AdvantageEstimator.step` takes.
 
-        Raises a ValueError if lengths differ, an id is missing, or a reward or weight is not finite, or a weight
-        negative, and a TypeError if an id is not hashable, or something is not a number.
-
-        Parameters
-        ----------
-        prompt_ids : sequence of hashables, length N
-            The prompt of each completion.
-        rewards : array or sequence of float, shape (N,)
-        weights : array or sequence of float, shape (N,), optional
-            Weight of each completion, in the same unit as the ``weights`` of steps; needed if steps have weights.
-        step : int
-            See the class.
+        ``weights`` are needed, in the same unit, if steps have weights. Raises a ValueError if lengths differ, an id is
+        missing, or a reward or weight is not finite, or a weight negative, and a TypeError if an id is not hashable, or
+        something is not a number.
         """
         reward = check_column("rewards", rewards)
         weight = None if weights is None else check_column("weights", weights, len(reward))

@@ -121,16 +121,8 @@ def risk_differences(
 ) -> pd.DataFrame:
     """Paired differences of value MSE between methods and a reference on the same data.
 
-    Differences need no within-group variance, so they are identified with one completion per visit too. Raises a
-    ValueError as in `value_risk`, but logs with one completion per visit are allowed; for these, methods that contain
-    their own reward are refused.
-
-    Parameters
-    ----------
-    log, methods, n_boot, seed, min_visits, prior
-        As in `value_risk`.
-    reference : str or Baseline
-        The method to compare with.
+    Differences need no within-group variance, so they are identified with one completion per visit too; with those,
+    methods that contain their own reward are refused. Arguments and errors are as in `value_risk`.
 
     Returns
     -------

@@ -208,19 +208,10 @@ class PromptSampler:
     ) -> None:
         """Record scored completions, including those that a trainer's filter drops.
 
-        Prompts that the predictor has already recorded at this step are not recorded again; the others are. A predictor
-        with ``order="any"`` must record before this call, since only its own call has the versions. Raises a ValueError
-        if a prompt is not the sampler's, and as `AdvantageEstimator.observe` does. Nothing changes then.
-
-        Parameters
-        ----------
-        prompt_ids : sequence of hashables, length N
-        rewards : array or sequence of float, shape (N,)
-        step : int
-        mask : array of bool, shape (N,), optional
-            False for padding.
-        weights : array of float, shape (N,), optional
-            Weights of the completions (`AdvantageEstimator.step`), for those that the predictor has not recorded.
+        Prompts that the predictor has already recorded at this step are not recorded again; the others are, with their
+        ``weights`` if given. A predictor with ``order="any"`` must record before this call, since only its own call has
+        the versions. The arguments are as in `AdvantageEstimator.observe`. Raises a ValueError if a prompt is not the
+        sampler's, and as that does. Nothing changes then.
         """
         step, reward = whole_step(step), check_column("rewards", rewards)
         weight = None if weights is None else check_column("weights", weights, len(reward))

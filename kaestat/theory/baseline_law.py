@@ -40,29 +40,17 @@ class PromptMoments:
     """Moments of each prompt under one policy, for rewards 0 and 1, in one metric.
 
     Raises a ValueError if a number is out of its range, or shapes differ.
-
-    Attributes
-    ----------
-    value : ndarray, shape (P,)
-        p, between 0 and 1.
-    right, wrong : ndarray, shape (P,)
-        ``E[W | right]`` and ``E[W | wrong]``, not negative. For a prompt that is never right, ``right`` may be any
-        number. A prompt whose ``E[W]`` is 0 has no gradient, and no baseline matters for it.
-    right_square, wrong_square : ndarray, shape (P,)
-        ``E[W^2 | right]`` and ``E[W^2 | wrong]``.
-    signal : ndarray, shape (P,)
-        ``||g_x||^2``.
-    common : float
-        ``||g||^2``, squared norm of the mean gradient over prompts.
     """
 
-    value: np.ndarray
+    value: np.ndarray  # shape (P,); p, between 0 and 1
+    # shape (P,); ``E[W | right]`` and ``E[W | wrong]``, not negative. For a prompt that is never right, ``right`` may
+    # be any number. A prompt whose ``E[W]`` is 0 has no gradient, and no baseline matters for it
     right: np.ndarray
     wrong: np.ndarray
-    right_square: np.ndarray
+    right_square: np.ndarray  # shape (P,); ``E[W^2 | right]`` and ``E[W^2 | wrong]``
     wrong_square: np.ndarray
-    signal: np.ndarray
-    common: float
+    signal: np.ndarray  # shape (P,); ``||g_x||^2``
+    common: float  # ``||g||^2``, squared norm of the mean gradient over prompts
 
     def __post_init__(self) -> None:
         checked = {
@@ -131,24 +119,14 @@ class PromptMoments:
 
 @dataclass(frozen=True)
 class DesignNoise:
-    """The law's prediction for one design.
-
-    Attributes
-    ----------
-    design : str
-    noise : float
-        Trace of the covariance of one completion's contribution to the update, at equal completions; the mean of B
-        contributions has ``noise / B``.
-    signal : float
-        Squared length of the mean update along the true gradient.
-    gain : float
-        ``signal`` divided by the squared norm of the true gradient. Designs that divide by a deviation reweight
-        prompts.
-    """
+    """The law's prediction for one design."""
 
     design: str
+    # Trace of the covariance of one completion's contribution to the update, at equal completions; the mean of B
+    # contributions has ``noise / B``
     noise: float
-    signal: float
+    signal: float  # Squared length of the mean update along the true gradient
+    # ``signal`` divided by the squared norm of the true gradient. Designs that divide by a deviation reweight prompts
     gain: float = 1.0
 
     @property

@@ -64,16 +64,8 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     Raises a ValueError or TypeError if an argument is not a number, a lag or the constant is negative, or shapes do not
     match.
 
-    Parameters
-    ----------
-    weights, lags : array, shape (..., K)
-        Lags are 0 or more, in any order.
-    lipschitz : float or array, shape (...)
-        L, per unit of the lags.
-
-    Returns
-    -------
-    array, shape (...)
+    ``weights`` and ``lags``, 0 or more in any order, have shape (..., K), ``lipschitz``, L per unit of the lags, and
+    the result the shape (...).
     """
     weights, lags = check_factors_like("weights", weights, ndim=1), check_factors_like("lags", lags, least=0, ndim=1)
     lipschitz = check_factors_like("lipschitz", lipschitz, least=0)
@@ -109,29 +101,19 @@ def _variance(weights: Array, noise_variance: float | Array) -> Array:
 
 
 def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipschitz: float) -> np.ndarray:
-    """The linear smoother with the least worst-case MSE over the Lipschitz class, exactly.
+    """The linear smoother with the least worst-case MSE over the Lipschitz class, exactly; (..., K), summing to 1.
 
     It minimises ``(L sum w_k lag_k)^2 + sum s_k w_k^2`` subject to ``sum w_k = 1``. The Karush-Kuhn-Tucker conditions
     give ``w_k`` proportional to ``(tau - lag_k)_+ / s_k``, a triangular kernel of bandwidth tau, where tau solves
     ``sum_k (tau - lag_k)_+ lag_k / s_k = 1 / L^2``. The left side is the largest of the lines ``tau A_j - B_j`` with
     ``A_j``, ``B_j`` the sums of ``lag / s`` and ``lag^2 / s`` over the j smallest lags, hence ``tau = min_j (1 / L^2 +
     B_j) / A_j``. The code computes tau minus the smallest lag, with ``lag - smallest`` for one of the factors of B:
-    differences of lags lose no digits, even if all visits are old. Raises a ValueError if there are no lags, one is
-    negative, or a variance is not positive, and a TypeError if an argument is not a number.
+    differences of lags lose no digits, even if all visits are old.
 
-    Parameters
-    ----------
-    lags : ndarray, shape (..., K)
-        0 or more, in any order.
-    noise_variance : float or ndarray, shape (..., K)
-        Variance of each observation, positive; for a visit of n completions, the variance of their mean.
-    lipschitz : float
-        L, per unit of the lags; 0 gives the inverse-variance mean.
-
-    Returns
-    -------
-    ndarray, shape (..., K)
-        Non-negative, summing to 1.
+    Lags, 0 or more in any order, have the shape (..., K), and so have the positive variances of observations; for a
+    visit of n completions it is that of their mean. ``lipschitz`` is L, per unit of the lags; 0 gives the
+    inverse-variance mean. Raises a ValueError if there are no lags, one is negative, or a variance is not positive, and
+    a TypeError if an argument is not a number.
     """
     lags = check_factors("lags", lags, least=0, ndim=1)
     noise = check_factors("noise_variance", noise_variance, least=SMALLEST_FACTOR)

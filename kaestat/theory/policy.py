@@ -30,26 +30,10 @@ def suboptimality_recursion(
 ) -> np.ndarray:
     """A bound on the expected gap after each step, by recursion; a quadratic with mu = L attains it.
 
+    Of shape (..., n + 1): ``initial_gap``, Delta of the first policy, and the bounds after steps 1..n, with
+    ``gradient_mse`` C_k, (..., n), and ``learning_rate`` eta_k, (n,). ``pl`` is mu, and ``smoothness`` L, at least mu.
     Raises a ValueError if ``pl`` exceeds ``smoothness``, which is impossible, a number is not positive, or shapes do
     not match, and a TypeError if something is not a number.
-
-    Parameters
-    ----------
-    initial_gap : float or array, shape (...)
-        Delta of the first policy.
-    gradient_mse : array, shape (..., n)
-        C_k of each step.
-    learning_rate : array, shape (n,)
-        eta_k.
-    pl : float
-        mu.
-    smoothness : float
-        L, at least mu.
-
-    Returns
-    -------
-    ndarray, shape (..., n + 1)
-        The initial gap and the bounds after steps 1..n.
     """
     pl, smoothness = _constants(pl, smoothness)
     noise = check_factors("gradient_mse", gradient_mse, least=0, ndim=1)

@@ -36,28 +36,12 @@ def algorithm1_error(
         Var T = (n / i) G sum_t a_t^2 s_t + G^2 n (1 - n / i) S^2 + K(0)^2 (G - 1) s_i
 
     where ``S^2`` is the variance (divisor i - 1) of ``a_t V_t`` over the steps. The middle term is not noise of
-    rewards: the weights of a random set of visits do not sum to M. It is of order ``1 / (n h)`` for any G. Raises a
-    ValueError if a size is out of range, or nothing is observed (no visits and G = 1), and a TypeError if something is
-    not a number.
+    rewards: the weights of a random set of visits do not sum to M. It is of order ``1 / (n h)`` for any G.
 
-    Parameters
-    ----------
-    path : ndarray, shape (..., i + 1)
-        V_0..V_i; the last is the value to estimate.
-    visits : int
-        n, 0 to i.
-    group_size : int
-        G.
-    h : float
-        Bandwidth as a fraction of the elapsed steps.
-    kernel : str, Kernel or callable
-    noise_variance : ndarray, shape (..., i + 1), optional
-        Variance of a reward at each step; None means ``V (1 - V)``, rewards 0 and 1.
-
-    Returns
-    -------
-    LinearError
-        Arrays of shape (...).
+    ``path`` has V_0..V_i, shape (..., i + 1); the last is the value to estimate. n, 0 to i, are the ``visits``, G is
+    the ``group_size``, and h the bandwidth as a fraction of the elapsed steps. ``noise_variance``, of the same shape,
+    are those of rewards at each step; None means ``V (1 - V)``, rewards 0 and 1. Raises a ValueError if a size is out
+    of range, or nothing is observed (no visits and G = 1), and a TypeError if something is not a number.
     """
     kernel = as_kernel(kernel)
     path, h = check_factors("path", path, ndim=1), check_factor("h", h)

@@ -67,21 +67,8 @@ class Selector(ABC):
     ) -> list[tuple[Array | float, Array | float]]:
         """Bandwidths and the shares of their values in the mixture; most selectors return one with share 1.
 
-        Parameters
-        ----------
-        visits : Visits
-            Past visits, shape (..., P, V).
-        current_count : array, shape (..., P, 1)
-            Completions of each prompt at this step.
-        step : int, or array broadcastable to (..., 1, 1)
-            Current step.
-        kernel : Kernel
-            The kernel that will use the bandwidth.
-
-        Returns
-        -------
-        list of (bandwidth, share)
-            Each broadcastable to (..., P, 1); bandwidths positive, shares sum to 1.
+        ``visits`` are past visits, (..., P, V), and ``current_count`` the completions of each prompt at this step,
+        (..., P, 1). Bandwidths are positive and shares sum to 1; each is broadcastable to (..., P, 1).
         """
 
     @abstractmethod
