@@ -70,21 +70,12 @@ class HistoryDelta:
     def merge(self, other: HistoryDelta) -> HistoryDelta:
         """Both deltas together; a part with the same origin in both counts once.
 
-        Raises
-        ------
-        ValueError
-            If they hold different sums, or differ in streams or weights.
+        Raises a ValueError if they hold different sums, or differ in streams or weights.
         """
         return union([self, other])
 
     def plain(self) -> dict[str, Any]:
-        """The delta as plain data and NumPy arrays.
-
-        Raises
-        ------
-        TypeError
-            If a prompt id cannot be stored.
-        """
+        """The delta as plain data and NumPy arrays; a TypeError if a prompt id cannot be stored."""
         return {
             "keys": encode_keys(self.keys),
             "row": self.row.astype(np.int32),
@@ -130,13 +121,7 @@ class HistoryDelta:
 
     @classmethod
     def of_plain(cls, state: dict[str, Any]) -> HistoryDelta:
-        """The inverse of `plain`.
-
-        Raises
-        ------
-        ValueError
-            If the parts are inconsistent.
-        """
+        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
         try:
             keys = decode_keys(state["keys"])
             row, step = _whole("row", state["row"]), _whole("step", state["step"], least=-MAX_STEP)
@@ -158,13 +143,7 @@ class HistoryDelta:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> HistoryDelta:
-        """The inverse of `to_bytes`.
-
-        Raises
-        ------
-        ValueError
-            If the bytes are incomplete, altered, or not a delta.
-        """
+        """The inverse of `to_bytes`; a ValueError if the bytes are incomplete, altered, or not a delta."""
         return cls.of_plain(parse_state(content, "delta"))
 
     def _check(self) -> None:
@@ -188,10 +167,7 @@ class HistoryDelta:
 def union(deltas: Sequence[HistoryDelta]) -> HistoryDelta:
     """All of several deltas together; parts with the same origin count once.
 
-    Raises
-    ------
-    ValueError
-        If there is no delta, or they hold different sums, or differ in streams or weights.
+    A ValueError if there is no delta, or they hold different sums, or differ in streams or weights.
     """
     if not deltas:
         raise ValueError("deltas: give at least one.")
@@ -256,13 +232,7 @@ def concat(deltas: Sequence[HistoryDelta], last_step: int) -> HistoryDelta:
 
 
 def common(name: str, *marks: MarkT | None) -> MarkT | None:
-    """The common value of those that are not None; None if all are.
-
-    Raises
-    ------
-    ValueError
-        If they differ.
-    """
+    """The common value of those that are not None; None if all are; a ValueError if they differ."""
     known = {mark for mark in marks if mark is not None}
     if len(known) > 1:
         raise ValueError(f"{name} must be given by all workers or by none.")

@@ -58,17 +58,9 @@ def as_delta(columns: Columns) -> HistoryDelta:
 def visits_known(
     columns: Columns, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None
 ) -> Visits:
-    """Visits at or before a step for each row, in whatever order they were recorded.
+    """Visits at or before a step for each row, in whatever order they were recorded: the newest within the horizon.
 
-    These are the newest ``max_visits`` visits within the horizon.
-
-    Parameters
-    ----------
-    rows : ndarray of int, shape (P,)
-    steps : ndarray of int, shape (P,)
-        The steps to look back from; visits at the step itself have lag 0.
-    without : pair of ndarray of int, optional
-        Positions in ``rows`` and steps of visits to leave out.
+    Visits at the step itself have lag 0. ``without`` are positions in ``rows`` and steps of visits to leave out.
     """
     stored, count = (np.take(columns.fields[name], rows, axis=0) for name in ("step", "count"))
     lag = np.subtract(steps[:, None], stored, dtype=np.float64)

@@ -46,18 +46,10 @@ GRADIENT_COLUMNS = [
 
 
 class Row(NamedTuple):
-    """A method and the weights of its averages.
+    """A method and the weights of its averages."""
 
-    Attributes
-    ----------
-    method : str or Baseline
-        As given.
-    weights : str
-        ``"none"``, ``"score_norm"`` or ``"length"``, as in the trainers.
-    """
-
-    method: str | Baseline
-    weights: str = PLAIN
+    method: str | Baseline  # As given
+    weights: str = PLAIN  # ``"none"``, ``"score_norm"`` or ``"length"``, as in the trainers
 
     def __str__(self) -> str:
         return str(self.method) if self.weights == PLAIN else f"{self.method}, weights={self.weights}"
@@ -73,6 +65,10 @@ def gradient_risk(
     min_visits: int = 1,
 ) -> pd.DataFrame:
     """Noise of the policy gradient, ``E[W (R - b)^2]`` per completion, of each method along the run.
+
+    Raises a ValueError if a method is unknown or contains the completion's own reward, no visit qualifies, the log has
+    neither weights nor lengths or not those asked for, or all of them are 0, and a TypeError if ``log`` has another
+    type, or ``methods`` is not a list.
 
     Parameters
     ----------
@@ -107,24 +103,6 @@ def gradient_risk(
     `value_risk`: it is the noise of the run's gradient. Errors are clustered by prompt. If prompts have
     different numbers of completions, the errors are those of a ratio of two sums over prompts.
 
-    Warns
-    -----
-    FewPromptsWarning
-        As in `kaestat.value_risk`.
-
-    Raises
-    ------
-    ValueError
-        If a method is unknown or contains the completion's own reward, no visit qualifies, the log has neither weights
-        nor lengths or not those asked for, or all of them are 0.
-    TypeError
-        If ``log`` has another type, or ``methods`` is not a list.
-
-    References
-    ----------
-    Greensmith, Bartlett and Baxter (2004), Variance reduction techniques for gradient estimates in reinforcement
-    learning. Hao et al. (2025), On-policy RL with optimal reward baseline (OPO): lengths as weights.
-
     Examples
     --------
     One of four answers is wrong and has nine times the squared score norm of a right one: the best baseline is 1/4.
@@ -158,12 +136,7 @@ def gradient_differences(
 ) -> pd.DataFrame:
     """Paired differences of gradient noise between methods and a reference on the same data.
 
-    Parameters
-    ----------
-    log, methods, weights, n_boot, seed, min_visits
-        As in `gradient_risk`.
-    reference : str or Baseline
-        The method to compare with, its values averaged without weights.
+    The reference's values are averaged without weights. Other arguments, warnings and errors are as in `gradient_risk`.
 
     Returns
     -------
@@ -171,16 +144,6 @@ def gradient_differences(
         One row per method and weighting: ``method, weights, reference, difference`` (negative if the method
         leaves less noise), its ``se`` over prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the noises with
         its interval ``ratio_low, ratio_high``; ``n_prompts, n_visits``.
-
-    Warns
-    -----
-    FewPromptsWarning
-        As in `gradient_risk`, for differences.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As in `gradient_risk`.
     """
     n_boot = draws_of(n_boot)
     log = as_log(log)
@@ -218,19 +181,8 @@ def gradient_scores(
 ) -> PromptRisks:
     """The scores of all rows after replay, from which the tables of gradient noise are made.
 
-    Parameters
-    ----------
-    log, weights, min_visits
-        As in `gradient_risk`.
-    rows : sequence of Row
-        With the references of the tables at the end.
-    again, seed, track
-        As in `kaestat.logs.risk.prompt_risks`.
-
-    Raises
-    ------
-    ValueError
-        As in `gradient_risk`.
+    The references of the tables are at the end of ``rows``. Other arguments and errors are as for `gradient_risk` and
+    `kaestat.logs.risk.prompt_risks`.
     """
     column = measure_of(log, weights)
     eligible = eligible_visits(log, min_visits, absolute=False)

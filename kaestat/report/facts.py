@@ -12,35 +12,20 @@ from kaestat.logs.tuning import return_gaps
 
 @dataclass(frozen=True)
 class LogFacts:
-    """The main facts about a log.
-
-    Attributes
-    ----------
-    n_completions, n_prompts, n_visits, n_steps : int
-    group_size, visits_per_prompt : tuple of int
-        Smallest and largest number of completions of a group, and of visits of a prompt.
-    time_axis : {"step", "visit"}
-    binary : bool
-        Whether every reward is 0 or 1, so that the mean reward is an accuracy.
-    reward_start, reward_end : float
-        Mean reward over the first and the last tenth of the completions, in the order of time.
-    return_gap : float or None
-        Median number of steps between two visits of a prompt; None where none comes back.
-    dead_groups : float or None
-        Share of groups of two completions or more whose rewards are all alike; None where there are none.
-    """
+    """The main facts about a log."""
 
     n_completions: int
     n_prompts: int
     n_visits: int
     n_steps: int
-    group_size: tuple[int, int]
+    group_size: tuple[int, int]  # Smallest and largest number of completions of a group, and of visits of a prompt
     visits_per_prompt: tuple[int, int]
     time_axis: str
-    binary: bool
-    reward_start: float
+    binary: bool  # Whether every reward is 0 or 1, so that the mean reward is an accuracy
+    reward_start: float  # Mean reward over the first and the last tenth of the completions, in the order of time
     reward_end: float
-    return_gap: float | None
+    return_gap: float | None  # Median number of steps between two visits of a prompt; None where none comes back
+    # Share of groups of two completions or more whose rewards are all alike; None where there are none
     dead_groups: float | None
 
     @classmethod

@@ -32,14 +32,9 @@ NO_RETURNS = "Sampling: every prompt occurs once, so there is no history that a 
 
 @dataclass(frozen=True, eq=False)
 class SamplingAnalysis:
-    """The worth of sampling policies on a log.
+    """The worth of sampling policies on a log."""
 
-    Attributes
-    ----------
-    table : DataFrame
-        `kaestat.sampling_risk` of several policies at half of the completions, the one worth most first.
-    """
-
+    # `kaestat.sampling_risk` of several policies at half of the completions, the one worth most first
     table: pd.DataFrame
 
     @classmethod

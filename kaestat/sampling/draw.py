@@ -20,51 +20,24 @@ CLIP = 4.0  # of "clipped"
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The expected completions of every prompt under a policy, before the draw.
+    """The expected completions of every prompt under a policy, before the draw."""
 
-    Attributes
-    ----------
-    prediction : Prediction
-        Predictions for every prompt that can be drawn, shape (P,).
-    share : ndarray, shape (P,)
-        Weights pi of the prompts in the objective; they sum to 1.
-    expected : ndarray, shape (P,)
-        Expected completions.
-    """
-
-    prediction: Prediction
-    share: np.ndarray
-    expected: np.ndarray
+    prediction: Prediction  # Predictions for every prompt that can be drawn, shape (P,)
+    share: np.ndarray  # shape (P,); weights pi of the prompts in the objective; they sum to 1
+    expected: np.ndarray  # shape (P,); expected completions
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The prompts of one step, and the number of completions of each.
-
-    Attributes
-    ----------
-    step : int
-    prompt_ids : list of hashables, length K
-        The prompts drawn.
-    counts : ndarray of int, shape (K,)
-        Number of completions of each.
-    expected : ndarray, shape (K,)
-        Expected completions of each under the policy.
-    inclusion : ndarray, shape (K,)
-        Probability that the prompt is drawn.
-    correction : ndarray, shape (K,)
-        Factor for the advantages of each prompt's completions.
-    plan : Plan or None
-        The plan for all prompts, drawn or not; None for a draw from a saved state.
-    """
+    """The prompts of one step, and the number of completions of each."""
 
     step: int
-    prompt_ids: list[Hashable]
-    counts: np.ndarray
-    expected: np.ndarray
-    inclusion: np.ndarray
-    correction: np.ndarray
-    plan: Plan | None = None
+    prompt_ids: list[Hashable]  # length K; the prompts drawn
+    counts: np.ndarray  # of int, shape (K,); number of completions of each
+    expected: np.ndarray  # shape (K,); expected completions of each under the policy
+    inclusion: np.ndarray  # shape (K,); probability that the prompt is drawn
+    correction: np.ndarray  # shape (K,); factor for the advantages of each prompt's completions
+    plan: Plan | None = None  # The plan for all prompts, drawn or not; None for a draw from a saved state
 
     @property
     def n_completions(self) -> int:
@@ -83,13 +56,7 @@ class Draw:
         return [key for key, n in zip(self.prompt_ids, self.counts.tolist(), strict=True) for _ in range(n)]
 
     def correction_of(self, prompt_ids: Sequence[Hashable]) -> np.ndarray:
-        """The factor of each completion's advantage, given the prompts of the completions.
-
-        Raises
-        ------
-        KeyError
-            If a prompt was not drawn.
-        """
+        """The factor of each completion's advantage, given their prompts; a KeyError if one was not drawn."""
         factor = self._factor
         missing = [key for key in prompt_ids if key not in factor]
         if missing:
@@ -105,25 +72,13 @@ class Draw:
         }
 
     def plain(self) -> dict[str, Any]:
-        """The draw as plain data and NumPy arrays, without the plan.
-
-        Raises
-        ------
-        TypeError
-            If a prompt id cannot be stored.
-        """
+        """The draw as plain data and NumPy arrays, without the plan; a TypeError if a prompt id cannot be stored."""
         arrays = {name: np.array(getattr(self, name)) for name in ARRAYS}
         return {"step": self.step, "prompts": encode_keys(self.prompt_ids)} | arrays
 
     @classmethod
     def of_plain(cls, state: Any) -> Draw:
-        """The inverse of `plain`.
-
-        Raises
-        ------
-        ValueError
-            If the parts are inconsistent.
-        """
+        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
         if not isinstance(state, dict) or set(state) != {"step", "prompts", *ARRAYS}:
             raise ValueError("state: not a draw of a PromptSampler; the state was altered.")
         prompts = decode_keys(state["prompts"])
@@ -141,12 +96,8 @@ class Draw:
 def corrections(expected: np.ndarray, uniform: np.ndarray, correction: str) -> np.ndarray:
     """``uniform / expected``: with it, a mean over the budget's completions estimates the objective's gradient.
 
-    Parameters
-    ----------
-    expected, uniform : ndarray, shape (K,)
-        Expected completions under the policy, and under the objective's own weights (B pi).
-    correction : {"full", "clipped", "none"}
-        The full factor; at most 4, for less variance and some bias; or 1.
+    ``expected`` are the completions expected under the policy, ``uniform`` under the objective's own weights (B pi). A
+    ``correction`` is "full", "clipped" (at most 4, for less variance and some bias), or "none", which gives 1.
     """
     if correction == "none":
         return np.ones(len(expected))

@@ -39,33 +39,18 @@ GROUP_SIZES = (2, 4, 8, 16)
 class PromptMoments:
     """Moments of each prompt under one policy, for rewards 0 and 1, in one metric.
 
-    Attributes
-    ----------
-    value : ndarray, shape (P,)
-        p, between 0 and 1.
-    right, wrong : ndarray, shape (P,)
-        ``E[W | right]`` and ``E[W | wrong]``, not negative. For a prompt that is never right, ``right`` may be any
-        number. A prompt whose ``E[W]`` is 0 has no gradient, and no baseline matters for it.
-    right_square, wrong_square : ndarray, shape (P,)
-        ``E[W^2 | right]`` and ``E[W^2 | wrong]``.
-    signal : ndarray, shape (P,)
-        ``||g_x||^2``.
-    common : float
-        ``||g||^2``, squared norm of the mean gradient over prompts.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of its range, or shapes differ.
+    Raises a ValueError if a number is out of its range, or shapes differ.
     """
 
-    value: np.ndarray
+    value: np.ndarray  # shape (P,); p, between 0 and 1
+    # shape (P,); ``E[W | right]`` and ``E[W | wrong]``, not negative. For a prompt that is never right, ``right`` may
+    # be any number. A prompt whose ``E[W]`` is 0 has no gradient, and no baseline matters for it
     right: np.ndarray
     wrong: np.ndarray
-    right_square: np.ndarray
+    right_square: np.ndarray  # shape (P,); ``E[W^2 | right]`` and ``E[W^2 | wrong]``
     wrong_square: np.ndarray
-    signal: np.ndarray
-    common: float
+    signal: np.ndarray  # shape (P,); ``||g_x||^2``
+    common: float  # ``||g||^2``, squared norm of the mean gradient over prompts
 
     def __post_init__(self) -> None:
         checked = {
@@ -134,24 +119,14 @@ class PromptMoments:
 
 @dataclass(frozen=True)
 class DesignNoise:
-    """The law's prediction for one design.
-
-    Attributes
-    ----------
-    design : str
-    noise : float
-        Trace of the covariance of one completion's contribution to the update, at equal completions; the mean of B
-        contributions has ``noise / B``.
-    signal : float
-        Squared length of the mean update along the true gradient.
-    gain : float
-        ``signal`` divided by the squared norm of the true gradient. Designs that divide by a deviation reweight
-        prompts.
-    """
+    """The law's prediction for one design."""
 
     design: str
+    # Trace of the covariance of one completion's contribution to the update, at equal completions; the mean of B
+    # contributions has ``noise / B``
     noise: float
-    signal: float
+    signal: float  # Squared length of the mean update along the true gradient
+    # ``signal`` divided by the squared norm of the true gradient. Designs that divide by a deviation reweight prompts
     gain: float = 1.0
 
     @property
@@ -169,11 +144,6 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
     """The rho above which omitting the baseline leaves less noise than the value: ``1 + 1 / (1 - p)``.
 
     From ``m(0) = p w_r`` and ``m(p) = p (1 - p) w_r [(1 - p) + p rho]``.
-
-    Examples
-    --------
-    >>> none_beats_value([0.0, 0.5, 0.9])
-    array([ 2.,  3., 11.])
     """
     value = check_factors("value", value, least=0, most=1)
     with np.errstate(divide="ignore"):
@@ -181,22 +151,7 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
 
 
 def best_baseline(value: np.ndarray | float, ratio: np.ndarray | float) -> np.ndarray:
-    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise.
-
-    Parameters
-    ----------
-    value : array
-        p.
-    ratio : array
-        rho, positive.
-
-    Examples
-    --------
-    With weights of wrong answers equal to those of right ones, and three times as large:
-
-    >>> best_baseline(0.5, [1.0, 3.0])
-    array([0.5 , 0.25])
-    """
+    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise, for ``value`` p and a positive ``ratio`` rho."""
     value, ratio = check_factors("value", value, least=0, most=1), check_factors("ratio", ratio, least=0)
     check_shapes(value=value, ratio=ratio)
     return value / (value + (1 - value) * ratio)
@@ -231,6 +186,8 @@ def predict_noise(
       to ``p (1 - p) E[W]^(1/2)``: the difference of the mean scores of right and wrong answers,
       ``g_x / (p (1 - p))``, then has the same size for all prompts, relative to ``E[W]^(1/2)``.
 
+    Raises a ValueError or TypeError if a number is out of its range, or shapes do not match.
+
     Parameters
     ----------
     moments : PromptMoments
@@ -248,11 +205,6 @@ def predict_noise(
     -------
     tuple of DesignNoise
         By increasing noise for the same signal.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a number is out of its range, or shapes do not match.
     """
     completions = check_whole("completions", completions, least=2)
     past = check_factors("history", history, least=0, finite=False)
@@ -299,7 +251,7 @@ def predict_completions(design: DesignNoise, reference: DesignNoise, *, completi
     2.7). So it needs ``B + N`` completions for the gain of the true gradient with B, and the ratio is ``(B + N) / (B +
     N')``. Far below the noise scale, completions are proportional to the noise; far above it, the choice of baseline
     does not matter. The result holds if noise scales change little during training, and each design has its own best
-    rate.
+    rate. Raises a ValueError if the reference has no signal.
 
     Parameters
     ----------
@@ -307,19 +259,6 @@ def predict_completions(design: DesignNoise, reference: DesignNoise, *, completi
         Two designs for the same moments.
     completions : int
         B.
-
-    Raises
-    ------
-    ValueError
-        If the reference has no signal.
-
-    Examples
-    --------
-    Half the noise, at a batch far below the noise scale and at a batch equal to it:
-
-    >>> half, whole = DesignNoise("half", 500.0, 1.0), DesignNoise("whole", 1000.0, 1.0)
-    >>> [round(predict_completions(half, whole, completions=batch), 3) for batch in (1, 1000)]
-    [0.5, 0.75]
     """
     batch = check_whole("completions", completions)
     if not reference.gain > 0:

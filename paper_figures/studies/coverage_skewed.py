@@ -33,15 +33,8 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Every interval.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``interval_skewed``.
-
-    Returns
-    -------
-    DataFrame
-        ``case, history, method, coverage, too_low, too_high, median_length``, each with its ``_mcse``.
+    summary: Of the study ``interval_skewed``.
+    Returns: ``case, history, method, coverage, too_low, too_high, median_length``, each with its ``_mcse``.
     """
     return conclude(summary)
 

@@ -58,16 +58,9 @@ CAPTIONS = {
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each policy.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``sampling``.
-
-    Returns
-    -------
-    DataFrame
-        ``method``, then ``squared_bias, squared_bias_uncorrected, along, variance_to_formula, worth``, each with its
-        ``_mcse``, and ``n``.
+    summary: Of the study ``sampling``.
+    Returns: ``method``, then ``squared_bias, squared_bias_uncorrected, along, variance_to_formula, worth``, each with
+        its ``_mcse``, and ``n``.
     """
     return by_measure(summary, ["method"], BIAS).set_index("method").loc[list(POLICIES)].reset_index()
 

@@ -16,17 +16,9 @@ class BayesFilter:
     With the data-generating mechanism known, its posterior mean minimises the mean squared error among all functions
     of the same rewards: a lower bound for every baseline, and a yardstick for what is left to gain.
 
-    Parameters
-    ----------
-    mean, within : float
-        Mean and ``E[p (1 - p)]`` of the starting values.
-    step_sd : float
-        Standard deviation of the walk, logits per step; 0 for static values.
-
-    Raises
-    ------
-    ValueError
-        If the walk is too slow for the grid.
+    mean, within: Mean and ``E[p (1 - p)]`` of the starting values.
+    step_sd: Standard deviation of the walk, logits per step; 0 for static values.
+    Raises ValueError if the walk is too slow for the grid.
     """
 
     def __init__(self, mean: float, within: float, step_sd: float):
@@ -42,17 +34,10 @@ class BayesFilter:
     def values_for(self, rewards: np.ndarray, moves: Sequence[np.ndarray] | None = None) -> np.ndarray:
         """Leave-one-out posterior means: given all earlier rewards and the rest of the completion's own group.
 
-        Parameters
-        ----------
-        rewards : ndarray of 0 and 1, shape (R, T, P, G)
-            One group at each of T consecutive steps.
-        moves : sequence of T - 1 ndarrays of shape (K, K), optional
-            Transition before each step but the first (`walk`, `jump` and their products), where the walk changes; None
-            takes that of ``step_sd`` throughout.
-
-        Returns
-        -------
-        ndarray, shape (R, T, P, G)
+        rewards (ndarray of 0 and 1, shape (R, T, P, G)): One group at each of T consecutive steps.
+        moves (sequence of T - 1 ndarrays of shape (K, K), optional): Transition before each step but the first (`walk`,
+            `jump` and their products), where the walk changes; None takes that of ``step_sd`` throughout.
+        Returns ndarray, shape (R, T, P, G).
         """
         n_replicates, n_steps, n_prompts, group_size = rewards.shape
         belief = np.broadcast_to(self.prior, (n_replicates * n_prompts, GRID_SIZE))

@@ -26,13 +26,9 @@ Moves = Callable[[int, np.ndarray], np.ndarray]  # beliefs (..., D, K) before vi
 class World:
     """Completions, what they were drawn from, and what a filter that knows its parameters says of each.
 
-    Attributes
-    ----------
-    value : ndarray, shape (R, T, P)
-    reward, known : ndarray, shape (R, T, P, G)
-        Rewards, and the reference's leave-one-out values.
-    step : ndarray of int, shape (T,)
-        Training step of each visit; all prompts are visited together.
+    value: ndarray, shape (R, T, P).
+    reward, known (ndarray, shape (R, T, P, G)): Rewards, and the reference's leave-one-out values.
+    step (ndarray of int, shape (T,)): Training step of each visit; all prompts are visited together.
     """
 
     value: np.ndarray
@@ -202,14 +198,8 @@ def steps_of(regime: str, n_visits: int) -> np.ndarray:
 def known_values(reward: np.ndarray, prior: np.ndarray, moves: Moves, kappa: float | None = None) -> np.ndarray:
     """Leave-one-out posterior means of a filter on the grid of `BayesFilter`; (R, T, P, G).
 
-    Parameters
-    ----------
-    reward : ndarray, shape (R, T, P, G)
-        Of 0 and 1, or with ``kappa`` Beta(kappa p, kappa (1 - p)).
-    prior : ndarray, shape (D, K)
-        Of the D kinds of prompts and K logits.
-    moves : callable
-    kappa : float, optional
+    reward (ndarray, shape (R, T, P, G)): Of 0 and 1, or with ``kappa`` Beta(kappa p, kappa (1 - p)).
+    prior (ndarray, shape (D, K)): Of the D kinds of prompts and K logits.
     """
     n_replicates, n_visits, n_prompts, size = reward.shape
     success = _tools().values

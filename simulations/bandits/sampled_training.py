@@ -20,16 +20,9 @@ FIRST_DECAY, SECOND_DECAY, EPSILON = 0.9, 0.999, 1e-8  # Adam's
 class Way:
     """How completions are spent and turned into advantages.
 
-    Attributes
-    ----------
-    estimator : str
-        Specification of the method of the advantages.
-    policy : str
-        Of the sampler.
-    group_size : int or None
-        Completions of each prompt drawn, once a step; None leaves their number free.
-    floor : float
-    correction : {"full", "clipped", "none"}
+    estimator: Specification of the method of the advantages.
+    policy: Of the sampler.
+    group_size: Completions of each prompt drawn, once a step; None leaves their number free.
     """
 
     estimator: str = PREDICTOR

@@ -21,16 +21,10 @@ import numpy as np
 class Estimate:
     """A number with its Monte Carlo standard error.
 
-    Attributes
-    ----------
-    measure : str
-        What it measures, for example ``"mse"``; measures called ``"method|measure"`` are split into both.
-    estimate, mcse : float
-        The error is nan where the replicates are too few for one.
-    n : int
-        Replicates behind it.
-    method : str
-        Which method it belongs to, empty if none.
+    measure: What it measures, for example ``"mse"``; measures called ``"method|measure"`` are split into both.
+    estimate, mcse: The error is nan where the replicates are too few for one.
+    n: Replicates behind it.
+    method: Which method it belongs to, empty if none.
     """
 
     measure: str

@@ -28,23 +28,12 @@ Progress = Callable[[int, int], None]
 class RunSettings:
     """How to run a study; none of it changes a result but ``seed`` and ``scale``.
 
-    Attributes
-    ----------
-    out : path
-        Folder of all runs; a run lies in ``out/STUDY/RUN_ID``.
-    seed : int
-        Seed of all random numbers.
-    scale : float
-        Factor on the study's number of replicates.
-    jobs : int
-        Workers.
-    backend : {"loky", "sequential"}
-        joblib's processes, or this process.
-
-    Raises
-    ------
-    ValueError
-        If a setting is out of range.
+    out: Folder of all runs; a run lies in ``out/STUDY/RUN_ID``.
+    seed: Seed of all random numbers.
+    scale: Factor on the study's number of replicates.
+    jobs: Workers.
+    backend ({"loky", "sequential"}): joblib's processes, or this process.
+    Raises ValueError if a setting is out of range.
     """
 
     out: str | os.PathLike
@@ -78,20 +67,11 @@ class RunSettings:
 class StudyResult:
     """What a run found.
 
-    Attributes
-    ----------
-    study : Study
-    summary : DataFrame
-        One row per cell, method and measure: factors, ``method, measure, estimate, mcse, n``.
-    conclusion : DataFrame or None
-        Across cells, from `Study.conclude`; None if a cell failed.
-    failures : list of dict
-        What failed, with seeds and traces (`Outcome.failure`); these cells are missing from ``summary``.
-    folder : Path
-    computed : int
-        Shards computed by this call (the others were there).
-    damaged : list of Path
-        Shard files that were torn or altered; they were set aside and computed again.
+    summary: One row per cell, method and measure: factors, ``method, measure, estimate, mcse, n``.
+    conclusion: Across cells, from `Study.conclude`; None if a cell failed.
+    failures: What failed, with seeds and traces (`Outcome.failure`); these cells are missing from ``summary``.
+    computed: Shards computed by this call (the others were there).
+    damaged: Shard files that were torn or altered; they were set aside and computed again.
     """
 
     study: Study
@@ -108,23 +88,11 @@ def run(study: Study, settings: RunSettings, *, progress: Progress | None = None
 
     What failed before is tried again. Several runs may share a folder: at worst they compute the same shards.
 
-    Parameters
-    ----------
-    study : Study
-    settings : RunSettings
-    progress : callable, optional
-        ``progress(done, total)`` in replicates of all cells: once before work starts, and after every shard.
-
-    Raises
-    ------
-    ValueError
-        If the study refuses a cell; before any work starts.
-    ImportError
-        If a package that workers need is missing; before any work starts.
-    OSError
-        If results cannot be written, asked before any work starts; or if the disk fills up on the way.
-    WorkerDied
-        If a worker was killed from outside.
+    progress: ``progress(done, total)`` in replicates of all cells: once before work starts, and after every shard.
+    Raises ValueError if the study refuses a cell; before any work starts.
+    Raises ImportError if a package that workers need is missing; before any work starts.
+    Raises OSError if results cannot be written, asked before any work starts; or if the disk fills up on the way.
+    Raises WorkerDied if a worker was killed from outside.
     """
     study.check_cells()
     store = Store(settings.folder(study))
@@ -136,10 +104,7 @@ def run(study: Study, settings: RunSettings, *, progress: Progress | None = None
 def replay(study: Study, cell: Cell, replicate: int, seed: int) -> Samples:
     """Compute one replicate again, alone: the same numbers as in any run with that seed.
 
-    Raises
-    ------
-    ValueError
-        If there is no such replicate, or the study refuses the cell.
+    Raises ValueError if there is no such replicate, or the study refuses the cell.
     """
     if replicate < 0:
         raise ValueError(f"replicate must be 0 or more, got {replicate}.")

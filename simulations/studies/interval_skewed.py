@@ -28,13 +28,9 @@ KEYS = ["case", "history"]
 class Case:
     """A run: logits of prompts are normal, and walk.
 
-    Attributes
-    ----------
-    prompts, steps, group_size : int
-    center, spread, walk : float
-        Mean and standard deviation of the logits at first, and of their changes from step to step.
-    weights : str
-        Of gradient noise: ``"none"`` for value MSE, log-normal ones for each ``"completion"`` or each ``"prompt"``.
+    center, spread, walk: Mean and standard deviation of the logits at first, and of their changes from step to step.
+    weights: Of gradient noise: ``"none"`` for value MSE, log-normal ones for each ``"completion"`` or each
+        ``"prompt"``.
     """
 
     prompts: int
@@ -75,14 +71,10 @@ def weights(case: Case, streams: Streams) -> np.ndarray | float:
 def contributions(reward: np.ndarray, weight: np.ndarray | float, *, history: bool, absolute: bool) -> np.ndarray:
     """Mean risk of each prompt over its visits but the first, shape (R, P).
 
-    Parameters
-    ----------
-    reward : ndarray of bool, shape (R, P, T, G)
-    weight : array broadcastable to ``reward``
-    history : bool
-        The value is the kernel mean of earlier visits and of the group's other completions; or of the latter alone.
-    absolute : bool
-        Subtract the reward variance.
+    reward: ndarray of bool, shape (R, P, T, G).
+    history: The value is the kernel mean of earlier visits and of the group's other completions; or of the latter
+        alone.
+    absolute: Subtract the reward variance.
     """
     *_, steps, size = reward.shape
     total = reward.sum(axis=-1, dtype=float)

@@ -36,7 +36,7 @@ WAYS = {
     "near_half": Way("grpo", "near_half", group_size=8, floor=0.0, correction="none"),
     "mopps": Way("grpo", "mopps", group_size=8, floor=0.0, correction="none"),
 }
-# Of Adam: the best of .4, .8, 1.6, 3.2 and 6.4 for the last objective, on other problems (study ``sampling_rates``).
+# Of Adam: the best of .4, .8, 1.6, 3.2 and 6.4 for the last objective, on other problems.
 RATES = dict.fromkeys(WAYS, 3.2) | {"neyman, clipped": 1.6, "grpo": 1.6, "near_half": 0.8, "mopps": 0.8}
 
 N_CONFLICT, STARTS, BOX = 96, 2, [(-10.0, 10.0)] * 2

@@ -265,7 +265,7 @@ def test_integration_skyrl_images_are_part_of_the_prompt():
 def test_integration_skyrl_padding_is_known_by_its_whole_sequence_of_uids():
     assert padding_rows(["pad0"]) == 1
     assert padding_rows(["3", "pad1"]) == 0  # not SkyRL's padding: pad0 would stand before it
-    assert padding_rows(["pad0", "3"]) == 0
+    assert padding_rows(["pad0", "3"]) == padding_rows(["7", "padlock"]) == padding_rows([]) == 0
 
 
 class Drawing:

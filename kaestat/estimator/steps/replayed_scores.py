@@ -23,23 +23,10 @@ def replayed_scores(baseline: Baseline, visits: Visits, step: int, keys: Sequenc
 
     The newest visits of the prompts are served one after another, oldest first, each from those before it, as along a
     run (`kaestat.smoothing.selectors.running_scores.RunningScores`), with completions of its sums (`completions_of`):
-    losses are quadratic in the rewards, so without weights they are the very losses of the completions. What comes
-    out depends on the visits alone, not on the order in which they came.
-
-    Parameters
-    ----------
-    baseline : Baseline
-    visits : Visits
-        Of the step's prompts, NumPy arrays of shape (P, V), of lag 1 and more.
-    step : int
-    keys : sequence of hashables, length P
-        The step's prompts. ``outside_value`` looks up a value for each: a mapping gives today's, a function is asked
-        for the step of the visit.
-
-    Returns
-    -------
-    dict of ndarray, or None
-        None for baselines that do not learn from step to step.
+    losses are quadratic in the rewards, so without weights they are the very losses of the completions. What comes out
+    depends on the visits alone, not on the order in which they came. ``visits``, (P, V), are of lag 1 and more.
+    ``outside_value`` looks up a value for each of the step's ``keys``: a mapping gives today's, a function is asked for
+    the step of the visit. None for baselines that do not learn from step to step.
     """
     running = baseline.selector.running if isinstance(baseline, KernelBaseline) else None
     if running is None:

@@ -11,20 +11,10 @@ from kaestat.history.late_visits import hidden
 
 
 def completions_of(visits: Visits) -> Groups:
-    """One group per visit: as many completions as the visit has, with its mean reward and variance.
+    """One group of shape (P, G) per visit of shape (P, 1): as many completions as it has, with its mean and variance.
 
     Rewards of 0 and 1 are what they were; of others, half lie above the mean and half below. What is linear or
     quadratic in the rewards comes out as with the very completions. With weights all have the visit's mean weight.
-
-    Parameters
-    ----------
-    visits : Visits
-        NumPy arrays of shape (P, 1). A visit without completions gives a group without any.
-
-    Returns
-    -------
-    Groups
-        Rewards of shape (P, G).
     """
     count, mass = visits.count, visits.mass
     some, heavy = np.maximum(count, 1.0), np.where(mass > 0, mass, 1.0)
@@ -44,13 +34,7 @@ def completions_of(visits: Visits) -> Groups:
 
 
 def split_now(visits: Visits) -> tuple[Visits, Visits | None]:
-    """Visits of lag 1 and more, and visits of lag 0 in one column; None if there are none.
-
-    Parameters
-    ----------
-    visits : Visits
-        NumPy arrays of shape (P, V), at most one visit of each row at lag 0.
-    """
+    """Visits of lag 1 and more, and visits of lag 0, at most one per row, in one column; None if there are none."""
     now = (visits.count > 0) & (visits.lag == 0)
     if not now.any():
         return visits, None

@@ -75,12 +75,7 @@ class ExpectedWeights:
 class TrainingNorms:
     """Collects the squared norms of a generation's scores over the batches of its training.
 
-    Parameters
-    ----------
-    trainer : GRPOTrainer
-    record : callable
-        Gets the norms of all processes' completions, shape (N,), once all are known; NaN for those without one.
-    in_adams_units : bool
+    ``record`` gets the norms of all processes' completions, shape (N,), once all are known; NaN for those without one.
     """
 
     def __init__(self, trainer: GRPOTrainer, record: Callable[[torch.Tensor], None], *, in_adams_units: bool):

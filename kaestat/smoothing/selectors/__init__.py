@@ -34,21 +34,9 @@ __all__ = [
 
 
 def make_selector(name: str, **params: Any) -> Selector:
-    """The selector with that name.
+    """The selector with that name, one of ``SELECTORS``, with its own parameters.
 
-    Parameters
-    ----------
-    name : str
-        One of ``SELECTORS``.
-    **params
-        The selector's own parameters.
-
-    Raises
-    ------
-    ValueError
-        If the name or a parameter is unknown.
-    TypeError
-        If the name is not a string.
+    Raises a ValueError if the name or a parameter is unknown, and a TypeError if the name is not a string.
     """
     if not isinstance(name, str):
         raise TypeError(f"selector must be a name, got {type(name).__name__}.")
@@ -62,12 +50,7 @@ def make_selector(name: str, **params: Any) -> Selector:
 def as_selector(bandwidth: float | str | Selector) -> Selector:
     """The selector that a number of steps, a name or a selector stands for.
 
-    Raises
-    ------
-    ValueError
-        If a number is not positive or a name unknown.
-    TypeError
-        If it has another type.
+    Raises a ValueError if a number is not positive or a name unknown, and a TypeError if it has another type.
     """
     if isinstance(bandwidth, Selector):
         return bandwidth
