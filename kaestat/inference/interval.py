@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.arrays import Array, Groups, Visits, namespace
 from kaestat.core.checks import check_factors, check_factors_like, check_number, check_shapes
 from kaestat.inference.chernoff import chernoff_interval
 from kaestat.inference.linear_fit import LinearFit
@@ -158,7 +157,7 @@ def _checked_bounds(bounds: tuple[float, float], sample: Visits) -> tuple[float,
     if ends.shape != (2,) or not ends[0] < ends[1]:
         raise ValueError(f"bounds must be two finite numbers, the lower first, got {bounds!r}.")
     low, high = ends.tolist()
-    xp = array_namespace(sample.total)
+    xp = namespace(sample.total)
     slack = 1e-6 * (high - low) * sample.count
     outside = (sample.total < low * sample.count - slack) | (sample.total > high * sample.count + slack)
     if bool(xp.any(outside)):
