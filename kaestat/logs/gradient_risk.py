@@ -150,7 +150,12 @@ def gradient_differences(
 ) -> pd.DataFrame:
     """Paired differences of gradient noise between methods and a reference on the same data.
 
-    The reference's values are averaged without weights. Other arguments, warnings and errors are as in `gradient_risk`.
+    Parameters
+    ----------
+    log, methods, weights, n_boot, seed, min_visits
+        As in `gradient_risk`.
+    reference : str or Baseline
+        The method to compare with, its values averaged without weights.
 
     Returns
     -------
@@ -158,6 +163,16 @@ def gradient_differences(
         One row per method and weighting: ``method, weights, reference, difference`` (negative if the method
         leaves less noise), its ``se`` over prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the noises with
         its interval ``ratio_low, ratio_high``; ``n_prompts, n_visits``.
+
+    Warns
+    -----
+    FewPromptsWarning
+        As in `gradient_risk`, for differences.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As in `gradient_risk`.
     """
     n_boot = draws_of(n_boot)
     log = as_log(log)

@@ -16,11 +16,23 @@ from kaestat.theory.linear import LinearError
 def integer_bandwidth_error(
     bandwidth: int | np.ndarray, *, lipschitz: float, noise_variance: float | np.ndarray
 ) -> LinearError:
-    """Worst-case error of the triangular kernel mean with integer bandwidths m, one observation at each lag 0..m-1.
+    """Worst-case error of the triangular kernel mean with an integer bandwidth m, one observation at each lag 0..m-1.
 
-    ``sum_k w_k k = (m - 1) / 3`` and ``sum_k w_k^2 = 2 (2 m + 1) / (3 m (m + 1))``, exactly. ``lipschitz`` is L per
-    step, ``noise_variance`` that of one observation. Raises a ValueError or TypeError if a bandwidth is below 1,
-    another number is negative, an argument is not a number, or shapes do not match.
+    ``sum_k w_k k = (m - 1) / 3`` and ``sum_k w_k^2 = 2 (2 m + 1) / (3 m (m + 1))``, exactly.
+
+    Parameters
+    ----------
+    bandwidth : int or ndarray of int
+        m, 1 or more.
+    lipschitz : float
+        L per step.
+    noise_variance : float or ndarray
+        Variance of one observation.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a bandwidth is below 1, another number is negative, an argument is not a number, or shapes do not match.
     """
     m = check_factors("bandwidth", bandwidth, least=1)
     lipschitz = check_factor("lipschitz", lipschitz, allow_zero=True)
