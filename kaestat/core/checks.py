@@ -70,10 +70,7 @@ def check_finite_number(name: str, value: Any) -> float:
 def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = False) -> float:
     """A positive parameter as a float.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not a positive number, or smaller or larger than parameters may be.
+    Raises a TypeError or ValueError if it is not a positive number, or smaller or larger than parameters may be.
     """
     kind = ("non-negative" if allow_zero else "positive") + ("" if allow_inf else " and finite")
     number = check_number(name, value, f"a {kind} number")
@@ -85,13 +82,7 @@ def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero
 
 
 def check_share(name: str, value: Any, *, allow_zero: bool = False) -> float:
-    """A number in (0, 1], or [0, 1], as a float.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none.
-    """
+    """A number in (0, 1], or [0, 1], as a float; a TypeError or ValueError if it is none."""
     number = check_number(name, value)
     if not (0 < number <= 1 or (allow_zero and number == 0)):
         raise ValueError(f"{name} must lie in {'[' if allow_zero else '('}0, 1], got {value!r}.")

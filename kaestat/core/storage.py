@@ -86,12 +86,8 @@ def _flush_folder(folder: Path) -> None:
 def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Write a state to a file: a (nested) dict of plain data and NumPy arrays.
 
-    The file is one line of text (format, version, SHA-256 of the rest) and a NumPy archive.
-
-    Raises
-    ------
-    TypeError
-        If the state holds something that cannot be stored without pickle.
+    The file is one line of text (format, version, SHA-256 of the rest) and a NumPy archive. Raises a TypeError if the
+    state holds something that cannot be stored without pickle.
     """
     write_atomically(path, _writer(state))
 
@@ -132,12 +128,8 @@ def _writer(state: dict[str, Any]) -> Callable[[BinaryIO], None]:
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The state in a file written by `save_state`.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the file is damaged, not a state of kaestat, or of another version.
+    Raises a FileNotFoundError if there is no such file, and a ValueError if the file is damaged, not a state of
+    kaestat, or of another version.
     """
     with open(path, "rb") as file:
         return _read_state(file, path)

@@ -32,12 +32,8 @@ def objective_slope(objective: str) -> Slope | None:
     bnpo        integral of one over density   ``bnpo`` (Xiao et al., 2025)
     ==========  =============================  ====================================================================
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or K is not a number from 1 to 1,000,000.
-    TypeError
-        If it is not a string.
+    Raises a ValueError if the name is unknown, or K is not a number from 1 to 1,000,000, and a TypeError if it is not a
+    string.
     """
     if not isinstance(objective, str):
         raise TypeError(f"objective must be a name, got {type(objective).__name__}.")

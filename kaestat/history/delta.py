@@ -130,7 +130,13 @@ class HistoryDelta:
 
     @classmethod
     def of_plain(cls, state: dict[str, Any]) -> HistoryDelta:
-        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the parts are inconsistent.
+        """
         try:
             keys = decode_keys(state["keys"])
             row, step = _whole("row", state["row"]), _whole("step", state["step"], least=-MAX_STEP)
@@ -247,13 +253,7 @@ def concat(deltas: Sequence[HistoryDelta], last_step: int) -> HistoryDelta:
 
 
 def common(name: str, *marks: MarkT | None) -> MarkT | None:
-    """The common value of those that are not None; None if all are.
-
-    Raises
-    ------
-    ValueError
-        If they differ.
-    """
+    """The common value of those that are not None; None if all are; a ValueError if they differ."""
     known = {mark for mark in marks if mark is not None}
     if len(known) > 1:
         raise ValueError(f"{name} must be given by all workers or by none.")

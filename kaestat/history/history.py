@@ -169,7 +169,13 @@ class RewardHistory:
         return {name: np.pad(field, ((0, 0), (missing, 0))) for name, field in wanted.items()} if missing else wanted
 
     def check_new(self, keys: Sequence[Hashable], rows: np.ndarray, step: int) -> None:
-        """Raise a ValueError if the step goes backwards, or a key is already recorded at this step."""
+        """Raise unless ``step`` can be recorded for ``keys``.
+
+        Raises
+        ------
+        ValueError
+            If the step goes backwards, or a key is already recorded at this step.
+        """
         if step < self.last_step:
             raise ValueError(
                 f"step went backwards: got {step} after {self.last_step}. To resume or replay from step {step}, load "
@@ -260,10 +266,15 @@ class RewardHistory:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The history in the result of `state_dict`; a ValueError if its parts are inconsistent.
+        """The history in the result of `state_dict`.
 
         Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``; they are estimated as in
         `Visits`.
+
+        Raises
+        ------
+        ValueError
+            If the parts of the state are inconsistent.
         """
         fields, row, last_step = stored_columns(state)
         try:

@@ -343,7 +343,13 @@ class Prior:
 
     @classmethod
     def of_plain(cls, state: Any) -> Self:
-        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the parts are inconsistent.
+        """
         try:
             keys = decode_keys(state["prompt_ids"])
             sums = {name: check_column(name, column, len(keys)) for name, column in state["sums"].items()}

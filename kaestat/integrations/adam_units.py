@@ -6,7 +6,7 @@ A matrix's mean squares are taken as an outer product of their row and column me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -32,18 +32,12 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
 
 
 def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
-    """Squares of Adam's divisor of each coordinate, the root of its mean square plus eps.
+    """Squares of Adam's divisor of each coordinate, the root of its mean square plus eps; None before a gradient.
 
-    None before its first gradient. Steps with all rewards equal have gradients of 0, or of rounding errors: while
-    the mean squares of all parameters are below eps squared, Adam divides all coordinates by the same number.
-
-    Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns them into
-    weights.
-
-    Raises
-    ------
-    ValueError
-        If the optimiser does not keep mean squares of its parameters' shapes.
+    Steps with all rewards equal have gradients of 0, or of rounding errors: while the mean squares of all parameters
+    are below eps squared, Adam divides all coordinates by the same number. Norms in these units change by orders of
+    magnitude at the start of training; `usable_weights` turns them into weights. A ValueError if the optimiser does not
+    keep mean squares of its parameters' shapes.
     """
     optimizer = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
     state = optimizer.state
@@ -73,12 +67,12 @@ class _Kept(NamedTuple):
 
     def moved(self) -> bool:
         """Whether Adam's eps does not drown it."""
-        return float(self.square.mean(dtype=torch.float32)) >= self.share * self.eps**2
+        return float(whole(self.square.sum(dtype=torch.float32))) >= self.square.numel() * self.share * self.eps**2
 
     def divisor_squared(self) -> torch.Tensor:
         """Float32; 0 for a parameter that has had no gradient at all."""
         square = self.square.float() / self.share
-        return square.sqrt_().add_(self.eps).square_() if self.square.any() else square
+        return square.sqrt_().add_(self.eps).square_() if whole(self.square.sum()) > 0 else square
 
 
 class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
@@ -130,10 +124,18 @@ class Units:
 
 def _matrix_factors(square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Factors of a matrix's rows and columns, from its mean squares' row and column means."""
-    return _inverse_root(square.mean(1)), _inverse_root(square.mean(0)) * square.mean().sqrt()
+    rows, columns = whole(square.sum(1)) / square.shape[1], whole(square.sum(0)) / square.shape[0]
+    return _inverse_root(rows), _inverse_root(columns) * rows.mean().sqrt()
+
+
+def whole(each: torch.Tensor) -> torch.Tensor:
+    """A tensor that may be sharded over processes (DTensor), with all its elements in each of them."""
+    gather: Callable[[], torch.Tensor] | None = getattr(each, "full_tensor", None)
+    return each if gather is None else gather()
 
 
 def _inverse_root(square: torch.Tensor) -> torch.Tensor:
     """``v^(-1/2)`` with the floor; 0 where all is 0."""
+    square = whole(square)
     mean = square.mean()
     return (square + FLOOR * mean).rsqrt() if mean > 0 else torch.zeros_like(square)

@@ -18,7 +18,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from kaestat.integrations.adam_units import Units
 from kaestat.integrations.row_norms import (
@@ -53,9 +55,12 @@ class BackwardNorms:
         modules.
     """
 
-    def __init__(self, modules: dict[str, nn.Module], units: Sequence[Units], *, total: bool):
-        self._modules, self._units, self._total = modules, units, total
+    def __init__(
+        self, modules: dict[str, nn.Module], units: Sequence[Units], *, total: bool, lengths: Sequence[int] | None
+    ):
+        self._modules, self._units, self._total, self._lengths = modules, units, total, lengths
         self._embedding_of = tied_heads(modules)
+        self._own = {module: dict(module.named_parameters(recurse=False)) for module in modules.values()}
         self.norms: list[torch.Tensor] = []
         self.reached = torch.zeros((), requires_grad=True)
         self._factor = torch.ones(())
@@ -73,23 +78,30 @@ class BackwardNorms:
         start = torch.zeros_like(self._factor)
         self.norms = [start if known is None else start.masked_fill(~known, torch.nan) for _ in self._units]
 
-    def of_scores(self, log_probs: torch.Tensor, counted: torch.Tensor, head: FusedHead | None = None) -> None:
+    def of_scores(
+        self,
+        log_probs: torch.Tensor,
+        counted: torch.Tensor,
+        head: FusedHead | None = None,
+        rows: Callable[[torch.Tensor], torch.Tensor] = lambda each: each,
+    ) -> None:
         """Find the rows' factors in the backward pass itself, from the loss's gradient at the tokens.
 
         A row's score is the sum of ``counted * log_probs``, both (B, T): 1 for a token in the loss, or its importance
         ratio. Rows whose tokens have different factors get NaN: their gradient is not the gradient of their score.
-        ``head`` is the output layer, if the log-probabilities come from it without a call of its module.
+        ``head`` is the output layer, if the log-probabilities come from it without a call of its module. ``rows``
+        brings log-probabilities of another shape to (B, T).
         """
         size = counted.float()
 
         def begin(sent_back: torch.Tensor) -> None:
-            given, total = sent_back.float(), size.square().sum(1)
+            given, total = rows(sent_back).float(), size.square().sum(1)
             factor = (given * size).sum(1) / total.where(total > 0, 1.0)
             off = (given - factor[:, None] * size).abs().amax(1) > SAME * factor.abs() * size.amax(1)
             known = (total == 0) | (~off & (factor != 0))
             self.begin(factor.where(factor != 0, 1.0), known)
             if head is not None and head.module.weight.requires_grad:
-                self._add([head_norms(head, size, units) for units in self._units])
+                self._add([head_norms(head, size, units, self._own[head.module]) for units in self._units])
                 self._meet(head.module, head.hidden, partial(head.at, size))
 
         log_probs.register_hook(begin)
@@ -104,7 +116,7 @@ class BackwardNorms:
         if module_kind(module) is nn.Linear and module.weight.requires_grad:
             return _Linear.apply(given[0], module.weight, module.bias, self.reached, self, name)
         if module_kind(module) is nn.Embedding:
-            self._ids[module] = given[0]
+            self._ids[module] = self._rows(given[0])
         output = original(*given)
         if not isinstance(output, torch.Tensor):
             raise self._not_understood(name)
@@ -124,6 +136,7 @@ class BackwardNorms:
                 f"module {name} is called twice, not called once, so norms in it cannot be taken; freeze it."
             )
         self._seen.add(name)
+        inputs, gradient = self._rows(inputs), self._rows(gradient)
         if len(inputs) != len(factor) or len(gradient) != len(factor):
             raise ValueError(
                 f"module {name} is called with {len(inputs)} rows and not {len(factor)}: completions meet "
@@ -131,7 +144,7 @@ class BackwardNorms:
             )
         factor = factor.to(gradient.device)
         over = gradient.float() / factor.reshape(-1, *[1] * (gradient.ndim - 1))
-        own, summed = Call(name, module, inputs, over, gradient.dtype), None
+        own, summed = Call(name, module, self._own[module], inputs, over, gradient.dtype), None
         if module_kind(module) is nn.Linear and module.weight.requires_grad:
             found, summed = linear_norms(own, factor if self._total else None, self._units)
             self._add(found)
@@ -145,6 +158,14 @@ class BackwardNorms:
             self._add([met_norms(own, *met, units) for units in self._units])
         return summed
 
+    def _rows(self, each: torch.Tensor) -> torch.Tensor:
+        """Rows one above the other, padded with zeros, if they came end to end."""
+        if self._lengths is None:
+            return each
+        if len(each) != 1 or each.shape[1] < sum(self._lengths):
+            return each  # refused where it comes back
+        return pad_sequence(each[0, : sum(self._lengths)].split(list(self._lengths)), batch_first=True)
+
     def _meet(self, head: nn.Module, hidden: torch.Tensor, at: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Keep what an output layer's embedding will need; ``at`` gives the gradient of the logits of tokens."""
         embedding = self._embedding_of.get(head)
@@ -156,20 +177,26 @@ class BackwardNorms:
 
 
 @contextmanager
-def norms_in_backward(model: nn.Module, units: Sequence[Units], *, total: bool = True) -> Iterator[BackwardNorms]:
+def norms_in_backward(
+    model: nn.Module, units: Sequence[Units], *, total: bool = True, lengths: Sequence[int] | None = None
+) -> Iterator[BackwardNorms]:
     """A context for one forward and backward pass through a model, which collects the norms of its rows.
 
     They are in each of the units. Linear layers, embeddings and norms are called once, with one tensor, rows first.
-    With ``total`` the backward pass also computes the parameters' gradients, as in training. Modules that share
-    parameters otherwise than an embedding and an output layer do, and trained parameters of unsupported modules, raise
-    a ValueError.
+    With ``total`` the backward pass also computes the parameters' gradients, as in training. If all rows come end to
+    end in a single one, perhaps with padding behind them, ``lengths`` are their tokens. Modules that share parameters
+    otherwise than an embedding and an output layer do, and trained parameters of unsupported modules, raise a
+    ValueError.
     """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # after sampling some still hold other parameters than the optimiser
     modules = {
         name: module
         for name, module in model.named_modules()
         if any(parameter.requires_grad for parameter in module.parameters(recurse=False))
     }
-    found = BackwardNorms(modules, units, total=total)
+    found = BackwardNorms(modules, units, total=total, lengths=lengths)
     before = {name: vars(module).get("forward") for name, module in modules.items()}
     for name, module in modules.items():
         module.forward = partial(found.forward, name, module.forward)

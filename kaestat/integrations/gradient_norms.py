@@ -18,6 +18,8 @@ def gradient_norms(
 ) -> torch.Tensor:
     """Squared norm of the gradient of each row's score in all trained parameters, shape (B,), float32.
 
+    Raises a ValueError if a trained parameter belongs to an unsupported module, or has no mean square.
+
     Parameters
     ----------
     model : Module
@@ -30,11 +32,6 @@ def gradient_norms(
         Square of what each coordinate is divided by, as `mean_squares` reads it from an optimiser: the norm is then in
         Adam's units. Matrices are represented by their row and column means; parameters without a gradient so far
         count 0.
-
-    Raises
-    ------
-    ValueError
-        If a trained parameter belongs to an unsupported module, or has no mean square.
     """
     return score_gradients(model, scores, (squares,)).norms[0]
 
@@ -73,16 +70,8 @@ def score_gradients(
 def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
     """Weights of a step's completions, shape (N,): their norms, or 1 for each with a warning if norms are unusable.
 
-    Parameters
-    ----------
-    norms : Tensor, shape (N,)
-    over_mean : bool
-        Whether to divide norms by their mean, as needed in Adam's units.
-
-    Warns
-    -----
-    UserWarning
-        If all norms are 0, which would make every value 0, or their mean is not finite.
+    They are if all norms are 0, which would make every value 0, or their mean is not finite. In Adam's units norms must
+    be divided by their mean (``over_mean``).
     """
     mean = norms.mean()
     if mean.isfinite() and mean > 0:

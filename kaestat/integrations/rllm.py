@@ -47,12 +47,7 @@ class RegisteredBaseline:
         Key of a trajectory's task with the id of the data's row. None uses the first tokens of the trajectories,
         which must be the same in a group.
     weights : {"none", "length"}
-        Weight of each trajectory in averaging baselines: none, or the number of tokens that the policy sampled in it.
-
-    Raises
-    ------
-    ValueError
-        If the estimator cannot use these weights, or needs weights.
+        Weight of each trajectory: none, or its sampled tokens. A ValueError if the estimator cannot use it.
     """
 
     def __init__(self, estimator: AdvantageEstimator, *, task_key: str | None = None, weights: str = "none"):
@@ -173,28 +168,17 @@ def _sampled(trajectory: Any) -> int:
 def register(
     estimator: AdvantageEstimator, name: str = OTHER, *, task_key: str | None = None, weights: str = "none"
 ) -> RegisteredBaseline:
-    """Add an estimator to rLLM's registry, in the process that trains.
+    """Add a `RegisteredBaseline` to rLLM's registry, in the process that trains, and return it.
 
     Call it at the top of the module that defines the agent, which rLLM imports in the training process.
 
     Parameters
     ----------
-    estimator : AdvantageEstimator
+    estimator, task_key, weights
+        As of `RegisteredBaseline`.
     name : str
-        For a role: ``traj_group_adv_estimator_map={"solver": name}``. As the estimator of all roles, rLLM accepts only
-        names of its own, and reads every other name as ``"other"``, the default.
-    task_key : str, optional
-    weights : {"none", "length"}
-        As in `RegisteredBaseline`.
-
-    Returns
-    -------
-    RegisteredBaseline
-
-    Raises
-    ------
-    ValueError
-        If the name is taken, or the estimator cannot use these weights, or needs weights.
+        Must be free. For a role: ``traj_group_adv_estimator_map={"solver": name}``. As the estimator of all roles, rLLM
+        accepts only names of its own, and reads every other name as ``"other"``, the default.
     """
     with RLLM.imports():
         from rllm.trainer.algorithms.advantage import RLLM_ADV_ESTIMATOR_REGISTRY, register_rllm_adv_estimator

@@ -102,9 +102,9 @@ def roots(parameter, squares):
     return (row[:, None] * column[None] / square.mean()).sqrt()
 
 
-def stepped(model, steps=3):
+def stepped(model, steps=3, batch=None):
     optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-2)
-    batch = Batch(model)
+    batch = batch or Batch(model)
     for _ in range(steps):
         optimizer.zero_grad()
         batch.scores().sum().backward()

@@ -23,16 +23,8 @@ NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 class TrackedSampler(Locked):
     """The sampler of a run, its draws by step, and the rows of the data set for them.
 
-    Parameters
-    ----------
-    sampler : PromptSampler
-    ids : sequence of hashables
-        Prompt of each row of the data set. The first of several rows with one prompt represents all.
-
-    Attributes
-    ----------
-    row : dict
-        Row of each prompt in the data set.
+    ``ids`` are the prompts of the data set's rows. `row` is the row of each prompt: the first of several with one
+    prompt.
     """
 
     def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable]):
@@ -151,29 +143,22 @@ def sampler_of(
 ) -> PromptSampler:
     """The sampler of a named policy, with the estimator's own history if it has one; or the given sampler, checked.
 
+    Raises a ValueError if a sampler is given whose prompts, budget or group size are not the trainer's, or together
+    with parameters; if the estimator has several rewards or turns; if a filter selects again among the drawn prompts;
+    or as `PromptSampler`.
+
     Parameters
     ----------
-    given : str, Policy or PromptSampler
     ids : sequence of hashables
         Prompt of each row of the data set; several rows of one prompt give it more weight.
     budget, group_size : int
         Completions of a step, and of a group.
-    estimator : AdvantageEstimator
-        The estimator used in training.
-    seed : int
     repeats : bool
         Whether numbers of completions are free if a group is one completion: a prompt may have several groups per step.
     params : mapping
         Further parameters of the sampler, from `SAMPLER_PARAMS`, for a policy given by name.
     filtered : str
         The trainer's option that drops groups, if it is on.
-
-    Raises
-    ------
-    ValueError
-        If a sampler is given whose prompts, budget or group size are not the trainer's, or together with parameters;
-        if the estimator has several rewards or turns; if a filter selects again among the drawn prompts;
-        or as `PromptSampler`.
     """
     if not isinstance(estimator, AdvantageEstimator):
         raise ValueError(

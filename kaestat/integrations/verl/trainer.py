@@ -57,13 +57,7 @@ from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, draw_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, Serve, estimator_without_history
-from kaestat.integrations.verl.options import (
-    WEIGHTS,
-    WEIGHTS_OPTION,
-    Options,
-    filters_groups,
-    refuse_sampler_beside,
-)
+from kaestat.integrations.verl.options import WEIGHTS, WEIGHTS_OPTION, Options, filters_groups, refuse_sampler_beside
 from kaestat.integrations.verl.rows import BatchRows, observe_rows, read_rows, row_advantages, row_weights
 from kaestat.integrations.verl.turns import check_turns, read_turns, turn_advantages
 from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards
@@ -72,15 +66,8 @@ from kaestat.integrations.verl.versions import observe_dropped, row_versions, st
 class BaselineTrainer(SavesHistory):
     """Mixin to put before a V1 trainer of verl, which adds a history.
 
-    Parameters
-    ----------
-    config : DictConfig
-        verl's whole configuration; ``trainer.v1.trainer_mode`` is reset to verl's own name, which verl needs.
-
-    Raises
-    ------
-    ValueError
-        If an option, a parameter or the method cannot be used, or the actor does not compute what the weights need.
+    verl needs its own name in ``trainer.v1.trainer_mode``, so that is reset. A ValueError if an option, a parameter or
+    the method cannot be used, or the actor does not compute what the weights need.
     """
 
     verl_mode = ""
