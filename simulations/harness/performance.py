@@ -73,7 +73,7 @@ def proportion(name: str, hits: np.ndarray) -> Estimate:
 
 
 def pooled_share(rows: pd.DataFrame) -> tuple[float, float, int]:
-    """Share of hits over several `proportion` rows of a summary, its binomial standard error, and the number of tries."""
+    """Share of hits over several `proportion` rows of a summary, its binomial standard error, and the tries."""
     tries = int(rows["n"].sum())
     share = float((rows["estimate"] * rows["n"]).sum() / tries)
     return share, math.sqrt(share * (1 - share) / tries), tries
