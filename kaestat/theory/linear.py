@@ -33,8 +33,6 @@ class LinearError:
 def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, target: float | Array) -> LinearError:
     """Exact error of a linear smoother on a known value path.
 
-    Raises a ValueError or TypeError if an argument is not a number, a variance is negative, or shapes do not match.
-
     Parameters
     ----------
     weights : array, shape (..., K)
@@ -45,6 +43,17 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
         Variance of each observation.
     target : float or array, shape (...)
         The value to estimate.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not a number, a variance is negative, or shapes do not match.
+
+    Examples
+    --------
+    >>> error = linear_error(np.array([0.75, 0.25]), np.array([0.5, 0.1]), 0.2, target=0.5)
+    >>> round(float(error.bias), 6), round(float(error.variance), 6), round(float(error.mse), 6)
+    (-0.1, 0.125, 0.135)
     """
     weights, path = check_factors_like("weights", weights, ndim=1), check_factors_like("path", path, ndim=1)
     target, variance = check_factors_like("target", target), _variance(weights, noise_variance)
@@ -65,8 +74,16 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     Raises a ValueError or TypeError if an argument is not a number, a lag or the constant is negative, or shapes do not
     match.
 
-    ``weights`` and ``lags``, 0 or more in any order, have shape (..., K), ``lipschitz``, L per unit of the lags, and
-    the result the shape (...).
+    Parameters
+    ----------
+    weights, lags : array, shape (..., K)
+        Lags are 0 or more, in any order.
+    lipschitz : float or array, shape (...)
+        L, per unit of the lags.
+
+    Returns
+    -------
+    array, shape (...)
     """
     weights, lags = check_factors_like("weights", weights, ndim=1), check_factors_like("lags", lags, least=0, ndim=1)
     lipschitz = check_factors_like("lipschitz", lipschitz, least=0)
@@ -102,19 +119,40 @@ def _variance(weights: Array, noise_variance: float | Array) -> Array:
 
 
 def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipschitz: float) -> np.ndarray:
-    """The linear smoother with the least worst-case MSE over the Lipschitz class, exactly; (..., K), summing to 1.
+    """The linear smoother with the least worst-case MSE over the Lipschitz class, exactly.
 
     It minimises ``(L sum w_k lag_k)^2 + sum s_k w_k^2`` subject to ``sum w_k = 1``. The Karush-Kuhn-Tucker conditions
     give ``w_k`` proportional to ``(tau - lag_k)_+ / s_k``, a triangular kernel of bandwidth tau, where tau solves
     ``sum_k (tau - lag_k)_+ lag_k / s_k = 1 / L^2``. The left side is the largest of the lines ``tau A_j - B_j`` with
-    ``A_j``, ``B_j`` the sums of ``lag / s`` and ``lag^2 / s`` over the j smallest lags, hence ``tau = min_j (1 / L^2 +
-    B_j) / A_j``. The code computes tau minus the smallest lag, with ``lag - smallest`` for one of the factors of B:
-    differences of lags lose no digits, even if all visits are old.
+    ``A_j``, ``B_j`` the sums of ``lag / s`` and ``lag^2 / s`` over the j smallest lags, hence
+    ``tau = min_j (1 / L^2 + B_j) / A_j``. The code computes tau minus the smallest lag, with ``lag - smallest`` for
+    one of the factors of B: differences of lags lose no digits, even if all visits are old.
 
-    Lags, 0 or more in any order, have the shape (..., K), and so have the positive variances of observations; for a
-    visit of n completions it is that of their mean. ``lipschitz`` is L, per unit of the lags; 0 gives the
-    inverse-variance mean. Raises a ValueError if there are no lags, one is negative, or a variance is not positive, and
-    a TypeError if an argument is not a number.
+    Parameters
+    ----------
+    lags : ndarray, shape (..., K)
+        0 or more, in any order.
+    noise_variance : float or ndarray, shape (..., K)
+        Variance of each observation, positive; for a visit of n completions, the variance of their mean.
+    lipschitz : float
+        L, per unit of the lags; 0 gives the inverse-variance mean.
+
+    Returns
+    -------
+    ndarray, shape (..., K)
+        Non-negative, summing to 1.
+
+    Raises
+    ------
+    ValueError
+        If there are no lags, one is negative, or a variance is not positive.
+    TypeError
+        If an argument is not a number.
+
+    Examples
+    --------
+    >>> minimax_weights(np.arange(4.0), 0.25, 0.25).round(6)
+    array([0.5     , 0.333333, 0.166667, 0.      ])
     """
     lags = check_factors("lags", lags, least=0, ndim=1)
     noise = check_factors("noise_variance", noise_variance, least=SMALLEST_FACTOR)
