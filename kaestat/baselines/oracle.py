@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.given_values import Given, given_values
+from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.core.arrays import Array, Groups, Visits
 
 
@@ -14,13 +14,16 @@ from kaestat.core.arrays import Array, Groups, Visits
 class Oracle(Baseline):
     """The given true value, the bound for every estimator.
 
-    Raises a ValueError if no value is given, or a prompt's is missing.
-
     Parameters
     ----------
     value : mapping, callable or array
         ``{prompt_id: value}``; or ``value(prompt_ids, step) -> sequence of P values``; or an array broadcastable to
         (..., P), for direct use on arrays.
+
+    Raises
+    ------
+    ValueError
+        If no value is given, or a prompt's is missing.
     """
 
     value: Given | None = None
@@ -29,9 +32,7 @@ class Oracle(Baseline):
 
     @property
     def missing_input(self) -> str | None:
-        return None if self.value is not None else "value= (a mapping, a function of prompt ids and step, or an array)"
+        return missing("value", self.value)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        if self.value is None:
-            raise ValueError(f"oracle: give it {self.missing_input}.")
         return given_values("oracle", "value", self.value, groups, step)

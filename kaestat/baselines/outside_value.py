@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kaestat.baselines.given_values import Given, given_values
+from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.baselines.kae_eb import KaeEb
 from kaestat.core.arrays import Array, Groups, Visits
 
@@ -15,11 +15,11 @@ class OutsideValue(KaeEb):
     """A given value V of each prompt, plus `KaeEb` of the differences between rewards and V.
 
     The kernel mean of past rewards and the rest of the group is shrunk towards ``V + delta`` instead of the other
-    prompts' mean. The weight comes from the other prompts of the step, by `KaeEb`'s moments of the differences ``m_k -
-    V_k``. Their mean is the offset delta, and their spread beyond the noise of ``m_k`` is the squared error of ``V_k +
-    delta``, ``tau^2``. An uninformative V differs from the means at least as much as prompts differ, and hardly counts;
-    an exact V gets the whole weight. With five other prompts or fewer nothing is estimated, and V is used only for
-    prompts without other data. Raises a ValueError if no values are given, or a prompt's is missing.
+    prompts' mean. The weight comes from the other prompts of the step, by `KaeEb`'s moments of the
+    differences ``m_k - V_k``. Their mean is the offset delta, and their spread beyond the noise of ``m_k`` is the
+    squared error of ``V_k + delta``, ``tau^2``. An uninformative V differs from the means at least as much as prompts
+    differ, and hardly counts; an exact V gets the whole weight. With five other prompts or fewer nothing is estimated,
+    and V is used only for prompts without other data.
 
     Parameters
     ----------
@@ -31,6 +31,11 @@ class OutsideValue(KaeEb):
         arrays. It must not depend on the rewards of the step. An estimator with ``order="any"`` that learns its
         bandwidth also asks for the values at the prompts' past visits, so an array of the wrong length
         is then refused.
+
+    Raises
+    ------
+    ValueError
+        If no values are given, or a prompt's is missing.
     """
 
     stepwise: ClassVar[bool] = True
@@ -41,9 +46,7 @@ class OutsideValue(KaeEb):
 
     @property
     def missing_input(self) -> str | None:
-        return (
-            None if self.outside is not None else "outside= (a mapping, a function of prompt ids and step, or an array)"
-        )
+        return missing("outside", self.outside)
 
     @property
     def kernel_sums_suffice(self) -> bool:
@@ -60,8 +63,6 @@ class OutsideValue(KaeEb):
         return super().effective_completions(*shifted, step=step, carry=carry)
 
     def _given(self, groups: Groups, step: int | Array) -> Array:
-        if self.outside is None:
-            raise ValueError(f"outside_value: give it {self.missing_input}.")
         return given_values("outside_value", "outside", self.outside, groups, step)
 
 

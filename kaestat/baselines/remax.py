@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.given_values import Given, given_values
+from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.core.arrays import Array, Groups, Visits
 
 
@@ -14,14 +14,17 @@ from kaestat.core.arrays import Array, Groups, Visits
 class Remax(Baseline):
     """Reward of the current policy's greedy completion.
 
-    Raises a ValueError if no rewards are given, or a prompt's is missing.
-
     Parameters
     ----------
     greedy : mapping, callable or array
         ``{prompt_id: reward}``, looked up at every step, so the caller must add the step's rewards first; or
         ``greedy(prompt_ids, step) -> sequence of P rewards``, which may generate them; or an array broadcastable to
         (..., P), for direct use on arrays.
+
+    Raises
+    ------
+    ValueError
+        If no rewards are given, or a prompt's is missing.
     """
 
     greedy: Given | None = None
@@ -30,11 +33,7 @@ class Remax(Baseline):
 
     @property
     def missing_input(self) -> str | None:
-        return (
-            None if self.greedy is not None else "greedy= (a mapping, a function of prompt ids and step, or an array)"
-        )
+        return missing("greedy", self.greedy)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        if self.greedy is None:
-            raise ValueError(f"remax: give it {self.missing_input}.")
         return given_values("remax", "greedy", self.greedy, groups, step)

@@ -224,10 +224,7 @@ class BaselineTrainerMixin(_OpenRlhf):
 
 
 def baseline_trainer(
-    estimator: AdvantageEstimator,
-    *,
-    prompt_sampler: str | Policy | PromptSampler | None = None,
-    weights: str = "none",
+    estimator: AdvantageEstimator, *, prompt_sampler: str | Policy | PromptSampler | None = None, weights: str = "none"
 ) -> Any:
     """OpenRLHF's ``PPOTrainer``, a Ray actor class, with this estimator's advantages.
 

@@ -49,12 +49,7 @@ class RegisteredBaseline:
         self.session = TrainerSession(estimator, weights=weights)
         self._expected: dict[str, Any] | None = None
 
-    def expect(
-        self,
-        step: int,
-        prompts: Sequence[Any] | None,
-        weights: np.ndarray | None = None,
-    ) -> None:
+    def expect(self, step: int, prompts: Sequence[Any] | None, weights: np.ndarray | None = None) -> None:
         """Prepare the next call: its 0-based step, and the known trajectories without padding.
 
         ``prompts`` are the first tokens of each; with None, uids are not checked. ``weights`` are its tokens in the

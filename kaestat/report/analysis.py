@@ -163,13 +163,7 @@ def analyze(
         levels=levels,
         notes=tuple(
             notes(
-                log,
-                scored,
-                gradient,
-                left_out=left_out,
-                tuned=tuned,
-                out_of_reach=out_of_reach,
-                min_visits=min_visits,
+                log, scored, gradient, left_out=left_out, tuned=tuned, out_of_reach=out_of_reach, min_visits=min_visits
             )
         )
         + ((NO_RETURNS,) if sampling and not returns else ()),

@@ -57,13 +57,7 @@ from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, draw_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, Serve, estimator_without_history
-from kaestat.integrations.verl.options import (
-    WEIGHTS,
-    WEIGHTS_OPTION,
-    Options,
-    filters_groups,
-    refuse_sampler_beside,
-)
+from kaestat.integrations.verl.options import WEIGHTS, WEIGHTS_OPTION, Options, filters_groups, refuse_sampler_beside
 from kaestat.integrations.verl.rows import BatchRows, observe_rows, read_rows, row_advantages, row_weights
 from kaestat.integrations.verl.turns import check_turns, read_turns, turn_advantages
 from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards

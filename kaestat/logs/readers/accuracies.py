@@ -88,14 +88,14 @@ def _accuracies(path: Path, sequences: dict[str, list[Any]], lengths: np.ndarray
         ends = np.cumsum(lengths)
         which = int(np.searchsorted(ends, bad, side="right"))
         visit = bad - int(ends[which] - lengths[which])
-        fix = (
-            "Leave visits without data out (later ones move up), or write a long table with their steps"
-            if values[bad] is None
-            else "Accuracies are fractions, not percentages"
-        )
+        fix = "Accuracies are fractions, not percentages"
+        if values[bad] is None:
+            fix = "Leave visits without data out (later ones move up), or write a long table with their steps"
+        elif isinstance(values[bad], dict):
+            fix = 'A table of completions is a list at the top, [{"prompt": "a", "step": 0, "reward": 1}, ...]'
         raise ValueError(
             f"{path}: prompt {list(sequences)[which]!r}, visit {visit}: an accuracy must be a number in [0, 1], got "
-            f"{values[bad]!r}. {fix}."
+            f"{values[bad]!r:.60}. {fix}."
         )
     return np.array(values, dtype=float)
 

@@ -100,8 +100,6 @@ class Selector(ABC):
     def select(self, series: Visits, *, kernel: Kernel, seed: int = 0, n_boot: int = 200) -> BandwidthSelection:
         """The selected bandwidth for a whole log.
 
-        Raises a ValueError if the bandwidth depends on rewards and no prompt has two visits.
-
         Parameters
         ----------
         series : Visits
@@ -113,6 +111,11 @@ class Selector(ABC):
             Seed of the bootstrap over prompts.
         n_boot : int
             Number of bootstrap draws; below 2 the standard errors are NaN.
+
+        Raises
+        ------
+        ValueError
+            If the bandwidth depends on rewards and no prompt has two visits.
         """
 
 
