@@ -87,14 +87,14 @@ def test_a_row_that_sends_nothing_back_or_differs_by_token_has_no_norm(model):  
 def test_norms_under_autocast_are_those_of_a_loop_under_autocast(name, fused):
     """Rows' factors are powers of two, so that both round alike to bfloat16; others round 2 % of a norm away."""
     torch.manual_seed(0)
-    model = MODELS[name]()
+    policy = MODELS[name]()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in policy.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    squares, batch = mean_squares(stepped(model)), Batch(model)
+    squares, batch = mean_squares(stepped(policy)), Batch(policy)
     with torch.autocast("cpu", torch.bfloat16):
         expected = [slow(batch), slow(batch, squares)]
-        with norms_in_backward(model, [Units(None), Units(squares)]) as norms:
+        with norms_in_backward(policy, [Units(None), Units(squares)]) as norms:
             loss = loss_of(batch, 37 * torch.tensor([0.5, -0.25, TINY, -TINY, -1.0]), norms, fused=fused)
     loss.backward()
     for found, norm in zip(norms.norms, expected, strict=True):
