@@ -48,8 +48,8 @@ def notes(
         size = int(log.group_sizes.max())
         yield (
             f"The log does not say how many completions a visit has. {size} is the smallest number that makes all "
-            f"accuracies whole numbers of successes. If the true number was a multiple of {size}, errors are overstated: set it "
-            "(group_size=..., on the command line --hint group_size=...)."
+            f"accuracies whole numbers of successes. If the true number was a multiple of {size}, errors are overstated: "
+            "set it (group_size=..., on the command line --hint group_size=...)."
         )
     which = f", those with at least {counted(min_visits, 'earlier visit')}" if min_visits else ""
     yield (
