@@ -69,7 +69,7 @@ def sampling_rows(found: SamplingAnalysis) -> list[tuple[str, ...]]:
 def sampling_unit_line() -> str:
     """A line that explains the numbers of the table."""
     return (
-        "worth: uniform sampling needs so many times the completions for the same noise in the gradient; all alike: "
+        "worth: factor by which uniform sampling needs more completions for the same gradient noise; all alike: "
         "share of completions of prompts whose rewards at the step are all equal; signal: reward variance per "
         "completion, relative to uniform sampling; effective: share of completions left after the corrections."
     )
