@@ -16,7 +16,8 @@ from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.verl.prior import prior_of_data_file
 from kaestat.sampling.policies import make_policy
 
-WEIGHTS = ("none", "length", "score_norm")
+OF_PARAMETERS = ("exact", "adam")
+WEIGHTS = ("none", "length", "score_norm", *OF_PARAMETERS)
 WEIGHTS_OPTION = "algorithm.kaestat.weights"
 TURN_REWARDS = ("tool_rewards", "turn_scores")
 
@@ -35,9 +36,10 @@ class Options:
         Replaces the method's own scaling.
     objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
         The function of each prompt's success rate to maximise (`kaestat.estimator.objective`).
-    weights : {"none", "length", "score_norm"}
+    weights : {"none", "length", "score_norm", "exact", "adam"}
         Weight of each completion in averaging baselines: none; its number of response tokens, as in OPO; the squared
-        norm of its score with respect to the logits (see `kaestat.integrations.verl.completion_weights`).
+        norm of its score with respect to the logits (see `kaestat.integrations.verl.completion_weights`), in all
+        trained parameters, or there in Adam's units (see `kaestat.integrations.verl.training_norms`).
     prompt_id : str
         The key of the history: ``"auto"`` (data source, split and index if the data set has an index, else a
         hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
