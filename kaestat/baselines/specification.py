@@ -63,11 +63,7 @@ def load(plain: Any) -> Any:
 
 
 def _stored_types() -> dict[str, type]:
-    stored: list[type] = [
-        *SELECTORS.values(),
-        Exponential,
-        *(type(k) for k in KERNELS.values()),
-    ]
+    stored: list[type] = [*SELECTORS.values(), Exponential, *(type(k) for k in KERNELS.values())]
     stored += [getattr(baselines, name) for name in baselines.__all__]
     return {cls.__name__: cls for cls in stored}
 

@@ -19,10 +19,16 @@ SAT_OUT = 57 / 1209  # 9 batches of 128 prompts leave 57 of 1,209 out of every e
 
 @dataclass(frozen=True, eq=False)
 class SimulatedRun:
-    """A reward log together with its true values, which no real log has."""
+    """A reward log together with its true values, which no real log has.
+
+    Attributes
+    ----------
+    log : RewardLog
+    values : ndarray, shape (N,)
+        True value of each completion, ``E[reward | prompt, epoch]``, in the order of ``log.frame``.
+    """
 
     log: RewardLog
-    # shape (N,); True value of each completion, ``E[reward | prompt, epoch]``, in the order of ``log.frame``
     values: np.ndarray
 
 

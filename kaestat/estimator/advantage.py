@@ -310,7 +310,10 @@ class AdvantageEstimator(PromptValues):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The estimator in a file written by `save`; it continues bit for bit as if it had never stopped.
 
-        Raises a ValueError if the file is damaged, or holds something else.
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or holds something else.
         """
         return cls.of_content(load_state(path), path)
 

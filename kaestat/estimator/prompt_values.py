@@ -192,16 +192,14 @@ class PromptValues(Locked):
     def merge(self, delta: HistoryDelta) -> None:
         """Add what others recorded, with ``order="any"``: associative and commutative, up to the rounding of sums.
 
+        Raises a ValueError if its sums differ from those of this history, or the method has no history. The state is
+        then unchanged.
+
         Parameters
         ----------
         delta : HistoryDelta
             From `take_delta` or `pending_delta` of another worker. Parts that this estimator already holds, or
             recorded itself, count once.
-
-        Raises
-        ------
-        ValueError
-            If its sums differ from those of this history, or the method has no history. The state is then unchanged.
         """
         with self.lock:
             make_changes([self.merged(delta)])
@@ -233,17 +231,9 @@ class PromptValues(Locked):
             return concat(self.held.kept_deltas("pending_delta"), self.last_step)
 
     def acknowledge(self, origins: Iterable[Origin]) -> None:
-        """Drop the parts of the pending delta that all others hold.
+        """Drop the parts of the pending delta that all others hold, by origin (`HistoryDelta.origins`).
 
-        Parameters
-        ----------
-        origins : iterable of (str, int)
-            The origins of the merged delta (`HistoryDelta.origins`), or some of them.
-
-        Raises
-        ------
-        ValueError
-            As `take_delta`.
+        Raises a ValueError as `take_delta` does.
         """
         held_elsewhere = frozenset(origins)
         with self.lock:

@@ -45,18 +45,11 @@ def divide_by_group_std(advantages: Array, groups: Groups, epsilon: float = GROU
 
 
 def divide_by_reward_std(advantages: Array, groups: Groups, epsilon: float = TRL_EPS) -> Array:
-    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of all rewards of the step.
+    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of all rewards of the step, (..., P, G).
 
-    Group means are not subtracted from the rewards. TRL calls this ``scale_rewards="batch"``
-    (TRL 1.16.0, ``trl/trainer/grpo_trainer.py``, ``_generate_and_score_completions``). A step of one completion is
-    returned unchanged.
-
-    Parameters
-    ----------
-    advantages : array, shape (..., P, G)
-    groups : Groups
-        The rewards for the standard deviation.
-    epsilon : float
+    Group means are not subtracted from the rewards. TRL calls this ``scale_rewards="batch"`` (TRL 1.16.0,
+    ``trl/trainer/grpo_trainer.py``, ``_generate_and_score_completions``). A step of one completion is returned
+    unchanged.
     """
     xp = groups.xp
     present = groups.present

@@ -229,7 +229,10 @@ class SeveralRewards(Locked):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the result of `state_dict`, all of it or nothing.
 
-        Raises a ValueError if the state is of other rewards, and as `AdvantageEstimator.load_state_dict`.
+        Raises
+        ------
+        ValueError
+            If the state is of other rewards, and as `AdvantageEstimator.load_state_dict`.
         """
         if list(state) != list(self.estimators):
             raise ValueError(f"state: of rewards {list(state)}, but these are {list(self.estimators)}.")
@@ -253,7 +256,10 @@ class SeveralRewards(Locked):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The object that `save` wrote; it continues bit for bit as if it had never stopped.
 
-        Raises a ValueError if the file is damaged, or holds something else.
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or holds something else.
         """
         content = load_state(path)
         try:

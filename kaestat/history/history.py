@@ -135,7 +135,10 @@ class RewardHistory:
     def visits(self, keys: Sequence[Hashable], step: int) -> Visits:
         """Past visits of ``keys`` as seen from ``step``; shape (P, V).
 
-        Raises a ValueError if a key was visited at ``step`` or later: a value must not use its own step or the future.
+        Raises
+        ------
+        ValueError
+            If a key was visited at ``step`` or later: a value must not use its own step or the future.
         """
         rows = self.rows(keys)
         seen = self.columns.fields["count"][rows, -1] > 0
@@ -166,7 +169,13 @@ class RewardHistory:
         return {name: np.pad(field, ((0, 0), (missing, 0))) for name, field in wanted.items()} if missing else wanted
 
     def check_new(self, keys: Sequence[Hashable], rows: np.ndarray, step: int) -> None:
-        """Raise a ValueError if the step goes backwards, or a key is already recorded at this step."""
+        """Raise unless ``step`` can be recorded for ``keys``.
+
+        Raises
+        ------
+        ValueError
+            If the step goes backwards, or a key is already recorded at this step.
+        """
         if step < self.last_step:
             raise ValueError(
                 f"step went backwards: got {step} after {self.last_step}. To resume or replay from step {step}, load "
@@ -240,7 +249,10 @@ class RewardHistory:
     def merge(self, other: Self) -> None:
         """Add all visits of a history of other completions: associative and commutative, up to rounding.
 
-        Raises a ValueError as `add` does.
+        Raises
+        ------
+        ValueError
+            As `add`.
         """
         self.add(other.as_delta())
 
@@ -254,10 +266,15 @@ class RewardHistory:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The history in the result of `state_dict`; a ValueError if its parts are inconsistent.
+        """The history in the result of `state_dict`.
 
         Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``; they are estimated as in
         `Visits`.
+
+        Raises
+        ------
+        ValueError
+            If the parts of the state are inconsistent.
         """
         fields, row, last_step = stored_columns(state)
         try:
@@ -279,7 +296,13 @@ class RewardHistory:
 
     @classmethod
     def load(cls, path: Any) -> Self:
-        """The history in a file written by `save`; a ValueError if the file is damaged or holds something else."""
+        """The history in a file written by `save`.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged or holds something else.
+        """
         state = load_state(path)
         if not isinstance(state.get("history"), dict):
             raise ValueError(f"{path}: holds no reward history.")

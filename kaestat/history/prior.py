@@ -124,7 +124,10 @@ class Prior:
     ) -> Self:
         """The prior of ``{prompt_id: (mean, count)}``; otherwise as `of_rates`.
 
-        Raises a ValueError or TypeError as `of_rates`, and if an entry is not a pair.
+        Raises
+        ------
+        ValueError, TypeError
+            As `of_rates`, and if an entry is not a pair.
         """
         for key, pair in known.items():
             if isinstance(pair, str) or not (hasattr(pair, "__len__") and len(pair) == 2):
@@ -270,9 +273,14 @@ class Prior:
     ) -> Self:
         """The prior in a CSV, JSON lines (``.jsonl``) or Parquet file, one row per prompt; otherwise as `of_table`.
 
-        Ids keep the type in the file (Parquet, JSON lines); whole numbers in a CSV become integers. Raises a
-        FileNotFoundError if there is no such file, and a ValueError or TypeError as `of_table`, and if the file is of
-        another kind.
+        Ids keep the type in the file (Parquet, JSON lines); whole numbers in a CSV become integers.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError, TypeError
+            As `of_table`, and if the file is of another kind.
         """
         table = table_of_file(path)
         try:
@@ -302,7 +310,12 @@ class Prior:
         """Completions with only the lowest and the highest reward that have these sums.
 
         If a rate is not a multiple of ``1 / count``, one completion lies between the two rewards; with ``counted``,
-        numbers are fractional instead. Raises a ValueError if no such rewards have these sums.
+        numbers are fractional instead.
+
+        Raises
+        ------
+        ValueError
+            If no such rewards have these sums.
         """
         count, total, total_sq = (column[:, None] for column in self.plain_sums.values())
         if (np.abs(total_sq - (total * (low + high) - low * high * count)) > 1e-9 * (1 + count)).any():
@@ -319,12 +332,24 @@ class Prior:
         return Groups(low + (high - low) * above, mask=place < count, prompt_ids=self.prompt_ids)
 
     def plain(self) -> dict[str, Any]:
-        """The prior as plain data and NumPy arrays; a TypeError if a prompt id cannot be stored."""
+        """The prior as plain data and NumPy arrays.
+
+        Raises
+        ------
+        TypeError
+            If a prompt id cannot be stored.
+        """
         return {"prompt_ids": encode_keys(self.prompt_ids), "sums": self.sums, "step": self.step}
 
     @classmethod
     def of_plain(cls, state: Any) -> Self:
-        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the parts are inconsistent.
+        """
         try:
             keys = decode_keys(state["prompt_ids"])
             sums = {name: check_column(name, column, len(keys)) for name, column in state["sums"].items()}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from kaestat.core.storage import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,19 +27,6 @@ def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
         return pd.read_parquet(path) if kind == ".parquet" else pd.read_csv(path)
     except (ValueError, pd.errors.ParserError) as error:
         raise ValueError(f"{path}: cannot be read ({error}).") from error
-
-
-def write_table(path: str | os.PathLike[str], table: pd.DataFrame) -> None:
-    """Write such a file, whole or not at all: the inverse of `table_of_file`, with its errors."""
-    check_kind(path)
-    kind = Path(path).suffix.lower()
-    if kind == ".jsonl":
-        content: str | bytes = "".join(f"{json.dumps(row)}\n" for row in table.to_dict("records"))
-    elif kind == ".parquet":
-        content = table.to_parquet(index=False)
-    else:
-        content = table.to_csv(index=False, lineterminator="\n")
-    write_atomically(path, content)
 
 
 def check_kind(path: str | os.PathLike[str]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.arrays import Array, Groups, Visits, namespace
 from kaestat.core.checks import check_factors, check_factors_like, check_number, check_shapes
 from kaestat.inference.chernoff import chernoff_interval
 from kaestat.inference.linear_fit import LinearFit
@@ -17,44 +16,33 @@ from kaestat.inference.score import score_interval
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors import Selector
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 KINDS = ("chernoff", "score")
 
 
 @dataclass(frozen=True, eq=False)
 class ValueInterval:
-    """Interval estimates of values, from `value_interval`."""
+    """Interval estimates of values, from `value_interval`.
 
-    estimate: Array  # shape (..., P); NaN for a prompt without data
+    Attributes
+    ----------
+    estimate, low, high : array, shape (..., P)
+        NaN for a prompt without data.
+    effective_size : array, shape (..., P)
+        Effective number of completions behind the estimate (`LinearFit.effective_size`).
+    kind : str
+        One of `KINDS`.
+    level : float
+        Confidence level.
+    prompt_ids : sequence of hashables, length P, optional
+        Taken from the groups.
+    """
+
+    estimate: Array
     low: Array
     high: Array
-    # shape (..., P); effective number of completions behind the estimate (`LinearFit.effective_size`)
     effective_size: Array
-    kind: str  # One of `KINDS`
-    level: float  # Confidence level
-    prompt_ids: Sequence[Hashable] | None = None  # length P; taken from the groups
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per prompt (and per entry of the leading axes, as ``axis_0``, ``axis_1``, ...).
-
-        Columns are ``prompt`` (the identifier, or the position without identifiers), ``estimate, low, high,
-        effective_size, kind, level``.
-        """
-        import pandas as pd
-
-        columns = {name: _numpy(getattr(self, name)) for name in ("estimate", "low", "high", "effective_size")}
-        *leading, prompt = np.indices(columns["estimate"].shape)
-        labels = (
-            prompt.reshape(-1) if self.prompt_ids is None else [self.prompt_ids[p] for p in prompt.reshape(-1).tolist()]
-        )
-        return pd.DataFrame(
-            {f"axis_{k}": axis.reshape(-1) for k, axis in enumerate(leading)}
-            | {"prompt": labels}
-            | {name: column.reshape(-1) for name, column in columns.items()}
-            | {"kind": self.kind, "level": self.level}
-        )
+    kind: str
+    level: float
 
 
 def value_interval(
@@ -83,7 +71,7 @@ def value_interval(
                   it is a quarter shorter
     ============  =======================================================  ============  ============
 
-    The columns on the right give the smallest and largest coverage of 95 % intervals in a study of 108 settings
+    The columns on the right give the smallest and largest coverage of 95 % intervals in the study `interval_few_visits`
     (0/1 rewards of value .05, .2 and .5; groups of 1, 2 and 8; 4 and 12 visits; bandwidths 5, 10 and 100; values that
     are constant or fall by .01 per step), over all its settings, and over those with 30 effective completions or more.
     The normal approximation is not offered: with few visits or rare successes its coverage fell to .21.
@@ -131,9 +119,10 @@ def value_interval(
     >>> interval = value_interval(
     ...     Groups(np.array([[1.0, 0, 1, 1, 0, 1, 1, 0]])), past, step=2, bandwidth=4, lipschitz=0.01
     ... )
-    >>> interval.to_frame()[["estimate", "low", "high"]].round(3)
-       estimate    low   high
-    0     0.569  0.285  0.826
+    >>> np.stack([interval.low, interval.estimate, interval.high]).round(3)
+    array([[0.285],
+           [0.569],
+           [0.826]])
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
@@ -147,7 +136,7 @@ def value_interval(
         low, high = chernoff_interval(fit, level, bounds, drift)
     else:
         low, high = score_interval(fit, _normal_quantile(level), bounds, fit.bias_bound(drift))
-    return ValueInterval(fit.estimate, low, high, fit.effective_size, kind, level, groups.prompt_ids)
+    return ValueInterval(fit.estimate, low, high, fit.effective_size, kind, level)
 
 
 def _confidence_level(level: float) -> float:
@@ -168,13 +157,9 @@ def _checked_bounds(bounds: tuple[float, float], sample: Visits) -> tuple[float,
     if ends.shape != (2,) or not ends[0] < ends[1]:
         raise ValueError(f"bounds must be two finite numbers, the lower first, got {bounds!r}.")
     low, high = ends.tolist()
-    xp = array_namespace(sample.total)
+    xp = namespace(sample.total)
     slack = 1e-6 * (high - low) * sample.count
     outside = (sample.total < low * sample.count - slack) | (sample.total > high * sample.count + slack)
     if bool(xp.any(outside)):
         raise ValueError(f"rewards lie outside bounds={bounds!r}; give a range that contains all of them.")
     return low, high
-
-
-def _numpy(values: Array) -> np.ndarray:
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)

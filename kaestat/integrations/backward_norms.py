@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
@@ -188,6 +189,9 @@ def norms_in_backward(model: nn.Module, units: Sequence[Units], *, total: bool =
     parameters otherwise than an embedding and an output layer do, and trained parameters of unsupported modules, raise
     a ValueError.
     """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # after sampling some still hold other parameters than the optimiser
     modules = {
         name: module
         for name, module in model.named_modules()

@@ -18,6 +18,8 @@ def gradient_norms(
 ) -> torch.Tensor:
     """Squared norm of the gradient of each row's score in all trained parameters, shape (B,), float32.
 
+    Raises a ValueError if a trained parameter belongs to an unsupported module, or has no mean square.
+
     Parameters
     ----------
     model : Module
@@ -30,11 +32,6 @@ def gradient_norms(
         Square of what each coordinate is divided by, as `mean_squares` reads it from an optimiser: the norm is then in
         Adam's units. Matrices are represented by their row and column means; parameters without a gradient so far
         count 0.
-
-    Raises
-    ------
-    ValueError
-        If a trained parameter belongs to an unsupported module, or has no mean square.
     """
     return score_gradients(model, scores, (squares,)).norms[0]
 

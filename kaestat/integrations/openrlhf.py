@@ -28,11 +28,12 @@ import numpy as np
 
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.openrlhf_samples import (
+    TrackedSamplesMixin,
     named_prompt,
     prompts_of,
     rewards_of,
     take_dropped,
-    watch_samples,
+    with_mixin,
 )
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.shared.session import TrainerSession
@@ -136,12 +137,12 @@ class BaselineTrainerMixin(_OpenRlhf):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.session = TrainerSession(self.estimator, weights=self.weights)
-        self.experience_maker = with_baseline(self.experience_maker, self.session)
+        with_mixin(self.experience_maker, BaselineExperienceMakerMixin, session=self.session)
         self._next_step = 0
         if self.prompt_sampler is not None:
             self.prompts_dataloader = self.session.drawn = self._drawn_prompts(self.prompt_sampler)
             self.samples_generator.prompts_dataloader = self.prompts_dataloader
-        watch_samples(self.samples_generator)
+        with_mixin(self.samples_generator, TrackedSamplesMixin, _scored=[], _dropped=[])
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
         """OpenRLHF's result, with the baseline's metrics in the status; passes on the step."""
@@ -222,19 +223,8 @@ class BaselineTrainerMixin(_OpenRlhf):
         return Path(self.args.ckpt.path, "_actor", tag, STATE_FILE)
 
 
-def with_baseline(experience_maker: Any, session: TrainerSession) -> Any:
-    """The given experience maker, its class replaced by one with `BaselineExperienceMakerMixin`."""
-    base = type(experience_maker)
-    experience_maker.__class__ = type(f"Baseline{base.__name__}", (BaselineExperienceMakerMixin, base), {})
-    experience_maker.session = session
-    return experience_maker
-
-
 def baseline_trainer(
-    estimator: AdvantageEstimator,
-    *,
-    prompt_sampler: str | Policy | PromptSampler | None = None,
-    weights: str = "none",
+    estimator: AdvantageEstimator, *, prompt_sampler: str | Policy | PromptSampler | None = None, weights: str = "none"
 ) -> Any:
     """OpenRLHF's ``PPOTrainer``, a Ray actor class, with this estimator's advantages.
 

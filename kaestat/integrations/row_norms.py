@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 
-from kaestat.integrations.adam_units import Units
+from kaestat.integrations.adam_units import Units, whole
 
 ELEMENT = 30  # what passes over an element of a row's gradient cost, in operations of a matrix product; on a CPU
 VOCABULARY = 8192  # tokens whose logits are made at once
@@ -62,6 +63,16 @@ class FusedHead:
     log_probs: torch.Tensor  # shape (B, T); the tokens, and their log-probabilities
     temperature: float
 
+    @cached_property
+    def weight(self) -> torch.Tensor:
+        """The layer's, whole: in a sharded model it may be called before its parameters are gathered."""
+        return whole(self.module.weight.detach())
+
+    @cached_property
+    def bias(self) -> torch.Tensor | None:
+        """The layer's, whole."""
+        return None if self.module.bias is None else whole(self.module.bias.detach())
+
     def scaled_logits(self, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Logits divided by the temperature, float32, for the given rows of the layer."""
         logits = (self.hidden @ weight.to(self.hidden.dtype).transpose(-1, -2)).float()
@@ -69,15 +80,14 @@ class FusedHead:
 
     def log_totals(self) -> torch.Tensor:
         """Logarithm of the normalising sum over the vocabulary, shape (B, T)."""
-        weight, bias = self.module.weight[self.tokens], self.module.bias
-        own = (self.hidden * weight.to(self.hidden.dtype)).float().sum(-1)
-        own = own if bias is None else own + bias[self.tokens].float()
+        own = (self.hidden * self.weight[self.tokens].to(self.hidden.dtype)).float().sum(-1)
+        own = own if self.bias is None else own + self.bias[self.tokens].float()
         return own / self.temperature - self.log_probs.float()
 
     def at(self, counted: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Gradient of rows' scores at the logits of some tokens, shape (B, T, U), for ids of shape (B, U)."""
-        bias = None if self.module.bias is None else self.module.bias[ids][:, None]
-        probability = (self.scaled_logits(self.module.weight[ids], bias) - self.log_totals()[..., None]).exp()
+        bias = None if self.bias is None else self.bias[ids][:, None]
+        probability = (self.scaled_logits(self.weight[ids], bias) - self.log_totals()[..., None]).exp()
         hit = self.tokens[..., None] == ids[:, None]
         return (hit.float() - probability) * (counted / self.temperature)[..., None]
 
@@ -87,7 +97,7 @@ def head_norms(head: FusedHead, counted: torch.Tensor, units: Units, own: Mappin
 
     ``own`` are the layer's parameters as the optimiser knows them.
     """
-    weight, bias = head.module.weight, head.module.bias
+    weight, bias = head.weight, head.bias
     rows, columns = units.matrix(own["weight"], "lm_head")
     met = counted.new_zeros(*counted.shape, counted.shape[1])
     norms = counted.new_zeros(len(counted))
@@ -100,7 +110,7 @@ def head_norms(head: FusedHead, counted: torch.Tensor, units: Units, own: Mappin
         here = (place >= 0) & (place < sent_back.shape[-1])
         sent_back.scatter_add_(2, place.where(here, 0)[..., None], here[..., None].float())
         sent_back *= (counted / head.temperature)[..., None]
-        if bias is not None and bias.requires_grad:
+        if bias is not None and own["bias"].requires_grad:
             scale = units.vector(own["bias"], "lm_head")
             norms += (sent_back.sum(1) * (scale if isinstance(scale, float) else scale[part])).square().sum(1)
         met += _gram(sent_back * (rows if isinstance(rows, float) else rows[part]))
@@ -183,15 +193,27 @@ def _embedding_norms(call: Call, units: Units) -> torch.Tensor:
 
 def _direct(call: Call, units: Units) -> torch.Tensor:
     """Of any other module, such as a norm: its own small gradients, row by row."""
-    own = {name: each.detach() for name, each in call.module.named_parameters(recurse=False) if each.requires_grad}
+    bare, trained = _WithoutHooks(call.module), [name for name, each in call.own.items() if each.requires_grad]
+    own = {f"module.{name}": getattr(call.module, name).detach() for name in trained}
 
     def pull(inputs: torch.Tensor, back: torch.Tensor) -> dict[str, torch.Tensor]:
-        out, vjp = torch.func.vjp(lambda given: torch.func.functional_call(call.module, given, (inputs,)), own)
+        out, vjp = torch.func.vjp(lambda given: torch.func.functional_call(bare, given, (inputs,)), own)
         return vjp(back.to(out.dtype))[0]
 
     found = torch.func.vmap(pull)(call.inputs, call.gradient)
-    factors = {name: units.vector(call.own[name], call.name) for name in own}
-    return torch.stack([(found[name].float() * factors[name]).flatten(1).square().sum(1) for name in own]).sum(0)
+    scaled = [found[f"module.{name}"].float() * units.vector(call.own[name], call.name) for name in trained]
+    return torch.stack([each.flatten(1).square().sum(1) for each in scaled]).sum(0)
+
+
+class _WithoutHooks(nn.Module):
+    """Computes as a module does, without its hooks: FSDP2 gathers and frees parameters in them."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.module.forward(inputs)
 
 
 def module_kind(module: nn.Module) -> type[nn.Module] | None:

@@ -49,12 +49,7 @@ class RegisteredBaseline:
         self.session = TrainerSession(estimator, weights=weights)
         self._expected: dict[str, Any] | None = None
 
-    def expect(
-        self,
-        step: int,
-        prompts: Sequence[Any] | None,
-        weights: np.ndarray | None = None,
-    ) -> None:
+    def expect(self, step: int, prompts: Sequence[Any] | None, weights: np.ndarray | None = None) -> None:
         """Prepare the next call: its 0-based step, and the known trajectories without padding.
 
         ``prompts`` are the first tokens of each; with None, uids are not checked. ``weights`` are its tokens in the
@@ -72,19 +67,13 @@ class RegisteredBaseline:
         uids, session = [str(uid) for uid in index], self.session
         real = len(uids) - padding_rows(uids)
         expected, self._expected = self._expected, None
-        needs_more = session.stateful or session.weighs
-        if expected is None and needs_more:
+        if expected is None and (session.stateful or session.weighs):
             raise ValueError(
                 f"method {session.estimator.method!r} with weights={session.weights!r} needs the training step, "
                 "checked prompt ids and lengths, which SkyRL's registry does not pass: return "
                 "kaestat.integrations.skyrl.BaselineTrainer from your experiment's get_trainer."
             )
         expected = expected or {"step": None, "prompts": None}
-        for name, announced in expected.items():
-            if name != "step" and announced is not None and len(announced) != real:
-                raise ValueError(
-                    f"{name}: announced for {len(announced)} trajectories, but {real} came; call expect() anew."
-                )
         scores = token_level_rewards.sum(dim=-1)
         known = expected.pop("prompts")
         advantages = np.zeros(len(uids))

@@ -61,6 +61,8 @@ FRESH = "set kaestat_fresh_history: true in the --custom-config-path file to beg
 class RewardPostProcess:
     """For ``--custom-reward-post-process-path``: raw rewards, and advantages that replace rewards.
 
+    Raises a ValueError if the estimator cannot use these weights, or needs weights.
+
     Parameters
     ----------
     estimator : AdvantageEstimator, optional
@@ -78,21 +80,6 @@ class RewardPostProcess:
     weights : {"none", "length"}, optional
         Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None means
         ``args.kaestat_weights``, or without it ``"none"``.
-
-    Raises
-    ------
-    ValueError
-        If the estimator cannot use these weights, or needs weights.
-
-    Examples
-    --------
-    A module ``my_baseline.py`` on slime's Python path::
-
-        advantages = RewardPostProcess(AdvantageEstimator("kae", bandwidth=10))
-        generate_rollout = advantages.with_step()
-
-    and ``--custom-reward-post-process-path my_baseline.advantages``,
-    ``--rollout-function-path my_baseline.generate_rollout``.
     """
 
     def __init__(

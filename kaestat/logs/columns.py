@@ -9,10 +9,13 @@ from kaestat.core.spelling import named, spelled
 
 ALIASES = {
     "prompt": (
-        "prompt_id", "prompt_text", "question", "question_id", "question_text", "problem", "problem_id", "problem_text",
-        "task_id", "input", "query", "query_id",
+        "prompt_id", "prompt_text", "prompts", "question", "question_id", "question_text", "problem", "problem_id",
+        "problem_text", "task_id", "input", "query", "query_id",
     ),
-    "step": ("global_step", "global_steps", "training_step", "train_step", "train/global_step", "iteration", "_step"),
+    "step": (
+        "global_step", "global_steps", "training_step", "train_step", "train/global_step", "iteration", "_step",
+        "steps",
+    ),
     "reward": ("rewards", "train/reward", "train/rewards", "score", "correct", "is_correct"),
     "group": ("group_id", "stream", "stream_id"),
     "weight": ("score_norm", "squared_score_norm", "score_norm_sq", "score_norm_squared"),
@@ -93,7 +96,8 @@ def _missing(source: Path | str, parts: Sequence[str], found: Sequence[str]) -> 
     known = "; ".join(f"one of {', '.join((part, *ALIASES[part]))}" for part in parts)
     return (
         f"{source}: no {' and no '.join(parts)} column; it has {', '.join(found)}{note}. "
-        f"Every row must be a completion. Name {it} with {', '.join(map(spelled, parts))}, or call {it} {known}."
+        "Every row must be a completion, or a group with a list of rewards. "
+        f"Name {it} with {', '.join(map(spelled, parts))}, or call {it} {known}."
     )
 
 

@@ -99,6 +99,8 @@ def analyze(
 ) -> Analysis:
     """A comparison of methods on a log, with a recommendation.
 
+    Raises a ValueError as in `kaestat.value_risk`; but a log with one completion per visit gives differences only.
+
     Parameters
     ----------
     log : RewardLog
@@ -119,11 +121,6 @@ def analyze(
     Returns
     -------
     Analysis
-
-    Raises
-    ------
-    ValueError
-        As in `kaestat.value_risk`; but a log with one completion per visit gives differences only.
     """
     if methods is not None and not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")
@@ -166,13 +163,7 @@ def analyze(
         levels=levels,
         notes=tuple(
             notes(
-                log,
-                scored,
-                gradient,
-                left_out=left_out,
-                tuned=tuned,
-                out_of_reach=out_of_reach,
-                min_visits=min_visits,
+                log, scored, gradient, left_out=left_out, tuned=tuned, out_of_reach=out_of_reach, min_visits=min_visits
             )
         )
         + ((NO_RETURNS,) if sampling and not returns else ()),

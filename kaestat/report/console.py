@@ -29,15 +29,7 @@ from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sa
 from kaestat.report.law import LAW_TITLE, law_header, law_line, law_rows
 from kaestat.report.printable import printable
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
-from kaestat.report.tables import (
-    PATH_HEADER,
-    comparison,
-    fact_lines,
-    path_rows,
-    selection_line,
-    unit_line,
-    unit_of,
-)
+from kaestat.report.tables import PATH_HEADER, comparison, fact_lines, path_rows, selection_line, unit_line, unit_of
 from kaestat.report.unit import Unit
 from kaestat.report.watch_text import watch_facts, watch_header, watch_headline, watch_rows
 from kaestat.smoothing.selectors import BandwidthSelection

@@ -17,6 +17,7 @@ NOISE_HEADER = (
 NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"
 PAYS = 0.05  # share of the noise below which a history is not worth having: one completion in twenty
 PAYING = "pays"
+TOO_WIDE = 0.5  # an interval of a share that reaches further on both sides of 0 says nothing
 HOW_TO_LOG = (
     "How much noise each baseline leaves in the gradient is unknown, as the log has no weights: log the squared "
     "norm of each completion's score as score_norm, or its tokens as length."
@@ -89,7 +90,7 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
     harm = gradient.saving_high < 0
     advice = "Weights add noise to the gradient here" if harm else "Weights are not shown to lower the noise here"
     saving = gradient.saving, gradient.saving_low, gradient.saving_high
-    differs = of_value is not None and of_value != (0.0, 0.0, 0.0)  # as GRPO's own does not
+    differs = of_value is not None and not math.isnan(of_value[1]) and any(of_value)  # as GRPO's own does not
     lower = f" {gradient.value} leaves {_compared(of_value, rival)}." if differs else ""
     return (
         f"{advice}: leave them. {f'{told}; ' if told else ''}{gradient.row} with weights={gradient.weights} leaves "
@@ -181,7 +182,9 @@ def _shares(found: tuple[float, float, float] | None) -> str:
 
 
 def _compared(found: tuple[float, float, float] | None, rival: str) -> str:
-    """By how much less noise there is than with a rival, or more."""
+    """By how much less noise there is than with a rival, or more; no number where the interval has nearly any."""
+    if found is not None and found[1] < -TOO_WIDE < TOO_WIDE < found[2]:
+        return f"either more or less noise than {rival} (the log is too small to say which)"
     if found is None or not found[0] < 0:
         return f"{_shares(found)} less noise than {rival}"
     share, low, high = found

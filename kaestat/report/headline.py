@@ -15,7 +15,7 @@ from kaestat.report.tables import unit_of
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
 MANY_DEAD = 0.25  # of the groups
 NAMED = 4  # tied rows; the others are counted
-FEW_PROMPTS = 40  # up to here an interval over prompts says little of how large a reduction is
+FEW_PROMPTS = 40  # with fewer, an interval over prompts says little about how large a reduction is
 NEARLY_ALL = 0.99  # an unbiased estimate of a small error may be negative: such a reduction is not a number to quote
 
 
@@ -72,10 +72,13 @@ def _all_alike(analysis: Analysis) -> bool:
 
 def _undecided(analysis: Analysis) -> str:
     """Where the log shows neither that a method is better than the rival nor that they are level."""
-    found, facts = analysis.recommendation, analysis.facts
+    found = analysis.recommendation
+    which = counted(found.n_prompts, "prompt")
+    if found.n_prompts < analysis.facts.n_prompts:
+        which += f" of {analysis.facts.n_prompts:,} can be scored"
     return (
-        f"Use {_setting(analysis)}: this log ({counted(facts.n_prompts, 'prompt')}) is too small to show which method "
-        f"has the lowest value error (MSE), or a lower one than {RIVALS[found.rival]}."
+        f"Use {_setting(analysis)}: this log ({which}) is too small to show which method has the lowest value error "
+        f"(MSE), or a lower one than {RIVALS[found.rival]}."
     )
 
 
@@ -92,7 +95,7 @@ def _has_method(analysis: Analysis) -> bool:
 def _one_sided(analysis: Analysis) -> bool:
     """Whether only the lower end of the reduction is worth a number."""
     found = analysis.recommendation
-    return analysis.facts.n_prompts < FEW_PROMPTS or max(found.reduction, found.reduction_high) >= NEARLY_ALL
+    return found.n_prompts < FEW_PROMPTS or max(found.reduction, found.reduction_high) >= NEARLY_ALL
 
 
 def stated_reduction(analysis: Analysis) -> tuple[float, float] | None:

@@ -33,6 +33,8 @@ def notes(
     min_visits: int,
 ) -> Iterator[str]:
     """The notes of an analysis, those about this log first."""
+    if renamed := {part: name for part, name in log.columns.items() if name.casefold() != part}:
+        yield f"Columns: {', '.join(f'{part} is {name}' for part, name in renamed.items())}."
     yield from _on_time(log)
     if out_of_reach:
         gap = float(np.median(return_gaps(log)))

@@ -48,6 +48,7 @@ class Recommendation(Setting):
     tied: tuple[str, ...]
     better: bool  # Whether the interval of the difference to the rival is below 0
     level: bool  # Whether the interval shows that the two differ by less than `MARGIN` of the rival's MSE
+    n_prompts: int  # Number of prompts with a scored visit
 
 
 def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: int, seed: int) -> Recommendation:
@@ -101,6 +102,7 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
         tied=tuple(dict.fromkeys(str(scored.methods[k]) for k in tied if k != chosen)),
         better=bool(gap.ci_high < 0),
         level=bool(max(abs(gap.ci_low), abs(gap.ci_high)) <= MARGIN * abs(mean[rival])),
+        n_prompts=len(scored.per_prompt),
     )
 
 

@@ -12,6 +12,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import METHODS
 from kaestat.baselines.specification import parse_specification
 from kaestat.core.checks import check_parameters
+from kaestat.core.spelling import nearest
 
 _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)(?::(.*))?")
 
@@ -48,5 +49,5 @@ def _named(text: str, module: str, name: str) -> Any:
     finally:
         sys.path.remove(here)
     if not hasattr(found, name):
-        raise ValueError(f"--method {text}: {found.__file__} has no {name}.")
+        raise ValueError(f"--method {text}: {found.__file__} has no {name}{nearest(name, vars(found))}.")
     return getattr(found, name)

@@ -11,14 +11,7 @@ from kaestat.core.checks import check_finite_number, check_per_prompt, check_sha
 ROUNDS = 200  # each fixes at least one more prompt at a bound, or bisects; a handful is usual
 
 
-def allocate(
-    score: Any,
-    budget: float,
-    *,
-    share: Any = None,
-    floor: float = 0.0,
-    most: float = np.inf,
-) -> np.ndarray:
+def allocate(score: Any, budget: float, *, share: Any = None, floor: float = 0.0, most: float = np.inf) -> np.ndarray:
     """Expected completions ``nu`` of each prompt: ``nu = clip(c score, floor B share, most)`` with ``sum nu = B``.
 
     For ``score = share sqrt(m / c)`` this is the allocation of least variance at its cost, between the bounds (Neyman,
@@ -47,6 +40,11 @@ def allocate(
         If scores or shares are not numbers.
     ValueError
         If a number is out of range, or the budget or the floor exceeds ``most`` per prompt.
+
+    Examples
+    --------
+    >>> allocate([3.0, 1.0, 0.0], 8, floor=0.375).tolist()
+    [5.25, 1.75, 1.0]
     """
     score = check_per_prompt("score", score)
     if len(score) == 0:

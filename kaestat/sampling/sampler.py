@@ -261,8 +261,10 @@ class PromptSampler:
     def add(self, prompt_ids: Sequence[Hashable]) -> None:
         """Add new prompts without any data.
 
-        Raises a ValueError if a prompt is known already, or if the sampler has shares or costs, which the new prompts
-        would need too.
+        Raises
+        ------
+        ValueError
+            If a prompt is known already, or if the sampler has shares or costs, which the new prompts would need too.
         """
         if self._share is not None or self._cost is not None:
             raise ValueError(
@@ -283,7 +285,10 @@ class PromptSampler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the result of `state_dict`; later draws are the same to the last bit.
 
-        Raises a ValueError if the state is of another policy or inconsistent. The sampler is then unchanged.
+        Raises
+        ------
+        ValueError
+            If the state is of another policy or inconsistent. The sampler is then unchanged.
         """
         self._take(unpack_arrays(state))
 

@@ -169,6 +169,11 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
     """The rho above which omitting the baseline leaves less noise than the value: ``1 + 1 / (1 - p)``.
 
     From ``m(0) = p w_r`` and ``m(p) = p (1 - p) w_r [(1 - p) + p rho]``.
+
+    Examples
+    --------
+    >>> none_beats_value([0.0, 0.5, 0.9])
+    array([ 2.,  3., 11.])
     """
     value = check_factors("value", value, least=0, most=1)
     with np.errstate(divide="ignore"):
@@ -176,7 +181,22 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
 
 
 def best_baseline(value: np.ndarray | float, ratio: np.ndarray | float) -> np.ndarray:
-    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise, for ``value`` p and a positive ``ratio`` rho."""
+    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise.
+
+    Parameters
+    ----------
+    value : array
+        p.
+    ratio : array
+        rho, positive.
+
+    Examples
+    --------
+    With weights of wrong answers equal to those of right ones, and three times as large:
+
+    >>> best_baseline(0.5, [1.0, 3.0])
+    array([0.5 , 0.25])
+    """
     value, ratio = check_factors("value", value, least=0, most=1), check_factors("ratio", ratio, least=0)
     check_shapes(value=value, ratio=ratio)
     return value / (value + (1 - value) * ratio)
@@ -211,6 +231,8 @@ def predict_noise(
       to ``p (1 - p) E[W]^(1/2)``: the difference of the mean scores of right and wrong answers,
       ``g_x / (p (1 - p))``, then has the same size for all prompts, relative to ``E[W]^(1/2)``.
 
+    Raises a ValueError or TypeError if a number is out of its range, or shapes do not match.
+
     Parameters
     ----------
     moments : PromptMoments
@@ -228,11 +250,6 @@ def predict_noise(
     -------
     tuple of DesignNoise
         By increasing noise for the same signal.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a number is out of its range, or shapes do not match.
     """
     completions = check_whole("completions", completions, least=2)
     past = check_factors("history", history, least=0, finite=False)

@@ -93,9 +93,18 @@ class PolicyBound:
     exponent: float
 
     def gap(self, n: int, n0: int, later_mse: float) -> float:
-        """``c1 n^-A + c2 n0 (n0 / n)^A + (c3 / n) sup_{k >= n0} C_k`` after n steps.
+        """``c1 n^-A + c2 n0 (n0 / n)^A + (c3 / n) sup_{k >= n0} C_k``.
 
-        The gradient's MSE is at most ``later_mse`` after step n0. A ValueError unless 1 <= n0 <= n.
+        Parameters
+        ----------
+        n, n0 : int
+            Number of steps, and the step after which the gradient's MSE is at most ``later_mse``; 1 <= n0 <= n.
+        later_mse : float
+
+        Raises
+        ------
+        ValueError
+            Unless 1 <= n0 <= n.
         """
         if not 1 <= n0 <= n:
             raise ValueError(f"need 1 <= n0 <= n, got n0={n0}, n={n}.")

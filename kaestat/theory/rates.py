@@ -164,6 +164,11 @@ def steady_state_gain(*, drift_variance: float, noise_variance: float) -> float:
     ------
     ValueError, TypeError
         If one is not positive.
+
+    Examples
+    --------
+    >>> steady_state_gain(drift_variance=0.5, noise_variance=1.0)
+    0.5
     """
     signal = check_factor("drift_variance", drift_variance) / check_factor("noise_variance", noise_variance)
     # The root in (0, 1) of K^2 + r K - r = 0, in the form that loses no digits for small r.

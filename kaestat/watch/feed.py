@@ -84,7 +84,13 @@ class Feed:
         return None if self._source is None else {"format": self._source_format, "source": self._source.state()}
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Continue from a position in `state`; a ValueError if the state is not of a feed."""
+        """Continue from a position in `state`.
+
+        Raises
+        ------
+        ValueError
+            If the state is not of a feed.
+        """
         if state is None:
             return
         try:

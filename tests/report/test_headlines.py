@@ -164,6 +164,18 @@ def test_where_all_are_shown_to_be_level_the_group_mean_is_kept_and_there_is_not
     assert headline(analysis).startswith("Keep GRPO's group mean: the value errors (MSE) of rloo and of it differ by")
 
 
+def test_only_prompts_that_come_back_count_as_evidence():
+    rng = np.random.default_rng(0)
+    prompt = np.concatenate([np.arange(50), np.arange(5)])
+    step = np.arange(55) // 5
+    log = RewardLog(prompt, step, rng.integers(0, 2, 55).astype(float), length=rng.integers(5, 30, 55))
+    analysis = analyze(log, n_boot=100)
+    assert analysis.recommendation.n_prompts == 5
+    text = headline(analysis)
+    assert "this log (5 prompts of 50 can be scored) is too small" in text
+    assert all(abs(int(share)) <= 100 for share in re.findall(r"(-?\d+) to -?\d+\)", text))
+
+
 def test_a_log_that_is_too_small_to_tell_leads_to_the_default_and_says_so():
     log = small_run(n_prompts=4, n_epochs=3, group_size=2)
     analysis = analyze(log, ["rloo", "none", "bayes_filter", "kae"], n_boot=200)

@@ -12,7 +12,7 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.core.storage import encode_keys
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompts
 
 
 class TrackedRows(NamedTuple):
@@ -43,12 +43,22 @@ def tracked_rows(
     for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
         if column is not None and len(column) != size:
             raise ValueError(f"{name} has {len(column)} entries for {size} rewards; give one per completion.")
-    hashes, kept = _hashes(prompts, keep), np.flatnonzero(keep)
-    names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
-    kept_names = [names[row] for row in kept]
-    if ids is not None:
+    kept = np.flatnonzero(keep).tolist()
+    missing = next((row for row in kept if _is_missing(prompts[row])), None)
+    if missing is not None:
+        raise UnstablePromptIds(
+            f"the prompt of row {missing} is missing or empty, so the prompt has no id: let the trainer keep the "
+            "prompt with its completions, or give an id of the data set."
+        )
+    hashes = hash_prompts(prompts[row] for row in kept)
+    names: list[Any] = [None] * size if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
+    if ids is None:
+        for row, name in zip(kept, hashes, strict=True):
+            names[row] = name
+    else:
+        kept_names = [names[row] for row in kept]
         encode_keys(_distinct(kept_names))  # refuse now what a checkpoint cannot store, not at the first checkpoint
-        watch.check(kept_names, [name for name in hashes if name is not None], step)
+        watch.check(kept_names, hashes, step)
     return TrackedRows(names, step, keep, None if groups is None else copies(names, groups, keep))
 
 
@@ -94,28 +104,5 @@ def _distinct(names: list[Any]) -> list[Any]:
         return names
 
 
-def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:
-    """Hash of each kept row's prompt; equal texts and token ids are hashed once."""
-    known: dict[Hashable, str] = {}
-    found: list[str | None] = []
-    for row, (prompt, kept) in enumerate(zip(prompts, keep, strict=True)):
-        if not kept:
-            found.append(None)
-            continue
-        if isinstance(prompt, str) and prompt in known:  # most rows of most trainers
-            found.append(known[prompt])
-            continue
-        if prompt is None or (hasattr(prompt, "__len__") and len(prompt) == 0):
-            raise UnstablePromptIds(
-                f"the prompt of row {row} is missing or empty, so the prompt has no id: let the trainer keep the "
-                "prompt with its completions, or give an id of the data set."
-            )
-        plain = prompt.tolist() if hasattr(prompt, "tolist") else prompt
-        try:
-            key = plain if isinstance(plain, str) else tuple(plain)
-            if key not in known:
-                known[key] = hash_prompt(plain)
-            found.append(known[key])
-        except TypeError:  # chat messages are dicts, which no dict can be keyed by
-            found.append(hash_prompt(plain))
-    return found
+def _is_missing(prompt: Any) -> bool:
+    return prompt is None or (hasattr(prompt, "__len__") and len(prompt) == 0)

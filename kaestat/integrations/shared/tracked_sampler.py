@@ -143,6 +143,10 @@ def sampler_of(
 ) -> PromptSampler:
     """The sampler of a named policy, with the estimator's own history if it has one; or the given sampler, checked.
 
+    Raises a ValueError if a sampler is given whose prompts, budget or group size are not the trainer's, or together
+    with parameters; if the estimator has several rewards or turns; if a filter selects again among the drawn prompts;
+    or as `PromptSampler`.
+
     Parameters
     ----------
     ids : sequence of hashables
@@ -155,13 +159,6 @@ def sampler_of(
         Further parameters of the sampler, from `SAMPLER_PARAMS`, for a policy given by name.
     filtered : str
         The trainer's option that drops groups, if it is on.
-
-    Raises
-    ------
-    ValueError
-        If a sampler is given whose prompts, budget or group size are not the trainer's, or together with parameters;
-        if the estimator has several rewards or turns; if a filter selects again among the drawn prompts;
-        or as `PromptSampler`.
     """
     if not isinstance(estimator, AdvantageEstimator):
         raise ValueError(

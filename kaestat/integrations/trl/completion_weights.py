@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import DistributedType, is_peft_model
+from torch.distributed.fsdp import CPUOffloadPolicy
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
@@ -109,7 +110,8 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
         logits = trainer.model(**given, **options).logits[:, -width - 1 : -1].float() / trainer.temperature
         return (selective_log_softmax(logits, completions[rows]) * counted[rows]).sum(dim=1)
 
-    at_once = LOGITS_AT_ONCE // ((width + 1) * model.config.get_text_config().vocab_size)
+    widest = trainer.accelerator.gather(torch.tensor([width], device=tokens.device)).max()  # FSDP: as many calls in all
+    at_once = LOGITS_AT_ONCE // ((int(widest) + 1) * model.config.get_text_config().vocab_size)
     at_once = 1 if trainer.model.is_gradient_checkpointing else min(at_once, trainer.args.per_device_train_batch_size)
     cuts = torch.arange(len(tokens), device=tokens.device).split(max(1, at_once))
     with disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
@@ -119,15 +121,12 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
     """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
 
-    So with FSDP, DeepSpeed or Megatron, where no process has whole parameters, and if trained parameters belong to
-    unsupported modules, such as fused experts or positions common to all rows.
+    So with FSDP1, FSDP2's CPU offload, DeepSpeed or Megatron, and if trained parameters belong to unsupported modules,
+        such as fused experts or positions common to all rows.
     """
-    spread = trainer.accelerator.distributed_type
-    if spread in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
-        raise ValueError(
-            f"weights: 'exact' and 'adam' take norms in whole parameters, which {spread.value} spreads over processes; "
-            "take 'score_norm', or train without it."
-        )
+    _check_processes(trainer.accelerator)
+    if next(trainer.model.parameters()).is_meta:  # FSDP: the first process alone has read the model, and tries it
+        return
     ids = torch.zeros(2, 2, dtype=torch.long, device=next(trainer.model.parameters()).device)
     names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
     try:
@@ -137,6 +136,26 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
         raise ValueError(
             f"weights: 'exact' and 'adam' do not go with this model ({error}); take 'score_norm'."
         ) from error
+
+
+def _check_processes(accelerator: Any) -> None:
+    spread = accelerator.distributed_type
+    if spread == DistributedType.FSDP:
+        plugin = accelerator.state.fsdp_plugin
+        if plugin.fsdp_version == 2 and not isinstance(plugin.cpu_offload, CPUOffloadPolicy):
+            return
+        spread, instead = (
+            ("FSDP with fsdp_offload_params", "set fsdp_offload_params: false")
+            if plugin.fsdp_version == 2
+            else ("FSDP1", "set fsdp_version: 2 in accelerate's configuration")
+        )
+    elif spread in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
+        spread, instead = spread.value, "use FSDP2"
+    else:
+        return
+    raise ValueError(
+        f"weights: 'exact' and 'adam' cannot read the parameters of {spread}; {instead}, or take 'score_norm'."
+    )
 
 
 def keep_square_sums(trainer: GRPOTrainer) -> None:

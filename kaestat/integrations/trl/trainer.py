@@ -38,12 +38,7 @@ from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_promp
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.trl.checkpoints import (
-    ResumePoint,
-    load_session,
-    next_checkpoint,
-    save_session,
-)
+from kaestat.integrations.trl.checkpoints import ResumePoint, load_session, next_checkpoint, save_session
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
     OF_PARAMETERS,

@@ -36,10 +36,7 @@ class DrawnRows(TrackedSampler):
         names = draw.rows()[::size]
         uids = [str(uuid.uuid4()) for _ in names]
         self._factor.update(zip(uids, draw.correction_of(names).tolist(), strict=True))
-        return {
-            **collate_fn([self._dataset[self.row[name]] for name in names]),
-            "uid": np.array(uids, dtype=object),
-        }
+        return {**collate_fn([self._dataset[self.row[name]] for name in names]), "uid": np.array(uids, dtype=object)}
 
     def corrections_of(self, rows: BatchRows) -> torch.Tensor:
         """Factor of each row's advantage, (N,); 0 for padding. A ValueError if a group was not drawn now."""

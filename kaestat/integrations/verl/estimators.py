@@ -8,23 +8,7 @@ Methods without a history work with every trainer of verl. Those that look back,
 of a prompt, need the prompt's id and the step, and ``weights=score_norm`` the actor's probabilities, which verl does
 not pass: they work with the trainers of `kaestat.integrations.verl.trainer` and raise elsewhere.
 
-Where both sides know a method, these differ from verl's own (all tested):
-
-===================  ============================  ==============================================================
-kaestat              verl                          difference
-===================  ============================  ==============================================================
-kaestat_rloo         rloo                          none
-kaestat_grpo         grpo                          a group of one completion: 0 here, its reward there
-kaestat_dr_grpo      grpo without std              likewise
-kaestat_opo,         opo                           likewise (verl's group of one: its reward)
- weights=length
-kaestat_dr_grpo,     reinforce_plus_plus_baseline  mean and variance over completions here, over tokens there: the
- scale=batch_std                                   same where all responses are one token long
-kaestat_reinforce++  reinforce_plus_plus           likewise; verl also discounts by gamma
-kaestat_gpg          gpg                           factor B/(B - M): M completions in groups of equal rewards here,
-                                                   completions with reward 0 there
-kaestat_krpo, ...    -                             verl has none of the others
-===================  ============================  ==============================================================
+Where both sides know a method, docs/frameworks/verl.md has a table of what differs; all rows are tested.
 """
 
 from __future__ import annotations
@@ -112,11 +96,7 @@ def estimator_without_history(method: str, options: Options) -> AdvantageEstimat
 
 
 def _of_this_step_alone(
-    method: str,
-    index: Sequence[Hashable] | None,
-    rewards: torch.Tensor,
-    lengths: torch.Tensor,
-    options: Options,
+    method: str, index: Sequence[Hashable] | None, rewards: torch.Tensor, lengths: torch.Tensor, options: Options
 ) -> torch.Tensor:
     estimator = estimator_without_history(method, options)
     if index is None:

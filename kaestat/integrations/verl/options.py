@@ -26,40 +26,19 @@ TURN_REWARDS = ("tool_rewards", "turn_scores")
 class Options:
     """The settings for a method in verl's configuration.
 
-    Attributes
-    ----------
-    method : str
-        One of `kaestat.methods()`; comes from ``algorithm.adv_estimator``.
-    params : mapping
-        Parameters of its baseline. Text is read as on the command line, so ``bandwidth: rate(c=2)`` works.
-    scale : {"none", "group_std", "batch_std"}, optional
-        Replaces the method's own scaling.
-    objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
-        The function of each prompt's success rate to maximise (`kaestat.estimator.objective`).
-    weights : {"none", "length", "score_norm", "exact", "adam"}
-        Weight of each completion in averaging baselines: none; its number of response tokens, as in OPO; the squared
-        norm of its score with respect to the logits (see `kaestat.integrations.verl.completion_weights`), in all
-        trained parameters, or there in Adam's units (see `kaestat.integrations.verl.training_norms`).
-    prompt_id : str
-        The key of the history: ``"auto"`` (data source, split and index if the data set has an index, else a
-        hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
-    prior : str, optional
-        Data file with pass rates from before the run (`kaestat.integrations.verl.prior`).
-    prior_step : int
-        Step of the policy that sampled these; the default is for the policy that training starts from.
-    start_anew : bool
-        Whether a run resumed from a checkpoint without a history may begin a new one; otherwise it is refused.
-    prompt_sampler : str, optional
-        Policy that draws the prompts of each step (`kaestat.sampling.POLICIES`); with None verl chooses them.
-    sampler_params : mapping
-        Parameters of the sampler: ``floor``, ``correction``, ``most`` (see `kaestat.sampling.PromptSampler`).
-    turns : bool
-        Whether every turn of a multi-turn rollout has a value and an advantage of its own
-        (`kaestat.integrations.verl.turns`).
-    turn_rewards : {"tool_rewards", "turn_scores"}, optional
-        Rewards of turns in addition to those at their tokens.
-    turn_gamma : float
-        Discount per turn.
+    `method` comes from ``algorithm.adv_estimator``; verl's page has a table of the others, and these say more:
+
+    - ``params`` of the baseline: text is read as on the command line, so ``bandwidth: rate(c=2)`` works.
+    - ``weights`` of completions: their response tokens, as in OPO, or the squared norms of their scores: with respect to
+      the logits (`kaestat.integrations.verl.completion_weights`), or in all trained parameters, plain or in Adam's
+      units (`kaestat.integrations.verl.training_norms`).
+    - ``prompt_id``, the key of the history: ``"auto"`` (data source, split and index if the data set has an index, else
+      a hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
+    - ``prior``: a data file with pass rates from before the run (`kaestat.integrations.verl.prior`), of the policy of
+      ``prior_step``; the default is the policy that training starts from.
+    - ``start_anew``: whether a run resumed from a checkpoint without a history may begin a new one.
+    - ``turns``: whether every turn has a value of its own (`kaestat.integrations.verl.turns`); ``turn_rewards`` come in
+      addition to those at their tokens, and ``turn_gamma`` is the discount per turn.
     """
 
     method: str

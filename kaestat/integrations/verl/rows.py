@@ -146,9 +146,7 @@ def _read_prompts(batch: KVBatchMeta, one_row: dict[str, int], prompt_id: str) -
     import transfer_queue  # needed here alone: all else works on plain rows
 
     data = transfer_queue.kv_batch_get(
-        keys=[batch.keys[row] for row in one_row.values()],
-        partition_id=batch.partition_id,
-        select_fields=list(FIELDS),
+        keys=[batch.keys[row] for row in one_row.values()], partition_id=batch.partition_id, select_fields=list(FIELDS)
     )
     columns = [list(data[name]) if name in data.keys() else [None] * len(one_row) for name in FIELDS]
     return {uid: read_prompt(prompt_id, *fields) for uid, *fields in zip(one_row, *columns, strict=True)}

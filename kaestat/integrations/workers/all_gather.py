@@ -35,9 +35,7 @@ def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
 
 
 def _exchange(
-    holders: Callable[[], Sequence[AdvantageEstimator]],
-    merge: Callable[[list[HistoryDelta]], None],
-    group: Any,
+    holders: Callable[[], Sequence[AdvantageEstimator]], merge: Callable[[list[HistoryDelta]], None], group: Any
 ) -> int:
     """Send a delta of each estimator; see `exchange`. A merge may add estimators of further turns."""
     senders = holders()

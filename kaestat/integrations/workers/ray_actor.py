@@ -27,7 +27,8 @@ def estimator_actor(
 
     The actor serves the calls of all workers one at a time, in order of arrival; the order does not matter.
     ``ray.get(actor.step.remote(...))`` returns the result of `AdvantageEstimator.step`. With `send` it merges the
-    deltas of a worker's own estimator.
+    deltas of a worker's own estimator. Raises a ValueError as `AdvantageEstimator` does; if ``every`` is less than 1;
+    or if the actor of this name, or the state at this path, has another method or other options.
 
     Parameters
     ----------
@@ -42,12 +43,6 @@ def estimator_actor(
     every : int
         Number of state-changing calls between two writes of the file. With 1, all answered calls survive a crash.
         With more, `merge` returns the origins in the file, and a worker sends the rest again.
-
-    Raises
-    ------
-    ValueError
-        As `AdvantageEstimator`; if ``every`` is less than 1; or if the actor of this name, or the state at this path,
-        has another method or other options.
     """
     try:
         import ray

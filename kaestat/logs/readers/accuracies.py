@@ -33,8 +33,10 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     does not enter.
 
     An accuracy does not tell in which order successes and failures came. They are laid out in a random order that is
-    the same at every reading. It matters only to ``krpo``, whose filter runs through the group in order: sorted
-    rewards would mislead it systematically, at random it sees what a run would have shown it.
+    the same at every reading. It matters only to ``krpo``, whose filter runs through the group in order: sorted rewards
+    would mislead it systematically, at random it sees what a run would have shown it. Raises a ValueError if the file
+    is cut short or something else, an accuracy is missing or outside [0, 1], or the group size does not fit, or cannot
+    be inferred because no G fits or all accuracies are 0 or 1, so that every G fits.
 
     Parameters
     ----------
@@ -42,12 +44,6 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     group_size : int, optional
         Completions per visit, G. None infers the smallest G up to 64 of which all accuracies are whole multiples of
         1/G, within 1e-6. Given, it also allows accuracies rounded to two digits or more.
-
-    Raises
-    ------
-    ValueError
-        If the file is cut short or something else, an accuracy is missing or outside [0, 1], or the group size does
-        not fit, or cannot be inferred because no G fits or all accuracies are 0 or 1, so that every G fits.
     """
     sequences = _load(path)
     lengths = np.fromiter(map(len, sequences.values()), dtype=np.int64, count=len(sequences))
@@ -92,14 +88,14 @@ def _accuracies(path: Path, sequences: dict[str, list[Any]], lengths: np.ndarray
         ends = np.cumsum(lengths)
         which = int(np.searchsorted(ends, bad, side="right"))
         visit = bad - int(ends[which] - lengths[which])
-        fix = (
-            "Leave visits without data out (later ones move up), or write a long table with their steps"
-            if values[bad] is None
-            else "Accuracies are fractions, not percentages"
-        )
+        fix = "Accuracies are fractions, not percentages"
+        if values[bad] is None:
+            fix = "Leave visits without data out (later ones move up), or write a long table with their steps"
+        elif isinstance(values[bad], dict):
+            fix = 'A table of completions is a list at the top, [{"prompt": "a", "step": 0, "reward": 1}, ...]'
         raise ValueError(
             f"{path}: prompt {list(sequences)[which]!r}, visit {visit}: an accuracy must be a number in [0, 1], got "
-            f"{values[bad]!r}. {fix}."
+            f"{values[bad]!r:.60}. {fix}."
         )
     return np.array(values, dtype=float)
 

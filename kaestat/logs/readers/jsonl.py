@@ -59,5 +59,8 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             except (RecursionError, ValueError) as error:  # nested too deep; an integer of too many digits
                 raise InvalidRows(f"{path}, line {number}: cannot be read ({error}); remove or fix it.") from error
             if not isinstance(row, dict):
-                raise InvalidRows(f"{path}, line {number}: must be a JSON object, got {type(row).__name__}.")
+                raise InvalidRows(
+                    f"{path}, line {number}: must be a JSON object, got {type(row).__name__}. Write one object per "
+                    'completion, {"prompt": "a", "step": 0, "reward": 1}.'
+                )
             yield number, row

@@ -48,7 +48,8 @@ def read_verl(
 
     The prompt is its text. Rows of one prompt in a step are one group unless ``group`` tells them apart. Padding and
     the further outputs of a rollout with several (they repeat its reward) are left out. So are completions without a
-    reward, null or NaN, as a reward function gives to what it could not grade; a warning counts them.
+    reward, null or NaN, as a reward function gives to what it could not grade; a warning counts them. Raises a
+    ValueError if there is no such file, one is empty or cut off, or a key is missing or invalid.
 
     Parameters
     ----------
@@ -60,11 +61,6 @@ def read_verl(
         Key that tells several groups of one prompt in a step apart.
     weight, length, importance : str, optional
         Keys, which the reward function returned; None takes the usual names that the first file has.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, one is empty or cut off, or a key is missing or invalid.
     """
     files = numbered(path) if path.is_dir() else [path]
     if not files:

@@ -62,7 +62,12 @@ def make_selector(name: str, **params: Any) -> Selector:
 def as_selector(bandwidth: float | str | Selector) -> Selector:
     """The selector that a number of steps, a name or a selector stands for.
 
-    Raises a ValueError if a number is not positive or a name unknown, and a TypeError if it has another type.
+    Raises
+    ------
+    ValueError
+        If a number is not positive or a name unknown.
+    TypeError
+        If it has another type.
     """
     if isinstance(bandwidth, Selector):
         return bandwidth

@@ -172,7 +172,7 @@ def constructed(model):
     """What a trainer knows of its model when it is made."""
     return SimpleNamespace(
         model=model,
-        accelerator=SimpleNamespace(distributed_type=DistributedType.NO),
+        accelerator=SimpleNamespace(distributed_type=DistributedType.NO, gather=lambda each: each),
         args=SimpleNamespace(per_device_train_batch_size=2, gradient_checkpointing_kwargs=None),
         temperature=1.0,
         loss_type="dapo",
