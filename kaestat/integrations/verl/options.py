@@ -29,7 +29,7 @@ class Options:
     `method` comes from ``algorithm.adv_estimator``; verl's page has a table of the others, and these say more:
 
     - ``params`` of the baseline: text is read as on the command line, so ``bandwidth: rate(c=2)`` works.
-    - ``weights`` of completions: their response tokens, as in OPO, or the squared norms of their scores: with respect to
+    - ``weights`` of completions: their response tokens, as in OPO, or squared norms of their scores: with respect to
       the logits (`kaestat.integrations.verl.completion_weights`), or in all trained parameters, plain or in Adam's
       units (`kaestat.integrations.verl.training_norms`).
     - ``prompt_id``, the key of the history: ``"auto"`` (data source, split and index if the data set has an index, else
