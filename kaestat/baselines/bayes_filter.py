@@ -54,13 +54,17 @@ class BayesFilter(RangedBaseline):
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.
 
-    State: 56 numbers of single precision for each prompt. Values are accurate to 5e-5. Raises a ValueError if ``low``
-    is not below ``high``.
+    State: 56 numbers of single precision for each prompt. Values are accurate to 5e-5.
 
     Parameters
     ----------
     low, high : float
         Initial range of the rewards; see `RangedBaseline`. Rewards outside widen it, with one warning.
+
+    Raises
+    ------
+    ValueError
+        If ``low`` is not below ``high``.
     """
 
     stepwise: ClassVar[bool] = True
@@ -119,48 +123,24 @@ class BayesFilter(RangedBaseline):
 
 @dataclass(frozen=True, eq=False)
 class _Now:
-    """One step: its completions on the unit scale, and what earlier steps say.
-
-    Attributes
-    ----------
-    groups : Groups
-    visits : Visits
-        Both with rewards for which the range that was given is [0, 1].
-    unit : array, shape (..., P, G)
-        Rewards, 0 in the padding.
-    binary : bool
-        Whether all of these are 0 or 1, and whole completions.
-    low, width : array, shape (..., 1)
-        Range of the rewards of earlier steps.
-    is_unit, outside : bool
-        Whether that is [0, 1], and whether a reward lies outside of it.
-    rates : Rates
-    population : Population
-    returning, scored : boolean array, shape (..., P)
-        Prompts with a past, and those of them that count for what is learned.
-    all_scored : bool
-    shape : tuple of int
-        (..., P).
-    carry : dict of array
-    last_scored : array, shape (...,)
-    """
+    """One step: its completions on the unit scale, and what earlier steps say."""
 
     groups: Groups
-    visits: Visits
-    unit: Array
-    binary: bool
-    low: Array
+    visits: Visits  # Both with rewards for which the range that was given is [0, 1]
+    unit: Array  # shape (..., P, G); rewards, 0 in the padding
+    binary: bool  # Whether all of these are 0 or 1, and whole completions
+    low: Array  # shape (..., 1); range of the rewards of earlier steps
     width: Array
-    is_unit: bool
+    is_unit: bool  # Whether that is [0, 1], and whether a reward lies outside of it
     outside: bool
     rates: Rates
     population: Population
-    returning: Array
+    returning: Array  # shape (..., P); prompts with a past, and those of them that count for what is learned
     scored: Array
     all_scored: bool
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # (..., P)
     carry: dict[str, Array]
-    last_scored: Array
+    last_scored: Array  # shape (...,)
 
     @classmethod
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any
 
-import array_api_compat.numpy
 import numpy as np
 from array_api_compat import array_namespace, device
 
 BLOCK_NUMBERS = 131_072  # in an array several of which fit the processor's cache
 Array = Any  # a NumPy array or a torch tensor; the array API standard has no common base class
 Namespace = Any  # the functions on them; the standard has no type for it either
+# NumPy follows the array API from 2.1 on; the wrapper for earlier ones takes longer to import than NumPy itself.
+NUMPY: Namespace = np if hasattr(np, "__array_namespace_info__") else import_module("array_api_compat.numpy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,16 +150,28 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class KernelSums:
-    """Kernel-weighted sums over each prompt's past visits of unweighted completions, shape (..., P, 1) each."""
+    """Kernel-weighted sums over each prompt's past visits of unweighted completions, shape (..., P, 1) each.
 
-    mass: Array  # ``sum w n``, with w the kernel's weight of the visit
-    carried: Array  # ``sum w Z``
-    carried_sq: Array  # ``sum w Z^2``
-    count_sq: Array  # ``sum w^2 n``
-    mass_lag: Array  # ``sum w n l``, with l the lag in steps
-    mass_lag_sq: Array  # ``sum w n l^2``
-    carried_lag: Array  # ``sum w l Z``
-    visits: Array  # Number of visits of positive weight
+    Attributes
+    ----------
+    mass, carried, carried_sq : array
+        ``sum w n``, ``sum w Z`` and ``sum w Z^2``, with w the kernel's weight of the visit.
+    count_sq : array
+        ``sum w^2 n``.
+    mass_lag, mass_lag_sq, carried_lag : array
+        ``sum w n l``, ``sum w n l^2`` and ``sum w l Z``, with l the lag in steps.
+    visits : array
+        Number of visits of positive weight.
+    """
+
+    mass: Array
+    carried: Array
+    carried_sq: Array
+    count_sq: Array
+    mass_lag: Array
+    mass_lag_sq: Array
+    carried_lag: Array
+    visits: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +262,7 @@ class Visits:
         weight : array broadcastable to (..., P, V, G), optional
             Non-negative weights of the completions.
         """
-        xp = array_namespace(reward)
+        xp = namespace(reward)
         total = xp.sum(reward, axis=-1)
         lag = xp.asarray(lag, dtype=reward.dtype) + xp.zeros_like(total)
         sums = {"total": total, "total_sq": xp.sum(reward**2, axis=-1)}
@@ -272,7 +286,7 @@ class Visits:
         count : array broadcastable to (..., P, V), or float
             Number of completions of each visit.
         """
-        xp = array_namespace(successes)
+        xp = namespace(successes)
         none = xp.zeros_like(successes)
         lag = xp.asarray(lag, dtype=successes.dtype) + none
         return cls(lag=lag, count=count + none, total=successes, total_sq=successes)
@@ -289,8 +303,14 @@ def over_prompts(
 ) -> tuple[Array, ...]:
     """``function(groups, visits, *others)``, run on blocks of prompts to keep temporaries in the processor's cache.
 
-    It treats each prompt separately, gets no prompt ids or divergences, and returns arrays of shape (..., P, k). Most
-    training steps are one block.
+    Most training steps are one block.
+
+    Parameters
+    ----------
+    function : callable
+        Treats each prompt separately; returns arrays of shape (..., P, k). It gets no prompt ids or divergences.
+    groups, visits
+    *others : array broadcastable to (..., P, 1), or float
     """
     xp, n_prompts = groups.xp, groups.reward.shape[-2]
     rows = max(1, BLOCK_NUMBERS // max(groups.reward.shape[-1], visits.lag.shape[-1], 1))
@@ -324,14 +344,14 @@ def squared_weight_sum(weight_sq: Array, carried: Array, weight: Array, xp: Name
 
 def namespace(array: Array) -> Namespace:
     """The array namespace; `array_api_compat.array_namespace` is slow on NumPy arrays compared with a small formula."""
-    return array_api_compat.numpy if type(array) is np.ndarray else array_namespace(array)
+    return NUMPY if type(array) is np.ndarray or isinstance(array, np.generic) else array_namespace(array)
 
 
 def steps_like(visits: Visits, value: Any) -> Array:
     """``value`` as an array of the visits' own kind, on their device."""
     if type(visits.lag) is np.ndarray:
         return np.asarray(value, dtype=visits.lag.dtype)
-    return array_namespace(visits.lag).asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))
+    return namespace(visits.lag).asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
@@ -350,16 +370,28 @@ def not_negative(array: Array) -> Array:
     """The array with its negative entries set to 0; ten times as fast as `array_api_compat`'s ``clip`` in NumPy."""
     if type(array) is np.ndarray:  # a row of zeros is compared five times as fast as one zero
         return np.maximum(array, np.zeros(array.shape[-1:], dtype=array.dtype))
-    return array_namespace(array).clip(array, 0.0, None)
+    return namespace(array).clip(array, 0.0, None)
 
 
 def finite_squares(
     total: Array, deviations: Callable[[], Array], axis: int | tuple[int, ...], xp: Namespace
 ) -> tuple[Array, Array | float]:
-    """A sum of squares in a unit in which it is finite, and that unit: 1, or the largest deviation if larger.
+    """A sum of squares in a unit in which it is finite, and that unit.
 
-    ``deviations`` is only called where ``total``, the sum along ``axis``, has overflowed: the caller has no array of
-    them.
+    Parameters
+    ----------
+    total : array
+        Sum of the squared deviations along ``axis``, which is kept.
+    deviations : callable
+        Returns the deviations; only called where a sum has overflowed, since the caller has no array of them.
+    axis : int or tuple of int
+    xp : namespace
+
+    Returns
+    -------
+    array, array or float
+        The sum, and the unit: 1, or the largest deviation if a sum has overflowed and that is larger
+        than 1.
     """
     if bool(xp.all(xp.isfinite(total))):
         return total, 1.0

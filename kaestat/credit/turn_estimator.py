@@ -116,7 +116,8 @@ class TurnEstimator(Locked):
         weights: Ragged | None = None,
         version: Sequence[int] | np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        """Advantages of all turns of one step's completions; records their returns.
+        """Advantages of all turns of one step's completions, one entry per turn and 0 where masked; records their
+        returns.
 
         Parameters
         ----------
@@ -127,11 +128,6 @@ class TurnEstimator(Locked):
             without turns are left out.
         weights : sequence of sequence of float, length N, optional
             Weight of each turn: its squared score norm, or a proxy such as its number of tokens.
-
-        Returns
-        -------
-        list of ndarray of float64, length N
-            One entry per turn; 0 where masked.
 
         Raises
         ------

@@ -207,7 +207,6 @@ class AdvantageEstimator(PromptValues):
 
         For rewards that are recorded as they arrive (`observe`) and trained on later. The history's visits of a prompt
         at the given versions may hold these same completions, so they are replaced by the completions of the call.
-        Raises a ValueError or TypeError as `step` does; always in strict order.
 
         Parameters
         ----------
@@ -222,6 +221,13 @@ class AdvantageEstimator(PromptValues):
         Returns
         -------
         array, shape (N,)
+            As `step`.
+
+        Raises
+        ------
+        ValueError
+            As `step`; always in strict order.
+        TypeError
             As `step`.
         """
         columns = mask, stream_ids, weights, importance, None, version
@@ -244,13 +250,17 @@ class AdvantageEstimator(PromptValues):
 
         A history that gets only the groups that pass a filter sees mixed groups alone, which pulls its values towards
         1/2. So it needs everything that was sampled and scored. `values` and `record` stay those of the last `step`.
-        Raises a ValueError or TypeError as `step` does.
 
         Parameters
         ----------
         prompt_ids, rewards, step, mask, stream_ids, weights, importance, divergence, version
             As in `step`. Calls of `step` and `observe` with the same step may come in any order; each prompt comes in
             only one of them; with ``order="any"``, each completion does.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `step`.
         """
         call, columns = Call(), (mask, stream_ids, weights, importance, divergence, version)
         self.recorded("observe", call, prompt_ids, rewards, step, *columns)
@@ -300,7 +310,10 @@ class AdvantageEstimator(PromptValues):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The estimator in a file written by `save`; it continues bit for bit as if it had never stopped.
 
-        Raises a ValueError if the file is damaged, or holds something else.
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or holds something else.
         """
         return cls.of_content(load_state(path), path)
 

@@ -80,42 +80,26 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Predicted values of prompts before a step, from `AdvantageEstimator.predict`.
+    """Predicted values of prompts before a step, from `AdvantageEstimator.predict`."""
 
-    Attributes
-    ----------
-    prompt_ids : list of hashables, length P
-        In the order of the call.
-    value : ndarray, shape (P,)
-        The value of a completion that is alone in its group. For prompts without a visit in reach it is the mean of
-        the population, unless the method knows more about them (`Baseline.knows_unseen`).
-    standard_error : ndarray, shape (P,)
-        Standard error of the value as an estimate of the expected reward, from noise alone, without drift since the
-        last visit. For prompts without a visit in reach it is the spread of the population; ``inf`` if there is no
-        population either.
-    effective_completions : ndarray, shape (P,)
-        Number of equally informative current completions (`Baseline.effective_completions`); 0 without a visit in
-        reach.
-    reward_variance : ndarray, shape (P,)
-        Variance of one reward, from the prompt's own past and one completion's worth of the population.
-    lag : ndarray, shape (P,)
-        Steps since the prompt's newest visit, ``inf`` for prompts never seen.
-    shrunk : bool
-        Whether the values are posterior means already (`Baseline.shrinks`).
-    population : Population
-    weighted : ndarray, shape (P, 3), or None
-        Expected noise of weighted completions (`kaestat.core.weighted_noise.weighted_noise`); None without
-        weights.
-    """
-
-    prompt_ids: list[Hashable]
+    prompt_ids: list[Hashable]  # length P; in the order of the call
+    # shape (P,); the value of a completion that is alone in its group. For prompts without a visit in reach it is the
+    # mean of the population, unless the method knows more about them (`Baseline.knows_unseen`)
     value: np.ndarray
+    # shape (P,); standard error of the value as an estimate of the expected reward, from noise alone, without drift
+    # since the last visit. For prompts without a visit in reach it is the spread of the population; ``inf`` if there is
+    # no population either
     standard_error: np.ndarray
+    # shape (P,); number of equally informative current completions (`Baseline.effective_completions`); 0 without a
+    # visit in reach
     effective_completions: np.ndarray
+    # shape (P,); variance of one reward, from the prompt's own past and one completion's worth of the population
     reward_variance: np.ndarray
-    lag: np.ndarray
-    shrunk: bool
+    lag: np.ndarray  # shape (P,); steps since the prompt's newest visit, ``inf`` for prompts never seen
+    shrunk: bool  # Whether the values are posterior means already (`Baseline.shrinks`)
     population: Population
+    # shape (P, 3); expected noise of weighted completions (`kaestat.core.weighted_noise.weighted_noise`); None without
+    # weights
     weighted: np.ndarray | None = None
 
 

@@ -231,14 +231,9 @@ class PromptValues(Locked):
             return concat(self.held.kept_deltas("pending_delta"), self.last_step)
 
     def acknowledge(self, origins: Iterable[Origin]) -> None:
-        """Drop the parts of the pending delta that all others hold.
+        """Drop the parts of the pending delta that all others hold, by origin (`HistoryDelta.origins`).
 
         Raises a ValueError as `take_delta` does.
-
-        Parameters
-        ----------
-        origins : iterable of (str, int)
-            The origins of the merged delta (`HistoryDelta.origins`), or some of them.
         """
         held_elsewhere = frozenset(origins)
         with self.lock:

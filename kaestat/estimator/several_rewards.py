@@ -94,9 +94,17 @@ class SeveralRewards(Locked):
         normalize: bool = True,
         **params: Any,
     ) -> Self:
-        """`SeveralRewards` with the same method for every reward, by name in the order of the columns.
+        """`SeveralRewards` with the same method for every reward.
 
-        ``params`` are those of `AdvantageEstimator`, the other options those of the class.
+        Parameters
+        ----------
+        method : str
+        rewards : sequence of str
+            Their names, in the order of the columns.
+        weights, normalize
+            See the class.
+        **params
+            Parameters of `AdvantageEstimator`.
         """
         if len(set(rewards)) < len(rewards):
             raise ValueError(f"rewards: names must be distinct, got {list(rewards)}.")
@@ -221,7 +229,10 @@ class SeveralRewards(Locked):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the result of `state_dict`, all of it or nothing.
 
-        Raises a ValueError if the state is of other rewards, and as `AdvantageEstimator.load_state_dict`.
+        Raises
+        ------
+        ValueError
+            If the state is of other rewards, and as `AdvantageEstimator.load_state_dict`.
         """
         if list(state) != list(self.estimators):
             raise ValueError(f"state: of rewards {list(state)}, but these are {list(self.estimators)}.")
@@ -245,7 +256,10 @@ class SeveralRewards(Locked):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The object that `save` wrote; it continues bit for bit as if it had never stopped.
 
-        Raises a ValueError if the file is damaged, or holds something else.
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or holds something else.
         """
         content = load_state(path)
         try:

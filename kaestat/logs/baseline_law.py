@@ -38,36 +38,26 @@ class LawInputs:
 
 
 def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0.0, min_visits: int = 1) -> LawInputs:
-    """Inputs of the law, averaged along a run.
+    """Inputs of the law, averaged along a run; other arguments are as for `gradient_risk`.
 
     - *Success rates* have the maximum-likelihood distribution, given the counts of right completions
       (`kaestat.logs.value_mixture`). Each visit is one count; visits with few completions are joined until there are
       four. A prompt's weight is its number of completions.
     - *Weights* of right and wrong completions are means at each success rate, over the completions of all prompts,
-    weighted
-      by the posterior of the rate given the count. So rho may depend on p, a little less steeply than in truth.
-    - *The history* is a mean of the prompt's own past, without its current group. Its squared error is measured against
-      the group's mean, minus the variance of that mean. The part beyond ``p (1 - p) / history`` is drift.
+      weighted by the posterior of the rate given the count: rho may depend on p, a little less than in truth.
+    - *The history* is a mean of the prompt's own past, without its current group. Its squared error is measured
+      against the group's mean, minus the variance of that mean. The part beyond ``p (1 - p) / history`` is drift.
       With single completions, ``p (1 - p)`` comes from the distribution above; it is a little too large if values move
       while four are collected.
 
+    The prediction is valid for an optimiser only if W, the squared score norms, are in the metric of its step.
+    ``between`` is ``E ||g_x||^2 - ||g||^2`` divided by the value's noise within prompts, ``E[W (R - p)^2] - E
+    ||g_x||^2``; 0 or more. It needs inner products of scores; norms do not determine it. The default, 0, is about right
+    for long free answers (measured: .001 +- .007); .2 is right for synthetic tasks with short answers. Each prompt's
+    share is proportional to ``p^2 (1 - p)^2 E[W]``.
+
     Raises a ValueError if rewards are not all 0 or 1, no prompt returns, hardly any has right and wrong completions at
     once, or the log has neither weights nor lengths, or all of them are 0.
-
-    Parameters
-    ----------
-    log : RewardLog
-        Rewards of 0 and 1, with weights or lengths.
-    weights : {"weight", "length"}, optional
-        The column for W; None uses the weights if the log has them. The prediction is valid for an optimiser only if
-        the squared score norms are in the metric of that optimiser's step.
-    between : float
-        ``E ||g_x||^2 - ||g||^2`` divided by the value's noise within prompts, ``E[W (R - p)^2] - E ||g_x||^2``; 0 or
-        more. It needs inner products of scores; norms do not determine it. The default, 0, is about right for long free
-        answers (measured: .001 +- .007); .2 is right for synthetic tasks with short answers. Each prompt's share is
-        proportional to ``p^2 (1 - p)^2 E[W]``.
-    min_visits : int
-        Only completions of visits with at least this many earlier ones count; 1 or more.
     """
     return _Log.of(log, weights, min_visits).inputs(np.ones(len(log.prompts), dtype=bool), between)
 

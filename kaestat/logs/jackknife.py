@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kaestat.core.checks import LARGEST_FACTOR, check_factors, check_seed, check_whole
+from kaestat.core.student import student_quantile
 
 LARGEST_SQUARE = LARGEST_FACTOR**2 * 1e3  # of estimates that are mean squares of rewards, and some times that
 GROUPS = 10
@@ -24,19 +25,40 @@ def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> n
 def jackknife_interval(
     estimate: np.ndarray | float, left_out: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standard error and ends of the interval of an estimate, (M,), from the same estimate without each group, (K, M).
+    """Standard error and interval of an estimate, from the same estimate without each group.
 
     ::
 
         se^2 = (K - 1) / K  sum_k (theta_(k) - theta_(.))^2        interval: theta -+ t_(K-1) se
 
-    (Kott, 2001, the delete-a-group jackknife.) If an estimate uses all clusters jointly, clusters are not independent
-    contributions. Then neither their spread nor their bootstrap gives the error of the estimate, but *recomputing* it
-    without each group does. If the contributions are known, `replayed_interval` needs fewer groups. NaN with a single
-    group, or if an estimate is NaN.
-    """
-    from scipy.special import stdtrit
+    If an estimate uses all clusters jointly, clusters are not independent contributions. Then neither their spread
+    nor their bootstrap gives the error of the estimate, but *recomputing* it without each group does.
+    If the contributions are known, `replayed_interval` needs fewer groups.
 
+    Parameters
+    ----------
+    estimate : float or array, shape (M,)
+    left_out : array, shape (K, M)
+        The estimates without group k.
+    level : float
+
+    Returns
+    -------
+    se, low, high : ndarray, shape (M,)
+        NaN with a single group, or if an estimate is NaN.
+
+    References
+    ----------
+    Kott, P. S. (2001), The delete-a-group jackknife.
+
+    Examples
+    --------
+    The mean of 1, 2, 3 and 6, each its own group, has the standard error sqrt(14 / 3 / 4):
+
+    >>> se, _, _ = jackknife_interval(3.0, [[11 / 3], [10 / 3], [3.0], [2.0]])
+    >>> se.round(4)
+    array([1.0801])
+    """
     limits = -LARGEST_SQUARE, LARGEST_SQUARE
     left_out = check_factors("left_out", left_out, least=limits[0], most=limits[1], ndim=2, finite=False)
     estimate = check_factors("estimate", estimate, least=limits[0], most=limits[1], finite=False)
@@ -47,7 +69,7 @@ def jackknife_interval(
         return nothing, nothing.copy(), nothing.copy()
     deviation = left_out - left_out.mean(axis=0)
     se = np.sqrt((n_groups - 1) / n_groups * np.sum(deviation**2, axis=0))
-    reach = float(stdtrit(n_groups - 1, (1 + level) / 2)) * se
+    reach = student_quantile(n_groups - 1, (1 + level) / 2) * se
     return se, estimate - reach, estimate + reach
 
 
@@ -72,8 +94,6 @@ def replayed_interval(
 
     If each cluster is a group, or there are fewer than four groups, the result is `jackknife_interval`'s.
     """
-    from scipy.special import stdtrit
-
     n_groups = len(left_out)
     if n_groups < FEWEST or n_clusters <= n_groups:
         return jackknife_interval(estimate, left_out, level)
@@ -88,5 +108,5 @@ def replayed_interval(
     share = np.divide(known, whole, out=np.ones_like(whole), where=whole > 0) ** 2
     freedom = 1 / (share / (n_clusters - 1) + (1 - share) / (n_groups - 2))
     found = np.sqrt(whole)
-    reach = stdtrit(freedom, (1 + level) / 2) * found
+    reach = student_quantile(freedom, (1 + level) / 2) * found
     return found, estimate - reach, estimate + reach

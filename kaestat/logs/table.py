@@ -34,24 +34,13 @@ class InvalidRows(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Some columns of one file.
+    """Some columns of one file."""
 
-    Attributes
-    ----------
-    source : Path or str
-        The file, for messages.
-    columns : mapping of str to sequence
-        Values of each column as in the file; None or NaN for missing ones. `Labels` if the column is coded.
-    place : callable
-        Returns the place of a row (0-based) in the file, for messages: ``"line 7"``.
-    origin : sequence of int, optional
-        The file's row number of each row; None if no row was left out.
-    """
-
-    source: Path | str
+    source: Path | str  # The file, for messages
+    # Values of each column as in the file; None or NaN for missing ones. `Labels` if the column is coded
     columns: Mapping[str, Sequence[Any] | np.ndarray | pd.Series[Any] | Labels]
-    place: Callable[[int], str]
-    origin: Sequence[int] | None = None
+    place: Callable[[int], str]  # Returns the place of a row (0-based) in the file, for messages: ``"line 7"``
+    origin: Sequence[int] | None = None  # The file's row number of each row; None if no row was left out
 
     def rewards(self, name: str, *, allow_missing: bool = False) -> np.ndarray:
         """A column of rewards; True and False are 1 and 0, and missing ones, if allowed, NaN.

@@ -38,8 +38,9 @@ def run(arguments: list[str], *, imported: Callable[[], None] | None = None) -> 
     call = Call(arguments)
     try:
         try:
-            from kaestat.report import commands, compare_command, watch_command  # noqa: F401 - each adds its commands
-            from kaestat.report.options import Interruption, UsageError, app
+            from kaestat.report.application import Interruption, UsageError, application
+
+            app = application(arguments)
         except ModuleNotFoundError as error:
             return _fail(f"{error.name} is not installed; the command line needs: pip install 'kaestat[cli]'")
         if imported is not None:

@@ -17,8 +17,9 @@ from rich.live import Live
 
 from kaestat.logs.readers import FORMATS
 from kaestat.report import console
+from kaestat.report.application import app
 from kaestat.report.follower import MINUTE, Follower
-from kaestat.report.options import Hint, app, check_out, hints_by_name, interruptible
+from kaestat.report.options import Hint, check_out, hints_by_name, interruptible
 from kaestat.report.printable import printable
 from kaestat.report.watch_text import watch_line
 from kaestat.watch import RunSummary

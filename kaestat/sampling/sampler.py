@@ -163,9 +163,6 @@ class PromptSampler:
     def draw(self, step: int, *, among: Sequence[Hashable] | None = None, budget: int | None = None) -> Draw:
         """The `Draw` of a step.
 
-        Raises a ValueError if a prompt is not the sampler's, none is left, or the budget exceeds what they can take.
-        Nothing changes then.
-
         Parameters
         ----------
         step : int
@@ -174,6 +171,12 @@ class PromptSampler:
             The prompts that can be sampled at this step; None for all. The objective is then over these prompts.
         budget : int, optional
             Completions of this step; None for the sampler's.
+
+        Raises
+        ------
+        ValueError
+            If a prompt is not the sampler's, none is left, or the budget exceeds what they can take. Nothing changes
+            then.
         """
         step = whole_step(step)
         budget = self._whole_groups(self.budget if budget is None else check_whole("budget", budget))
@@ -209,8 +212,7 @@ class PromptSampler:
         """Record scored completions, including those that a trainer's filter drops.
 
         Prompts that the predictor has already recorded at this step are not recorded again; the others are. A predictor
-        with ``order="any"`` must record before this call, since only its own call has the versions. Raises a ValueError
-        if a prompt is not the sampler's, and as `AdvantageEstimator.observe` does. Nothing changes then.
+        with ``order="any"`` must record before this call, since only its own call has the versions.
 
         Parameters
         ----------
@@ -221,6 +223,11 @@ class PromptSampler:
             False for padding.
         weights : array of float, shape (N,), optional
             Weights of the completions (`AdvantageEstimator.step`), for those that the predictor has not recorded.
+
+        Raises
+        ------
+        ValueError
+            If a prompt is not the sampler's, and as `AdvantageEstimator.observe` does. Nothing changes then.
         """
         step, reward = whole_step(step), check_column("rewards", rewards)
         weight = None if weights is None else check_column("weights", weights, len(reward))
@@ -254,8 +261,10 @@ class PromptSampler:
     def add(self, prompt_ids: Sequence[Hashable]) -> None:
         """Add new prompts without any data.
 
-        Raises a ValueError if a prompt is known already, or if the sampler has shares or costs, which the new prompts
-        would need too.
+        Raises
+        ------
+        ValueError
+            If a prompt is known already, or if the sampler has shares or costs, which the new prompts would need too.
         """
         if self._share is not None or self._cost is not None:
             raise ValueError(
@@ -276,7 +285,10 @@ class PromptSampler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the result of `state_dict`; later draws are the same to the last bit.
 
-        Raises a ValueError if the state is of another policy or inconsistent. The sampler is then unchanged.
+        Raises
+        ------
+        ValueError
+            If the state is of another policy or inconsistent. The sampler is then unchanged.
         """
         self._take(unpack_arrays(state))
 

@@ -43,19 +43,8 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
     """The paper's schedule: a fixed partition into minibatches, each used for ``repeats`` (J) consecutive steps.
 
     Minibatches are drawn without replacement; once all have been used, a new pass begins in a new order. The
-    ``n_prompts % batch_size`` prompts (random ones) that do not fill a minibatch are never sampled. Raises a ValueError
-    as `uniform`, and if ``repeats`` is not a whole number of at least 1.
-
-    Parameters
-    ----------
-    n_prompts, batch_size, n_steps, seed
-        As in `uniform`.
-    repeats : int
-        J; the paper uses 10 (GSM8K, MATH) and 8 (DAPO).
-
-    Returns
-    -------
-    ndarray of int, shape (n_steps, batch_size)
+    ``n_prompts % batch_size`` prompts (random ones) that do not fill a minibatch are never sampled. The paper's J is 10
+    (GSM8K, MATH) and 8 (DAPO). The result and errors are as for `uniform`; J must be 1 or more.
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     repeats = check_whole("repeats", repeats)

@@ -14,11 +14,10 @@ from functools import cached_property
 from numbers import Real
 from typing import ClassVar
 
-import array_api_compat.numpy as numpy_namespace
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
-from kaestat.core.arrays import Array, Namespace
+from kaestat.core.arrays import Array, Namespace, namespace
 from kaestat.core.spelling import nearest
 
 
@@ -27,18 +26,30 @@ class Kernel(ABC):
     """A one-sided kernel with its moments; call it with scaled lags ``u = lag / bandwidth``.
 
     Values at ``u < 0`` (the future) are zero.
+
+    Attributes
+    ----------
+    name : str
+        The name for `as_kernel`.
+    support : float
+        Largest ``u`` with positive weight; ``inf`` for the exponential and half-normal kernels.
+    moments : tuple of float
+        ``int u^j K(u) du`` for j = 0..3; the first is 1.
+    square_moments : tuple of float
+        ``int u^j K(u)^2 du`` for j = 0..2; the first is the roughness R.
+    polynomial : tuple of float or None
+        Coefficients of K(u) in 1, u, u^2, ... within the support, if it is a polynomial there.
     """
 
-    # Coefficients of K(u) in 1, u, u^2, ... within the support, if it is a polynomial there
     polynomial: ClassVar[tuple[float, ...] | None] = None
 
-    name: str  # The name for `as_kernel`
-    support: float  # Largest ``u`` with positive weight; ``inf`` for the exponential and half-normal kernels
-    moments: tuple[float, float, float, float]  # ``int u^j K(u) du`` for j = 0..3; the first is 1
-    square_moments: tuple[float, float, float]  # ``int u^j K(u)^2 du`` for j = 0..2; the first is the roughness R
+    name: str
+    support: float
+    moments: tuple[float, float, float, float]
+    square_moments: tuple[float, float, float]
 
     def __call__(self, u: Array) -> Array:
-        xp = array_namespace(u)
+        xp = namespace(u)
         return xp.where(u >= 0, self.weight(xp.where(u >= 0, u, xp.zeros_like(u)), xp), xp.zeros_like(u))
 
     @abstractmethod
@@ -148,12 +159,15 @@ class HalfNormal(Kernel):
 class Exponential(Kernel):
     """``c rho^u`` with ``c = -log(rho)``; the default ``rho = 1/e`` makes the bandwidth the decay time in steps.
 
-    Raises a ValueError if ``rho`` is outside (0, 1).
-
     Parameters
     ----------
     rho : float
         Decay over one bandwidth, in (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If ``rho`` is outside (0, 1).
     """
 
     rho: float
@@ -183,14 +197,17 @@ class Exponential(Kernel):
 class CallableKernel(Kernel):
     """A user's own function of the scaled lag ``u >= 0``, checked once by quadrature.
 
-    Raises a ValueError if the function is negative somewhere, zero at 0, or does not integrate to one.
-
     Parameters
     ----------
     function : callable
         Maps an array of scaled lags to non-negative weights, elementwise.
     support : float
         Largest ``u`` with positive weight; a finite one keeps the history short.
+
+    Raises
+    ------
+    ValueError
+        If the function is negative somewhere, zero at 0, or does not integrate to one.
     """
 
     function: Callable[[Array], Array]
@@ -245,7 +262,9 @@ class CallableKernel(Kernel):
 
 def _at_most_one(u: Array, xp: Namespace) -> Array:
     """``min(u, 1)`` as a new array; several times quicker than ``clip`` where there are few lags."""
-    return np.minimum(u, 1.0) if xp is numpy_namespace else xp.minimum(u, xp.ones((), dtype=u.dtype, device=device(u)))
+    if type(u) is np.ndarray:
+        return np.minimum(u, 1.0)
+    return xp.minimum(u, xp.ones((), dtype=u.dtype, device=device(u)))
 
 
 def _is_number(value: object) -> bool:
@@ -260,12 +279,17 @@ KERNELS: dict[str, Kernel] = {
 def as_kernel(kernel: str | Kernel | Callable[[Array], Array]) -> Kernel:
     """The `Kernel` with that name, of a user's function, or unchanged.
 
-    Raises a ValueError if the name is unknown or the function is not a kernel, and a TypeError if it has another type.
-
     Parameters
     ----------
     kernel : str, Kernel or callable
         One of ``KERNELS``, an instance, or a function of the scaled lag.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or the function is not a kernel.
+    TypeError
+        If it has another type.
     """
     if isinstance(kernel, Kernel):
         return kernel

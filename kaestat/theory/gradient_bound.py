@@ -69,9 +69,7 @@ def theorem2_bound(
     ``(n + 1)^2 >= (n + 1) (n + 2) / 2``; ``M >= h N`` since ``K(0) >= 1``; and ``||grad V||^2 <= E[W] Var(Z)``.
 
     Like the theorem it needs Assumptions 1 to 6. Without Assumption 6 (scores uncorrelated with rewards) the excess has
-    another term (`excess_gradient_mse`). G must be 2 or more, as in the proof. Raises a ValueError if h is not in (0,
-    1), the kernel's support is not bounded by 1, the batch exceeds the prompts, or G is below 2, and a TypeError if
-    something is not a number.
+    another term (`excess_gradient_mse`). G must be 2 or more, as in the proof.
 
     Parameters
     ----------
@@ -91,6 +89,19 @@ def theorem2_bound(
         s2, the largest variance of a reward.
     kernel : str, Kernel or callable
         Non-increasing, of support [0, 1] (Assumption 3).
+
+    Raises
+    ------
+    ValueError
+        If h is not in (0, 1), the kernel's support is not bounded by 1, the batch exceeds the prompts, or G is below 2.
+    TypeError
+        If something is not a number.
+
+    Examples
+    --------
+    >>> bound = theorem2_bound(step=100, prompts=50, batch=10, group_size=2, h=0.1, drift=0.1, score_norm2=1.0)
+    >>> round(bound.discretisation, 6)
+    0.004
     """
     kernel, norm2 = as_kernel(kernel), check_factor("score_norm2", score_norm2, allow_zero=True)
     prompts, batch, group_size = (

@@ -33,8 +33,6 @@ class LinearError:
 def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, target: float | Array) -> LinearError:
     """Exact error of a linear smoother on a known value path.
 
-    Raises a ValueError or TypeError if an argument is not a number, a variance is negative, or shapes do not match.
-
     Parameters
     ----------
     weights : array, shape (..., K)
@@ -45,6 +43,17 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
         Variance of each observation.
     target : float or array, shape (...)
         The value to estimate.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not a number, a variance is negative, or shapes do not match.
+
+    Examples
+    --------
+    >>> error = linear_error(np.array([0.75, 0.25]), np.array([0.5, 0.1]), 0.2, target=0.5)
+    >>> round(float(error.bias), 6), round(float(error.variance), 6), round(float(error.mse), 6)
+    (-0.1, 0.125, 0.135)
     """
     weights, path = check_factors_like("weights", weights, ndim=1), check_factors_like("path", path, ndim=1)
     target, variance = check_factors_like("target", target), _variance(weights, noise_variance)
@@ -115,10 +124,9 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     It minimises ``(L sum w_k lag_k)^2 + sum s_k w_k^2`` subject to ``sum w_k = 1``. The Karush-Kuhn-Tucker conditions
     give ``w_k`` proportional to ``(tau - lag_k)_+ / s_k``, a triangular kernel of bandwidth tau, where tau solves
     ``sum_k (tau - lag_k)_+ lag_k / s_k = 1 / L^2``. The left side is the largest of the lines ``tau A_j - B_j`` with
-    ``A_j``, ``B_j`` the sums of ``lag / s`` and ``lag^2 / s`` over the j smallest lags, hence ``tau = min_j (1 / L^2 +
-    B_j) / A_j``. The code computes tau minus the smallest lag, with ``lag - smallest`` for one of the factors of B:
-    differences of lags lose no digits, even if all visits are old. Raises a ValueError if there are no lags, one is
-    negative, or a variance is not positive, and a TypeError if an argument is not a number.
+    ``A_j``, ``B_j`` the sums of ``lag / s`` and ``lag^2 / s`` over the j smallest lags, hence
+    ``tau = min_j (1 / L^2 + B_j) / A_j``. The code computes tau minus the smallest lag, with ``lag - smallest`` for
+    one of the factors of B: differences of lags lose no digits, even if all visits are old.
 
     Parameters
     ----------
@@ -133,6 +141,18 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     -------
     ndarray, shape (..., K)
         Non-negative, summing to 1.
+
+    Raises
+    ------
+    ValueError
+        If there are no lags, one is negative, or a variance is not positive.
+    TypeError
+        If an argument is not a number.
+
+    Examples
+    --------
+    >>> minimax_weights(np.arange(4.0), 0.25, 0.25).round(6)
+    array([0.5     , 0.333333, 0.166667, 0.      ])
     """
     lags = check_factors("lags", lags, least=0, ndim=1)
     noise = check_factors("noise_variance", noise_variance, least=SMALLEST_FACTOR)

@@ -108,5 +108,5 @@ def krpo(case):
 
 
 CASES = [
-    MethodCase("krpo", krpo, sees_own=True, ordered=True),
+    MethodCase("krpo", krpo, sees_own=True),
 ]

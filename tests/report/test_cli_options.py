@@ -12,10 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from typer.main import get_command
 
 import kaestat
 from kaestat.report import commands, options, out_folder
 from kaestat.report.analysis import analyze
+from kaestat.report.application import COMMANDS, application
 from kaestat.report.cli import run
 
 HEADER = "prompt,step,reward\n"
@@ -172,6 +174,17 @@ def test_reading_and_writing_are_shown_on_a_terminal(command, log, tmp_path, mon
 
 def test_the_version_is_told(command):
     assert command("--version") == (0, f"kaestat {kaestat.__version__}\n", "")
+
+
+def test_help_lists_all_commands_and_needs_no_numpy():
+    code = "from kaestat.report.cli import run; run(['--help']); import sys; print('numpy' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.endswith("False\n")
+    every = get_command(application([]))
+    assert {name: line for name, (_, line) in COMMANDS.items()} == {
+        name: command.help.partition("\n")[0] for name, command in every.commands.items()
+    }
+    assert all(f"\n  {name} " in printed for name in every.commands)
 
 
 def test_the_shell_can_complete_commands():

@@ -20,20 +20,11 @@ class UnstablePromptIds(ValueError):
 
 
 def hash_prompt(prompt: Any) -> str:
-    """A stable id computed from the prompt itself, the same in every process and session.
+    """A stable id computed from the prompt itself, the same in every process: 32 hexadecimal digits (BLAKE2b).
 
-    Raises a TypeError if the prompt has another type.
-
-    Parameters
-    ----------
-    prompt : str, sequence of int, or sequence of mapping
-        Text, token ids (a list, array or tensor; without padding) or chat messages. Bytes and images within messages
-        (PIL's, or objects with its ``tobytes``, ``mode`` and ``size``) are hashed by content.
-
-    Returns
-    -------
-    str
-        32 hexadecimal digits (BLAKE2b).
+    A prompt is text, token ids (a list, array or tensor; without padding) or chat messages; a TypeError for anything
+    else. Bytes and images within messages (PIL's, or objects with its ``tobytes``, ``mode`` and ``size``) are hashed by
+    content.
 
     Examples
     --------

@@ -146,12 +146,13 @@ class TrainerSession:
         correction: np.ndarray | None = None,
         record: bool = True,
     ) -> Any:
-        """Advantages of one step's completions, all of them in one call; records their rewards.
+        """Advantages of one step's completions, all of them in one call, float64 (N,); records their rewards.
+
+        With several rewards ``rewards`` has a row for each completion, with turns a list for each; with turns the
+        result is a list of arrays, too.
 
         Parameters
         ----------
-        rewards : sequence of float, shape (N,)
-            With several rewards, a row for each completion; with turns, a list for each.
         step : int or None
             Training step; None if the trainer does not give it, which only methods without a history allow.
         prompts : sequence, length N
@@ -173,19 +174,13 @@ class TrainerSession:
         record : bool
             False if the call will be repeated with other weights, and recorded then; not for several rewards.
 
-        Returns
-        -------
-        ndarray of float64, shape (N,), or with turns a list of such arrays
-
         Raises
         ------
         UnstablePromptIds
             If a prompt or an id is missing, an id names two prompts, or ids change from visit to visit.
-        ValueError
-            If a method with a history is given no step, weights are missing, prompts were not drawn, and as
-            `AdvantageEstimator.step`.
-        TypeError
-            If an id is not a string, number, bytes or tuple of these, which a checkpoint can hold.
+        ValueError, TypeError
+            If a method with a history is given no step, weights are missing, prompts were not drawn, an id is of a kind
+            that a checkpoint cannot hold, and as `AdvantageEstimator.step`.
         """
         given, call = self._given(weights), Call()
         if self.drawn is not None and step is None:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from kaestat.core.arrays import Visits
+from kaestat.core.arrays import Visits, namespace
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors.window_sums import window_sums
 
@@ -208,4 +207,4 @@ def row_blocks(shape: tuple[int, int]) -> Iterator[slice]:
 def _past_weight(lag: np.ndarray, kernel: Kernel, bandwidth: float) -> np.ndarray:
     """``K(lag / bandwidth)`` where the lag is positive, 0 elsewhere (the present, the future and padding)."""
     past = lag > 0
-    return np.where(past, kernel.weight(np.where(past, lag, 0.0) / bandwidth, array_namespace(lag)), 0.0)
+    return np.where(past, kernel.weight(np.where(past, lag, 0.0) / bandwidth, namespace(lag)), 0.0)

@@ -32,8 +32,6 @@ from tests.helpers.small_policies import SIZE, small_policy
 from tests.helpers.tiers import slow_after
 
 CONFIGS = sorted((Path(cli.__file__).parent / "configs" / "training").glob("*.yaml"))
-ROOT = Path(cli.__file__).parents[1]
-
 SMALL = {
     "name": "small",
     "model": {"name": "tiny", "chat": False, "pretraining": {"steps": 20, "batch_size": 32}},
@@ -111,19 +109,6 @@ def test_every_configuration_loads_and_makes_trls(path, tmp_path):
     assert args.max_steps == sizes.steps * sizes.prompts // (sizes.ppo_prompts or sizes.prompts)
     assert args.gradient_accumulation_steps * sizes.micro_batch == sizes.update_prompts * sizes.group_size
     assert (args.beta, args.entropy_coef, args.lr_scheduler_type) == (0.0, 0.0, "constant")
-
-
-def test_the_papers_sizes():
-    """Appendix "Policy-optimization configurations"."""
-    found = {
-        path.stem: (each.steps, each.prompts, each.ppo_prompts, each.group_size, each.reuse, each.learning_rate)
-        for path in CONFIGS
-        for each in [load_run_config(path).updates]
-    }
-    assert found["math_qwen2.5_math_7b_g8"] == (200, 256, 128, 8, 10, 1e-6)
-    assert found["dapo_qwen2.5_math_7b_g4"] == (500, 256, 128, 4, 8, 1e-6)
-    assert found["gsm8k_qwen2.5_1.5b_g1"] == (400, 1024, 512, 1, 10, 1e-6)
-    assert found["math_qwen2.5_math_1.5b_g1"] == (400, 1024, 512, 1, 10, 1e-6)
 
 
 def test_the_papers_training_sets_and_numbers_of_runs():
