@@ -48,8 +48,8 @@ def notes(
         size = int(log.group_sizes.max())
         yield (
             f"The log does not say how many completions a visit has. {size} is the smallest number that makes all "
-            f"accuracies whole numbers of successes. If the true number was a multiple of {size}, errors are overstated: "
-            "set it (group_size=..., on the command line --hint group_size=...)."
+            f"accuracies whole numbers of successes. If the true number was a multiple of {size}, errors are "
+            "overstated: set it (group_size=..., on the command line --hint group_size=...)."
         )
     which = f", those with at least {counted(min_visits, 'earlier visit')}" if min_visits else ""
     yield (
@@ -61,8 +61,8 @@ def notes(
     if tuned:
         yield (
             f"Rows marked{MARK} have the bandwidth and kernel with the lowest MSE on this log. Bandwidths go from 1.5 "
-            "times a short gap between visits to 20 times the span. A choice looks too good on the data it was made on, "
-            "so each half of the prompts is scored with the choice of the other half."
+            "times a short gap between visits to 20 times the span. A choice looks too good on the data it was made "
+            "on, so each half of the prompts is scored with the choice of the other half."
         )
     yield from _on_identification(scored, left_out)
     if gradient is None:
@@ -92,14 +92,14 @@ def _on_time(log: RewardLog) -> Iterator[str]:
     renumber = 'number the steps 0, 1, 2, ... first (in pandas: frame["step"].rank(method="dense") - 1)'
     if steps[0] > LATEST_FIRST_STEP:
         yield (
-            f"Steps begin at {steps[0]:,}: they look like timestamps or token counts, and bandwidths are in these units; "
-            f"{renumber}."
+            f"Steps begin at {steps[0]:,}: they look like timestamps or token counts, and bandwidths are in these "
+            f"units; {renumber}."
         )
     elif (unit := int(np.gcd.reduce(between))) > 1:
         yield (
-            f"All steps are multiples of {unit} apart. If only every {unit}th step was logged, histories are shorter here "
-            "than in training, where errors will be smaller (in TRL, logging_steps=1 logs every step). If the counter "
-            f"itself goes up by {unit}, bandwidths are in its units."
+            f"All steps are multiples of {unit} apart. If only every {unit}th step was logged, histories are shorter "
+            "here than in training, where errors will be smaller (in TRL, logging_steps=1 logs every step). If the "
+            f"counter itself goes up by {unit}, bandwidths are in its units."
         )
     if between.max() > JUMP * np.median(between):
         at = int(np.argmax(between))

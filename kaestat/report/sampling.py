@@ -84,8 +84,8 @@ def on_sampling(found: SamplingAnalysis, facts: LogFacts) -> str:
     worth = f"{ours.worth:.2f}{interval} times"
     if found.gains:
         return (
-            f"{told}If you draw half of the completions by predicted values, with a correction that keeps the objective, "
-            f"they are worth {worth} as many drawn uniformly."
+            f"{told}If you draw half of the completions by predicted values, with a correction that keeps the "
+            f"objective, they are worth {worth} as many drawn uniformly."
         )
     return (
         f"{told}Drawing prompts by predicted values is not shown to help: half of the completions are worth {worth} as "

@@ -109,7 +109,7 @@ def _misfit(accuracy: np.ndarray, size: int) -> np.ndarray:
 
 
 def smallest_group_size(distinct: np.ndarray) -> int | None:
-    """The smallest G up to `MAX_GROUP_SIZE` of which all accuracies are whole multiples of 1/G; None if there is none."""
+    """The smallest G up to `MAX_GROUP_SIZE` that makes all accuracies whole multiples of 1/G; None if none does."""
     fits = (size for size in range(1, MAX_GROUP_SIZE + 1) if _misfit(distinct, size).max() <= _EXACT)
     return next(fits, None)
 
