@@ -32,6 +32,7 @@ from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
+from kaestat.integrations.shared.expected_weights import ExpectedWeights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.session import TrainerSession
@@ -52,7 +53,6 @@ from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.options import check_config, check_options, check_several, of_one_reward
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.integrations.trl.training_norms import (
-    ExpectedWeights,
     TrainingNorms,
     TrainingNormsMixin,
     reads_training_pass,

@@ -229,12 +229,6 @@ def no_work(monkeypatch):
     monkeypatch.setattr(runner, "execute", refuse)
 
 
-def test_unwritable_output_stops_the_run_before_any_work(tmp_path, no_work):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="cannot write results"):
-        run_quietly(TOY, tmp_path / "file")
-
-
 @pytest.mark.parametrize("package", ["joblib", "threadpoolctl"])
 def test_missing_package_stops_the_run_before_any_work(tmp_path, no_work, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
