@@ -13,7 +13,7 @@ from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.arrays import Visits
 from kaestat.estimator.steps.visit_completions import completions_of
 
-ROUNDS = 8  # newest visits that are scored: of older ones the discount leaves less than 0.7^8 = 6 %
+ROUNDS = 8  # newest visits that are scored; the discount leaves less than 0.7^8 = 6 % of older ones
 MOST_PROMPTS = 256  # of a step, whose visits are scored
 MOST_COMPLETIONS = 32  # that a visit counts as
 
@@ -23,8 +23,8 @@ def replayed_scores(baseline: Baseline, visits: Visits, step: int, keys: Sequenc
 
     The newest visits of the prompts are served one after another, oldest first, each from those before it, as along a
     run (`kaestat.smoothing.selectors.running_scores.RunningScores`), with completions of its sums (`completions_of`):
-    losses are quadratic in the rewards, so without weights they are the very losses of the completions. What comes out
-    depends on the visits alone, not on the order in which they came. ``visits``, (P, V), are of lag 1 and more.
+    losses are quadratic in the rewards, so without weights they equal the losses of the actual completions. The result
+    depends only on the visits, not on the order in which they came. ``visits``, (P, V), are of lag 1 and more.
     ``outside_value`` looks up a value for each of the step's ``keys``: a mapping gives today's, a function is asked for
     the step of the visit. None for baselines that do not learn from step to step.
     """

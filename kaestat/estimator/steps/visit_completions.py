@@ -13,8 +13,8 @@ from kaestat.history.late_visits import hidden
 def completions_of(visits: Visits) -> Groups:
     """One group of shape (P, G) per visit of shape (P, 1): as many completions as it has, with its mean and variance.
 
-    Rewards of 0 and 1 are what they were; of others, half lie above the mean and half below. What is linear or
-    quadratic in the rewards comes out as with the very completions. With weights all have the visit's mean weight.
+    Rewards of 0 and 1 are what they were; of others, half lie above the mean and half below. Linear and quadratic
+    functions of the rewards are the same as with the actual completions. With weights, each has the mean weight.
     """
     count, mass = visits.count, visits.mass
     some, heavy = np.maximum(count, 1.0), np.where(mass > 0, mass, 1.0)
