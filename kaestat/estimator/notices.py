@@ -64,6 +64,6 @@ def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
     if not known or not set(known).isdisjoint(record.packing.keys):
         return None
     return (
-        f"prior: the first step has {counted(len(record.packing.keys), 'prompt')}, none with one. An id of the prior is "
-        f"{known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind."
+        f"prior: the first step has {counted(len(record.packing.keys), 'prompt')}, none with one. An id of the prior "
+        f"is {known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind."
     )
