@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -27,12 +28,15 @@ class Served:
         questions about the step, so that the learning is done only once.
     state : array, shape (..., P, S), optional
         Numbers kept for each prompt after the step, for baselines with a `Baseline.state_size`.
+    scores : callable, optional
+        Returns what a learned bandwidth has from this step alone (`kaestat.baselines.kae.KernelBaseline.scores`).
     """
 
     values: Array
     carry: Any
     settled: Baseline
     state: Array | None = None
+    scores: Callable[[], dict[str, np.ndarray]] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.core.storage import decode_keys, encode_keys
+from kaestat.estimator.steps.recent_scores import RecentScores, kept_visits
 from kaestat.history.columns import HistoryWrite
 from kaestat.history.fields import stored_step
 from kaestat.history.history import RewardHistory
@@ -45,6 +46,9 @@ class EstimatorState:
         The number of steps for which the history keeps the past of late completions (`RewardHistory`).
     received : Received
         The numbered deltas that it holds, including its own.
+    scores : RecentScores or None
+        Where steps come in any order and a bandwidth is learned: the scores of recent steps, which follow from the
+        visits. None while they are not known.
     write : HistoryWrite or None
         Rows of the history that are still to be written (`kaestat.estimator.held_state.settle`).
     """
@@ -58,6 +62,7 @@ class EstimatorState:
     priors: tuple[Prior, ...] = ()
     late: int | None = None
     received: Received = field(default_factory=Received)
+    scores: RecentScores | None = None
     write: HistoryWrite | None = None
 
     @classmethod
@@ -72,6 +77,7 @@ class EstimatorState:
         """
         history = None if self.history is None else snapshot(self.history.columns)
         carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
+        scores = {} if self.scores is None else {"scores": self.scores.plain()}
 
         def plain() -> dict[str, Any]:
             received = {"received": self.received.plain()} if self.received.newest else {}
@@ -86,13 +92,14 @@ class EstimatorState:
                 "weighting": self.weighting,
                 **priors,
                 **received,
+                **scores,
             }
 
         return plain
 
     @classmethod
     def of(cls, state: Any, method: str, baseline: Baseline, *, late: int | None = None) -> EstimatorState:
-        """The inverse of `snapshot`; with ``late`` there is no carry, because it follows from the visits.
+        """The inverse of `snapshot`; with ``late`` there is no carry, but scores of recent steps.
 
         Raises
         ------
@@ -109,12 +116,16 @@ class EstimatorState:
                 f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
                 f"{baseline.horizon:g}; build it with the parameters that were saved."
             )
-        if history is not None and baseline.cuts_history and history.max_visits == math.inf:
-            history.columns.keep_newest(baseline.max_visits)
-        if history is not None and history.max_visits != baseline.max_visits:
+        kept = kept_visits(baseline, late)
+        of_an_order = {kept_visits(baseline, each) for each in (None, 0)} | {
+            math.inf if baseline.cuts_history else kept
+        }
+        if history is not None and history.max_visits in of_an_order:
+            history.columns.keep_newest(kept)
+        if history is not None and history.max_visits != kept:
             raise ValueError(
                 f"state: its history keeps the {history.max_visits:g} newest visits, this estimator needs "
-                f"{baseline.max_visits:g}; build it with the parameters that were saved."
+                f"{kept:g}; build it with the parameters that were saved."
             )
         if history is not None and history.state_size != baseline.state_size:
             raise ValueError(
@@ -148,7 +159,9 @@ class EstimatorState:
             raise ValueError("state: priors must be numbered, and only without a history; the state was altered.")
         read = tuple(Prior.of_plain(prior) for prior in priors.values())
         received = Received.of_plain(state.get("received", {}))
-        return cls(carry, history, last_step, recorded, with_streams, weighting, read, late, received)
+        known = late is not None and "scores" in state
+        scores = RecentScores.of_plain(state["scores"], baseline) if known else None
+        return cls(carry, history, last_step, recorded, with_streams, weighting, read, late, received, scores)
 
 
 def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:
