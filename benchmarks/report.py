@@ -27,12 +27,7 @@ def show(claim: str, rows: Sequence[Row]) -> None:
 def write(folder: Path, results: Mapping[str, tuple[str, Sequence[Row]]], provenance: Mapping[str, str]) -> None:
     """Write ``results.md`` and ``results.json``.
 
-    Parameters
-    ----------
-    folder : Path
-    results : mapping
-        Claim and rows of each benchmark, by its name.
-    provenance : mapping of str to str
+    results: Claim and rows of each benchmark, by its name.
     """
     facts = ", ".join(f"{name} {value}" for name, value in provenance.items())
     sections = [f"## {claim}\n\n`benchmarks/{name}.py`\n\n{markdown(rows)}" for name, (claim, rows) in results.items()]

@@ -12,19 +12,11 @@ from benchmarks.timing import Estimate
 class Row:
     """One measured number.
 
-    Attributes
-    ----------
-    case : str
-        Size and kind of the input.
-    quantity : str
-        What was measured, and over what.
-    unit : str
-        ``"ratio"`` or a unit such as ``"ms"`` or ``"MB"``.
-    value : Estimate or None
-        None if it could not be measured here; ``note`` then says why.
-    at_most, at_least : float, optional
-        The bound that the project promises; None where the number is only for information.
-    note : str
+    case: Size and kind of the input.
+    quantity: What was measured, and over what.
+    unit: ``"ratio"`` or a unit such as ``"ms"`` or ``"MB"``.
+    value: None if it could not be measured here; ``note`` then says why.
+    at_most, at_least: The bound that the project promises; None where the number is only for information.
     """
 
     case: str

@@ -27,18 +27,11 @@ def interleaved(
 ) -> dict[str, np.ndarray]:
     """Seconds of every call, the pieces taking turns, so that whatever slows the machine slows them alike.
 
-    Parameters
-    ----------
-    pieces : mapping of str to callable
-        What to time. Each is called once untimed, in the order given; then the order turns round at every repetition.
-    repetitions : int
-        Timed calls of each piece.
-    clock : callable
-        What tells the seconds: of the wall, or `time.process_time`.
-
-    Returns
-    -------
-    dict of str to ndarray, shape (repetitions,)
+    pieces: What to time. Each is called once untimed, in the order given; then the order turns round at every
+        repetition.
+    repetitions: Timed calls of each piece.
+    clock: What tells the seconds: of the wall, or `time.process_time`.
+    Returns dict of str to ndarray, shape (repetitions,).
     """
     seconds = {name: np.empty(repetitions) for name in pieces}
     for piece in pieces.values():

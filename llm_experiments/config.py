@@ -23,16 +23,10 @@ S = TypeVar("S", bound=Section)
 class PretrainingConfig(Section):
     """Supervised training from scratch of the `tiny` model, on problems of the same task.
 
-    Attributes
-    ----------
-    steps, batch_size : int
-    learning_rate : float
-    width, layers : int
-        Of the model; the width is a multiple of eight.
-    hesitation : float
-        How often the training set gives up on its largest problems, between 0 and 1. It gives up on the smallest never,
-        and in between in proportion to the left operand. Such a model knows more than it says, and how much it
-        says depends on the problem: reinforcement learning can teach it to answer.
+    width, layers: Of the model; the width is a multiple of eight.
+    hesitation: How often the training set gives up on its largest problems, between 0 and 1. It gives up on the
+        smallest never, and in between in proportion to the left operand. Such a model knows more than it says, and how
+        much it says depends on the problem: reinforcement learning can teach it to answer.
     """
 
     steps: PositiveInt = 1500
@@ -46,21 +40,12 @@ class PretrainingConfig(Section):
 class ModelConfig(Section):
     """Which model.
 
-    Attributes
-    ----------
-    name : str
-        A preset (see `llm_experiments.policies.presets`), a model folder, or a hub id.
-    revision : str or None
-        Commit of a hub id.
-    chat : bool
-        Whether prompts go through the tokenizer's chat template.
-    system : str or None
-        System message of the chat template.
-    dtype : {"float32", "bfloat16"}
-    device : str
-        ``auto`` takes a GPU where there is one.
-    pretraining : PretrainingConfig or None
-        Of the model `tiny`, which is made in the run.
+    name: A preset (see `llm_experiments.policies.presets`), a model folder, or a hub id.
+    revision: Commit of a hub id.
+    chat: Whether prompts go through the tokenizer's chat template.
+    system: System message of the chat template.
+    device: ``auto`` takes a GPU where there is one.
+    pretraining: Of the model `tiny`, which is made in the run.
     """
 
     name: str
@@ -81,18 +66,11 @@ class ModelConfig(Section):
 class TaskConfig(Section):
     """Which problems.
 
-    Attributes
-    ----------
-    name : str
-        See `llm_experiments.tasks.TASKS`.
-    n_prompts : int or None
-        Prompts to take, P, drawn without replacement; None takes all, in order.
-    path : Path or None
-        Local file of the problems, in place of the public source.
-    split : str or None
-        Split of a public data set.
-    options : dict
-        Further arguments of the task.
+    name: See `llm_experiments.tasks.TASKS`.
+    n_prompts: Prompts to take, P, drawn without replacement; None takes all, in order.
+    path: Local file of the problems, in place of the public source.
+    split: Split of a public data set.
+    options: Further arguments of the task.
     """
 
     name: str
@@ -114,12 +92,8 @@ class SamplingConfig(Section):
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The sections of a configuration file, unchecked.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not a YAML file of sections.
+    Raises FileNotFoundError if there is no such file.
+    Raises ValueError if it is not a YAML file of sections.
     """
     try:
         content = yaml.safe_load(Path(path).read_text())
@@ -133,18 +107,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 def checked(kind: type[S], origin: str, content: dict[str, Any]) -> S:
     """A section or a whole configuration from plain data.
 
-    Parameters
-    ----------
-    kind : type
-        Its class.
-    origin : str
-        Where the data come from, for the message.
-    content : dict
-
-    Raises
-    ------
-    ValueError
-        If a setting is unknown, missing or out of range; the message lists all of them.
+    kind: Its class.
+    origin: Where the data come from, for the message.
+    Raises ValueError if a setting is unknown, missing or out of range; the message lists all of them.
     """
     try:
         return kind(**content)

@@ -35,15 +35,9 @@ def print_table(frame: pd.DataFrame) -> None:
 class MinuteLines:
     """A line a minute on how far a part is, for output that is not a terminal: logs of schedulers, files.
 
-    Parameters
-    ----------
-    say : callable
-        Takes a line.
-    part : str
-    total : int
-        Units of the part; 0 where they are not known.
-    clock : callable
-        Seconds from any beginning.
+    say: Takes a line.
+    total: Units of the part; 0 where they are not known.
+    clock: Seconds from any beginning.
     """
 
     def __init__(self, say: Callable[[str], None], part: str, total: int, clock: Clock = time.monotonic):
@@ -78,12 +72,7 @@ def timed_progress(console: Console, part: str, total: int) -> Iterator[Callable
 
     A terminal shows a bar; elsewhere there is a line a minute (`MinuteLines`).
 
-    Parameters
-    ----------
-    console : Console
-    part : str
-    total : int
-        Units of the part.
+    total: Units of the part.
     """
 
     def say(line: str) -> None:

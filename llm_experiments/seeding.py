@@ -9,12 +9,8 @@ import json
 def seed_of(seed: int, *content: str | int) -> int:
     """A 63-bit seed for one computation of a run.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the run.
-    *content : str or int
-        What tells this computation from all others, such as ``"pool", step, problem_id``.
+    seed: Seed of the run.
+    *content: What tells this computation from all others, such as ``"pool", step, problem_id``.
     """
     text = json.dumps([seed, *content])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

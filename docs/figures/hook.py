@@ -77,10 +77,7 @@ def experiment_figures() -> dict[str, Figure]:
 def sample_report() -> bytes:
     """The report that the command ``SAMPLE`` leaves.
 
-    Raises
-    ------
-    RuntimeError
-        If the command fails.
+    Raises RuntimeError if the command fails.
     """
     output = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(output):

@@ -45,15 +45,9 @@ def spread(name: str) -> Iterator[tuple[object, ...]]:
 def decomposed(error: np.ndarray, n_worlds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Squared bias, variance and MSE in each world, from the second step on.
 
-    Parameters
-    ----------
-    error : ndarray, shape (n_worlds * draws, T, P, G)
-        Draws of a world side by side.
-
-    Returns
-    -------
-    bias2, variance, mse : ndarray, shape (n_worlds,)
-        The squared bias has the variance of its own mean taken off, so it is without bias and may be negative.
+    error (ndarray, shape (n_worlds * draws, T, P, G)): Draws of a world side by side.
+    Returns bias2, variance, mse (ndarray, shape (n_worlds,)): The squared bias has the variance of its own mean taken
+        off, so it is without bias and may be negative.
     """
     drawn = error[:, 1:].reshape(n_worlds, -1, *error[:, 1:].shape[1:])
     variance = drawn.var(axis=1, ddof=1)

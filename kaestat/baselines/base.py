@@ -15,27 +15,16 @@ from kaestat.core.arrays import Array, Groups, Visits
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """The result of one training step.
+    """The result of one training step."""
 
-    Attributes
-    ----------
-    values : array, shape (..., P, G)
-        See `Baseline.values`.
-    carry : dict of str to array, or None
-        The carry after the step.
-    settled : Baseline
-        The baseline with its learned part (a bandwidth, from the past alone) fixed for this step. Use it for further
-        questions about the step, so that the learning is done only once.
-    state : array, shape (..., P, S), optional
-        Numbers kept for each prompt after the step, for baselines with a `Baseline.state_size`.
-    scores : callable, optional
-        Returns what a learned bandwidth has from this step alone (`kaestat.baselines.kae.KernelBaseline.scores`).
-    """
-
-    values: Array
-    carry: Any
+    values: Array  # shape (..., P, G); see `Baseline.values`
+    carry: Any  # The carry after the step
+    # The baseline with its learned part (a bandwidth, from the past alone) fixed for this step. Use it for further
+    # questions about the step, so that the learning is done only once
     settled: Baseline
+    # shape (..., P, S); numbers kept for each prompt after the step, for baselines with a `Baseline.state_size`
     state: Array | None = None
+    # What a learned bandwidth has from this step alone (`kaestat.baselines.kae.KernelBaseline.scores`)
     scores: Callable[[], dict[str, np.ndarray]] | None = None
 
 

@@ -123,48 +123,24 @@ class BayesFilter(RangedBaseline):
 
 @dataclass(frozen=True, eq=False)
 class _Now:
-    """One step: its completions on the unit scale, and what earlier steps say.
-
-    Attributes
-    ----------
-    groups : Groups
-    visits : Visits
-        Both with rewards for which the range that was given is [0, 1].
-    unit : array, shape (..., P, G)
-        Rewards, 0 in the padding.
-    binary : bool
-        Whether all of these are 0 or 1, and whole completions.
-    low, width : array, shape (..., 1)
-        Range of the rewards of earlier steps.
-    is_unit, outside : bool
-        Whether that is [0, 1], and whether a reward lies outside of it.
-    rates : Rates
-    population : Population
-    returning, scored : boolean array, shape (..., P)
-        Prompts with a past, and those of them that count for what is learned.
-    all_scored : bool
-    shape : tuple of int
-        (..., P).
-    carry : dict of array
-    last_scored : array, shape (...,)
-    """
+    """One step: its completions on the unit scale, and what earlier steps say."""
 
     groups: Groups
-    visits: Visits
-    unit: Array
-    binary: bool
-    low: Array
+    visits: Visits  # Both with rewards for which the range that was given is [0, 1]
+    unit: Array  # shape (..., P, G); rewards, 0 in the padding
+    binary: bool  # Whether all of these are 0 or 1, and whole completions
+    low: Array  # shape (..., 1); range of the rewards of earlier steps
     width: Array
-    is_unit: bool
+    is_unit: bool  # Whether that is [0, 1], and whether a reward lies outside of it
     outside: bool
     rates: Rates
     population: Population
-    returning: Array
+    returning: Array  # shape (..., P); prompts with a past, and those of them that count for what is learned
     scored: Array
     all_scored: bool
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # (..., P)
     carry: dict[str, Array]
-    last_scored: Array
+    last_scored: Array  # shape (...,)
 
     @classmethod
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:

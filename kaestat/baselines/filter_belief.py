@@ -21,45 +21,24 @@ WAYS, JUMPED = slice(None, -AGES), slice(-AGES, None)  # of the hypotheses
 
 @dataclass(frozen=True, eq=False)
 class Moving:
-    """What is known about all prompts while values move; arrays that broadcast to (..., M, P).
+    """What is known about all prompts while values move; arrays that broadcast to (..., M, P)."""
 
-    Attributes
-    ----------
-    a, b : array
-        Parameters of the prior of the values.
-    dispersion : array
-        Variance of a reward relative to p (1 - p).
-    ways : array, shape (..., K, 1)
-        Probabilities of the ways in which values move.
-    jump : array
-        Probability of a jump.
-    exact : bool
-        Whether the dispersion is 1, so that counts need no division.
-    """
-
-    a: Array
+    a: Array  # Parameters of the prior of the values
     b: Array
-    dispersion: Array
-    ways: Array
-    jump: Array
-    exact: bool
+    dispersion: Array  # Variance of a reward relative to p (1 - p)
+    ways: Array  # shape (..., K, 1); probabilities of the ways in which values move
+    jump: Array  # Probability of a jump
+    exact: bool  # Whether the dispersion is 1, so that counts need no division
 
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """The belief about P prompts under M hypotheses.
+    """The belief about P prompts under M hypotheses."""
 
-    Attributes
-    ----------
-    parts : array, shape (..., 3, M, P)
-        Successes and failures of now that would tell as much as the past does, divided by the dispersion; the share of
-        the prior that is left.
-    probability : array, shape (..., M, P)
-        Of the hypotheses.
-    """
-
+    # shape (..., 3, M, P); successes and failures of now that would tell as much as the past does, divided by the
+    # dispersion; the share of the prior that is left
     parts: Array
-    probability: Array
+    probability: Array  # shape (..., M, P); of the hypotheses
 
     @classmethod
     def unpacked(cls, state: Array, known: Moving, scale: Scale | None) -> Belief:

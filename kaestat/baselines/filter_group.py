@@ -10,22 +10,10 @@ LARGEST_GAIN = 60.0  # log evidence of a jump beyond that of the best way: what 
 
 
 def values_of_binary(belief: Belief, known: Moving, unit: Array, count: Array, total: Array) -> tuple[Array, Array]:
-    """Values of completions with rewards of 0 and 1, and the evidence of the group.
+    """Values of completions with rewards of 0 and 1, own reward left out, (..., P, G), and the evidence of the group.
 
-    Parameters
-    ----------
-    belief : Belief
-    known : Moving
-    unit : array, shape (..., P, G)
-        Rewards.
-    count, total : array, shape (..., 1, P)
-
-    Returns
-    -------
-    array, shape (..., P, G)
-        The value of each completion, its own reward left out.
-    array, shape (..., M, P)
-        What `likely_of_group` gives where the dispersion is 1.
+    That is what `likely_of_group` gives where the dispersion is 1, (..., M, P). ``unit`` are rewards, (..., P, G);
+    ``count`` and ``total`` have the shape (..., 1, P).
     """
     xp = namespace(belief.parts)
     others = not_negative(count - 1)
@@ -56,14 +44,8 @@ def likely_of_group(belief: Belief, known: Moving, count: Array, total: Array, p
     """Probability of each hypothesis times the evidence of the group, up to a factor; (..., M, P).
 
     The evidence of a group of zeros and ones is that of all but one of them, times the probability of that one.
-
-    Parameters
-    ----------
-    belief : Belief
-    known : Moving
-    count, total : array, shape (..., 1, P)
-    plain : boolean array or None
-        Groups of zeros and ones where the dispersion is 1; shape (..., 1, P). None for no group.
+    ``plain``, of shape (..., 1, P) as ``count`` and ``total``, marks groups of zeros and ones where the dispersion is
+    1; None for no group.
     """
     whole = None
     if plain is None or not bool(plain.all()):
@@ -113,14 +95,10 @@ def _gain(log: Array, factor: Array) -> Array:
 
 
 def evidence(a: Array, b: Array, count: Array, total: Array) -> tuple[Array, Array]:
-    """Probability of ``total`` successes and ``count - total`` failures, in one order, under Beta(a, b).
+    """Probability of some successes and failures, in one order, under Beta(a, b): its logarithm and a factor.
 
-    It is ``factor * exp(log)``, and ``log Gamma`` is that of Stirling's formula from the next integer on, accurate to
-    0.003.
-
-    Returns
-    -------
-    log, factor : array
+    It is ``factor * exp(log)`` for ``total`` successes of ``count``, and ``log Gamma`` is that of Stirling's formula
+    from the next integer on, accurate to 0.003.
     """
     xp, failed = namespace(a), count - total
     size = a + b

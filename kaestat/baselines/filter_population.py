@@ -25,30 +25,16 @@ PSEUDO_SQUARES = 0.05  # of binary rewards, while little is known
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """The learned numbers in a carry, for one step.
-
-    Attributes
-    ----------
-    rates : Rates
-    carry : dict of array
-    dispersion : array, shape (..., 1, 1)
-    learned : array, shape (..., K)
-        Probabilities of the ways where prompts are spread as learned.
-    mixtures : array, shape (..., C, K)
-        Of each manner in which prompts are spread over the ways, the probabilities of these.
-    mixture : array, shape (..., C)
-        Probabilities of the manners.
-    kept : array, shape (...,)
-        What is left of earlier steps.
-    """
+    """The learned numbers in a carry, for one step."""
 
     rates: Rates
     carry: dict[str, Array]
-    dispersion: Array
-    learned: Array
+    dispersion: Array  # shape (..., 1, 1)
+    learned: Array  # shape (..., K); probabilities of the ways where prompts are spread as learned
+    # shape (..., C, K); of each manner in which prompts are spread over the ways, the probabilities of these
     mixtures: Array
-    mixture: Array
-    kept: Array
+    mixture: Array  # shape (..., C); probabilities of the manners
+    kept: Array  # shape (...,); what is left of earlier steps
 
     @classmethod
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
@@ -77,19 +63,9 @@ class Population:
         return Moving(a, b, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
 
     def with_prompts(self, each: Array, now: Array) -> tuple[Array, tuple[Array, Array]]:
-        """Sums behind the prior after the step, and each prompt's prior from the other prompts.
+        """Sums behind the prior after the step, (..., 6), and each prompt's prior from the other prompts, two (..., P).
 
-        Parameters
-        ----------
-        each : array, shape (..., P, 6)
-            See `moments`.
-        now : array, shape (..., 1, 6)
-            Their sums.
-
-        Returns
-        -------
-        array, shape (..., 6)
-        pair of array, shape (..., P)
+        ``each`` are `moments`, (..., P, 6), and ``now`` their sums, (..., 1, 6).
         """
         xp, before = namespace(each), self.carry["population"]
         missing = not_negative(ENOUGH - now[..., 0, :1])
@@ -117,15 +93,9 @@ class Population:
     ) -> dict[str, Array]:
         """What the returns of a step add to the population.
 
-        Parameters
-        ----------
-        before, after : array, shape (..., M, P)
-            Probabilities of the hypotheses before and after the step.
-        likely : array, shape (..., M, P)
-            Those before it times the evidence of the step, up to a factor.
-        known : Moving
-        here : array or None
-            1 for the prompts that count, 0 for the others; shape (..., 1, P). None where all count.
+        ``before`` and ``after`` are probabilities of the hypotheses before and after the step, (..., M, P), and
+        ``likely`` those before it times the evidence of the step, up to a factor. ``here``, (..., 1, P), is 1 for the
+        prompts that count and 0 for the others; None where all count.
         """
         xp = namespace(before)
         mixtures = as_type_of(self.mixtures, before) / known.ways[..., 0][..., None, :]

@@ -30,18 +30,9 @@ def widened(groups: Groups, known: Array) -> Array:
 def plain_means(groups: Groups, known: Array, value: Array, count: Array, total: Array) -> Array:
     """Values of a step with rewards outside the range: plain means, with one completion's worth of other prompts.
 
-    A prompt of which the rewards of no *other* lie outside keeps its value: which of the two it gets is not decided by
-    its own rewards.
-
-    Parameters
-    ----------
-    groups : Groups
-    known : array, shape (..., 2)
-        The range.
-    value : array, shape (..., P, G)
-        With rewards taken into the range.
-    count, total : array, shape (..., P)
-        Completions of the past, and the sum of their rewards.
+    A prompt of which the rewards of no *other* lie outside keeps its ``value``, (..., P, G), of rewards taken into the
+    range ``known``, (..., 2): which of the two it gets is not decided by its own rewards. ``count`` and ``total``,
+    (..., P), are the completions of the past, and the sum of their rewards.
     """
     xp, reward, ends = groups.xp, groups.reward, known[..., None, None, :]
     outside = ((reward < ends[..., 0]) | (reward > ends[..., 1])) & (groups.present > 0)

@@ -30,32 +30,19 @@ class Rates(NamedTuple):
     """The hypotheses, in the array kind and on the device of some rewards.
 
     M hypotheses are K ways in which a value goes on moving, and ``AGES`` more for values that have just jumped.
-
-    Attributes
-    ----------
-    variance : array of single precision, shape (M, 1)
-        Of a move, squared logits per visit.
-    drift : array of single precision, shape (D, 1)
-        Its mean, for the last D of the K ways.
-    start : array of single precision, shape (K, 1)
-    first : array, shape (K,)
-        Prior probabilities of the ways.
-    mixtures, mixture_prior : array, shape (C, K) and (C,)
-        How prompts may be spread over the ways: nearly all in one; as learned (the row is 0); each with a drift of its
-        own. Their prior probabilities.
-    jump, jump_prior : array, shape (J,)
-    shock : array of single precision, shape (S, 1)
     """
 
-    variance: Array
-    drift: Array
-    start: Array
-    first: Array
+    variance: Array  # shape (M, 1); of a move, squared logits per visit
+    drift: Array  # shape (D, 1); its mean, for the last D of the K ways
+    start: Array  # shape (K, 1)
+    first: Array  # shape (K,); prior probabilities of the ways
+    # shape (C, K) and (C,); how prompts may be spread over the ways: nearly all in one; as learned (the row is 0); each
+    # with a drift of its own. Their prior probabilities
     mixtures: Array
     mixture_prior: Array
-    jump: Array
+    jump: Array  # shape (J,)
     jump_prior: Array
-    shock: Array
+    shock: Array  # shape (S, 1)
 
     @classmethod
     def of(cls, model: Array) -> Rates:

@@ -20,19 +20,9 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
     a group's mean varies because they are only estimates. It is concave in the shift, so where neither the smallest
     shift upwards nor that downwards is likelier than none, no other is.
 
-    Parameters
-    ----------
-    mean, size : array, shape (..., P)
-        Of each prompt's posterior (`posterior_mean`).
-    count, total : array, shape (..., P)
-        Of the group; 0 where the prompt does not count.
-    rates : Rates
-    dispersion : array, shape (..., 1)
-
-    Returns
-    -------
-    array or None
-        0 where no shift is more likely than one; None where that is so for all.
+    ``mean`` and ``size``, (..., P), are of each prompt's `posterior_mean`; ``count`` and ``total`` of the group, 0
+    where the prompt does not count. The result is 0 where no shift is more likely than one, and None where that is so
+    for all.
     """
     xp = namespace(mean)
     size = SMALLEST_SIZE + not_negative(size - SMALLEST_SIZE)
@@ -63,16 +53,7 @@ def _gains(mean: Array, count: Array, total: Array, weight: Array, shock: Array)
 
 
 def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Belief, Moving]:
-    """A belief and its prior after all values have moved by so many logits.
-
-    Parameters
-    ----------
-    belief : Belief
-    known, here : Moving
-        With the prior of earlier steps, and with that of this one.
-    by : array, shape (..., 1, P)
-        0 for none.
-    """
+    """A belief and its prior, of earlier steps and of this one, after all values moved ``by`` logits, (..., 1, P)."""
     xp = namespace(by)
     size = known.a + known.b
     factor = xp.exp(by)

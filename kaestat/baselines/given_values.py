@@ -12,25 +12,20 @@ from kaestat.core.arrays import Array, Groups
 Given = Mapping[Hashable, float] | Callable[[list[Hashable], int | Array], Array] | Array
 
 
-def given_values(owner: str, argument: str, given: Given, groups: Groups, step: int | Array) -> Array:
+def missing(argument: str, given: Given | None) -> str | None:
+    """What a baseline lacks while the numbers are not given."""
+    return None if given is not None else f"{argument}= (a mapping, a function of prompt ids and step, or an array)"
+
+
+def given_values(owner: str, argument: str, given: Given | None, groups: Groups, step: int | Array) -> Array:
     """The given number of each prompt, for each of its completions, (..., P, G).
 
-    Parameters
-    ----------
-    owner, argument : str
-        Who asks, and what the numbers were given as; for messages.
-    given : mapping, callable or array
-        ``{prompt_id: number}``; or ``given(prompt_ids, step) -> sequence of P numbers``; or an array broadcastable to
-        (..., P).
-    groups : Groups
-        With `Groups.prompt_ids`, unless the numbers are an array.
-    step : int, or array broadcastable to (..., 1, 1)
-
-    Raises
-    ------
-    ValueError
-        If a prompt has none, the function returns another number of them, or an array holds another number of them.
+    Numbers are a mapping ``{prompt_id: number}``, a function ``given(prompt_ids, step)`` of P numbers, or an array
+    broadcastable to (..., P). ``owner`` and ``argument`` are for messages. A ValueError if a prompt has none, or there
+    are more or fewer than prompts.
     """
+    if given is None:
+        raise ValueError(f"{owner}: give it {missing(argument, given)}.")
     xp = groups.xp
     if isinstance(given, Mapping) or callable(given):
         if groups.prompt_ids is None:

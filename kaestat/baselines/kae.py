@@ -124,13 +124,7 @@ class KernelBaseline(Baseline):
         return ahead, ways[0](*row) if len(ways) == 1 else groups.xp.concat([way(*row) for way in ways], axis=0)
 
     def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:
-        """The same baseline at several bandwidths at once; its values have one more leading axis for them.
-
-        Parameters
-        ----------
-        bandwidths : sequence of float
-            In steps.
-        """
+        """The same baseline at several bandwidths, in steps, at once; its values have one more leading axis."""
         return self._settled([(np.reshape(np.asarray(bandwidths, dtype=float), (-1, 1, 1, 1)), 1.0)])
 
     def _settled(self, resolved: list[tuple[Array | float, Array | float]]) -> KernelBaseline:

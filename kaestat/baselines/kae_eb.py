@@ -7,12 +7,11 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from kaestat.baselines.base import shapes_of
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 from kaestat.baselines.weighted_value import weighted_value
-from kaestat.core.arrays import Array, Groups, Visits, not_negative, ratio
+from kaestat.core.arrays import Array, Groups, Visits, namespace, not_negative, ratio
 from kaestat.smoothing.kernels import Kernel
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
@@ -107,7 +106,7 @@ class KaeEb(KernelBaseline):
         kernel = self.weighting
         plain = {field.name: getattr(visits, field.name) for field in fields(visits) if "weight" not in field.name}
         value = self.values_at(replace(groups, weight=None), Visits(**plain), bandwidth, step)
-        weight = kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag))
+        weight = kernel.weight(visits.lag / bandwidth, namespace(visits.lag))
         return weighted_value(value, groups, visits, weight, kernel.at_zero, MIN_OTHERS)
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
@@ -178,7 +177,7 @@ class _KernelSums:
             plain = (made.mass, made.carried, made.carried_sq)
             return cls(*plain, *plain, made.mass, made.count_sq, made.mass_lag, made.mass_lag_sq, made.carried_lag)
         xp = groups.xp
-        weight = kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag))
+        weight = kernel.weight(visits.lag / bandwidth, namespace(visits.lag))
         mass, carried, lag = visits.mass, visits.carried, visits.lag
 
         def total(column: Array) -> Array:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from array_api_compat import array_namespace
-
 from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
-from kaestat.core.arrays import Array, Groups, Visits, ratio
+from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
 from kaestat.smoothing.selectors import Selector
 
 
@@ -48,7 +46,7 @@ class KaeStream(KernelBaseline):
         visit_mean = ratio(visits.carried, visits.mass, 0.0, xp)
         visited = xp.astype(visits.mass > 0, visits.mass.dtype)
         otherwise = cold_start_value(groups, self.cold_start)
-        weight = kernel.weight(visits.lag / bandwidth, array_namespace(visits.lag)) * visited
+        weight = kernel.weight(visits.lag / bandwidth, namespace(visits.lag)) * visited
         mass = xp.sum(weight, axis=-1, keepdims=True) + current
         carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * others_mean
         return ratio(carried, mass, otherwise, xp) + xp.zeros_like(groups.reward)

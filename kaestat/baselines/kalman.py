@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from array_api_compat import array_namespace
-
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Array, Groups, Namespace, Visits
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace
 from kaestat.core.checks import check_finite_number, check_positive
 
 FAINT = 1e-12  # weight of a visit next to that of the newest
@@ -109,7 +107,7 @@ class Kalman(RangedBaseline):
         The filter's steps compose associatively (Sarkka and Garcia-Fernandez, 2021), so V visits are folded in
         log2(V) array operations instead of V sequential ones.
         """
-        xp = array_namespace(visits.lag)
+        xp = namespace(visits.lag)
         if visits.lag.shape[-1] == 0:
             mean = xp.full_like(noise, self.initial_mean)
             return mean, xp.full_like(noise, self.initial_variance)

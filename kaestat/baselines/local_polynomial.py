@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from array_api_compat import array_namespace
-
 from kaestat.baselines.kae import KernelBaseline, cold_start_value
-from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace, ratio
 from kaestat.core.checks import check_whole
 from kaestat.smoothing.selectors import Selector
 
@@ -50,7 +48,7 @@ class LocalPolynomial(KernelBaseline):
             return self._from_moments(groups, *moments, made.visits)
         # Any common scale of the lags gives the same intercept; the largest lag in use keeps the moments near 1.
         u = visits.lag / bandwidth
-        weight = kernel.weight(u, array_namespace(u)) * xp.astype(visits.mass > 0, u.dtype)
+        weight = kernel.weight(u, namespace(u)) * xp.astype(visits.mass > 0, u.dtype)
         in_use = xp.astype(weight > 0, u.dtype)
         scaled = visits.lag * in_use
         if scaled.shape[-1] > 0:

@@ -13,41 +13,23 @@ from kaestat.baselines.base import Baseline
 
 @dataclass(frozen=True)
 class Method:
-    """A named method, with all that tables, reports, studies and tests need to know about it.
+    """A named method, with all that tables, reports, studies and tests need to know about it."""
 
-    Attributes
-    ----------
-    name : str
-        The name in `make_baseline`, `AdvantageEstimator` and on the command line.
-    baseline : type
-        Class of the baseline.
-    summary : str
-        One line: value, scaling, source.
-    use : str
-        One sentence: when to use it.
-    scale : str
-        Scaling of the published method: a name in `kaestat.estimator.scaling.SCALINGS`, or "deviation", division by the
-        baseline's own `Baseline.deviation`.
-    divisor : str
-        With the scale "deviation", the divisor of the advantage, in words.
-    preset : mapping
-        Parameters of the class fixed by the name.
-    same_value_as : str
-        Another method with the same value if the own reward is left out and each prompt has one group; empty if
-        there is none.
-    simplicity : int or None
-        Place in the order of simplicity, 0 for the simplest. Of two methods whose errors do not differ significantly,
-        reports recommend the simpler one; those with None come last, and only if they were named.
-    """
-
-    name: str
-    baseline: type[Baseline]
-    summary: str
-    use: str
+    name: str  # The name in `make_baseline`, `AdvantageEstimator` and on the command line
+    baseline: type[Baseline]  # Class of the baseline
+    summary: str  # One line: value, scaling, source
+    use: str  # One sentence: when to use it
+    # Scaling of the published method: a name in `kaestat.estimator.scaling.SCALINGS`, or "deviation", division by the
+    # baseline's own `Baseline.deviation`
     scale: str = "none"
-    divisor: str = ""
+    divisor: str = ""  # With the scale "deviation", the divisor of the advantage, in words
+    # Parameters of the class fixed by the name
     preset: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    # Another method with the same value if the own reward is left out and each prompt has one group; empty if there is
+    # none
     same_value_as: str = ""
+    # Place in the order of simplicity, 0 for the simplest. Of two methods whose errors do not differ significantly,
+    # reports recommend the simpler one; those with None come last, and only if they were named
     simplicity: int | None = None
 
     @cached_property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.given_values import Given, given_values
+from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.core.arrays import Array, Groups, Visits
 
 
@@ -32,9 +32,7 @@ class Oracle(Baseline):
 
     @property
     def missing_input(self) -> str | None:
-        return None if self.value is not None else "value= (a mapping, a function of prompt ids and step, or an array)"
+        return missing("value", self.value)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        if self.value is None:
-            raise ValueError(f"oracle: give it {self.missing_input}.")
         return given_values("oracle", "value", self.value, groups, step)

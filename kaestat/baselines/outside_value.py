@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kaestat.baselines.given_values import Given, given_values
+from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.baselines.kae_eb import KaeEb
 from kaestat.core.arrays import Array, Groups, Visits
 
@@ -46,9 +46,7 @@ class OutsideValue(KaeEb):
 
     @property
     def missing_input(self) -> str | None:
-        return (
-            None if self.outside is not None else "outside= (a mapping, a function of prompt ids and step, or an array)"
-        )
+        return missing("outside", self.outside)
 
     @property
     def kernel_sums_suffice(self) -> bool:
@@ -65,8 +63,6 @@ class OutsideValue(KaeEb):
         return super().effective_completions(*shifted, step=step, carry=carry)
 
     def _given(self, groups: Groups, step: int | Array) -> Array:
-        if self.outside is None:
-            raise ValueError(f"outside_value: give it {self.missing_input}.")
         return given_values("outside_value", "outside", self.outside, groups, step)
 
 

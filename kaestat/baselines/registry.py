@@ -270,15 +270,7 @@ def methods() -> tuple[str, ...]:
 
 
 def get_method(name: str) -> Method:
-    """The `Method` with that name.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown.
-    TypeError
-        If it is not a string.
-    """
+    """The `Method` with that name; a ValueError if the name is unknown, and a TypeError if it is not a string."""
     if not isinstance(name, str):
         raise TypeError(f"method must be a name or a Baseline, got {type(name).__name__}.")
     if name not in METHODS:
@@ -324,12 +316,7 @@ def parse_method(specification: str) -> tuple[str, dict[str, Any]]:
     """The method's name and parameters in a text such as ``"kae:bandwidth=10,kernel=exponential"``.
 
     Values are numbers, ``true``, ``false``, ``none``, names, or a selector with parameters such as
-    ``bandwidth=rate(c=2)``.
-
-    Raises
-    ------
-    ValueError
-        If the text cannot be read, or the method is unknown.
+    ``bandwidth=rate(c=2)``. Raises a ValueError if the text cannot be read, or the method is unknown.
     """
     name, params = parse_specification(specification)
     get_method(name)
@@ -339,10 +326,7 @@ def parse_method(specification: str) -> tuple[str, dict[str, Any]]:
 def with_specified(method: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """A method's name, and its parameters from a specification and from keywords together.
 
-    Raises
-    ------
-    ValueError
-        If the specification cannot be read, or a parameter is given in both.
+    Raises a ValueError if the specification cannot be read, or a parameter is given in both.
     """
     if not isinstance(method, str) or ":" not in method:
         return method, params

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.given_values import Given, given_values
+from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.core.arrays import Array, Groups, Visits
 
 
@@ -33,11 +33,7 @@ class Remax(Baseline):
 
     @property
     def missing_input(self) -> str | None:
-        return (
-            None if self.greedy is not None else "greedy= (a mapping, a function of prompt ids and step, or an array)"
-        )
+        return missing("greedy", self.greedy)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        if self.greedy is None:
-            raise ValueError(f"remax: give it {self.missing_input}.")
         return given_values("remax", "greedy", self.greedy, groups, step)

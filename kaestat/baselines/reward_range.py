@@ -16,16 +16,13 @@ RangedT = TypeVar("RangedT", bound="RangedBaseline")
 class RangedBaseline(Baseline):
     """Base class of the baselines that treat rewards as successes and failures, or shares of success.
 
+    Raises a ValueError if the range is empty.
+
     Parameters
     ----------
     low, high : float
         Range of the rewards, for example -1 and 1. Rewards are mapped to [0, 1], and values back; all other
         parameters are for rewards in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If the range is empty.
     """
 
     _: KW_ONLY

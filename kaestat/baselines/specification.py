@@ -19,12 +19,7 @@ from kaestat.smoothing.selectors import SELECTORS, make_selector
 def parse_specification(text: str) -> tuple[str, dict[str, Any]]:
     """The name and parameters in ``name`` or ``name:key=value,key=name(key=value)`` (see `parse_method`).
 
-    Raises
-    ------
-    ValueError
-        If the text cannot be read.
-    TypeError
-        If it is not text.
+    Raises a ValueError if the text cannot be read, and a TypeError if it is not text.
     """
     if not isinstance(text, str):
         raise TypeError(f"a method specification is text such as kae:bandwidth=10, got {type(text).__name__}.")
@@ -37,10 +32,7 @@ def parse_specification(text: str) -> tuple[str, dict[str, Any]]:
 def dump(value: Any) -> Any:
     """A parameter as plain data for JSON: numbers, strings, None, and tagged kernels, selectors and baselines.
 
-    Raises
-    ------
-    TypeError
-        For anything else, such as a user's function.
+    Raises a TypeError for anything else, such as a user's function.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -59,13 +51,7 @@ def dump(value: Any) -> Any:
 
 
 def load(plain: Any) -> Any:
-    """The inverse of `dump`.
-
-    Raises
-    ------
-    ValueError
-        If the data names an unknown type.
-    """
+    """The inverse of `dump`; a ValueError if the data names an unknown type."""
     if isinstance(plain, list):
         return tuple(load(item) for item in plain)
     if not isinstance(plain, dict):
@@ -77,11 +63,7 @@ def load(plain: Any) -> Any:
 
 
 def _stored_types() -> dict[str, type]:
-    stored: list[type] = [
-        *SELECTORS.values(),
-        Exponential,
-        *(type(k) for k in KERNELS.values()),
-    ]
+    stored: list[type] = [*SELECTORS.values(), Exponential, *(type(k) for k in KERNELS.values())]
     stored += [getattr(baselines, name) for name in baselines.__all__]
     return {cls.__name__: cls for cls in stored}
 

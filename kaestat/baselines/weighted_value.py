@@ -33,22 +33,6 @@ def weighted_value(value: Array, groups: Groups, visits: Visits, kernel: Array, 
 
     With constant weights the result is the value. A completion's own reward is not in alpha and beta (past alone), nor
     in nu and tau^2 (other prompts), nor in S (the completion is left out).
-
-    Parameters
-    ----------
-    value : array, shape (..., P, G)
-        Leave-one-out values, without weights.
-    groups, visits
-    kernel : array, shape (..., P, V)
-        Kernel weight of each visit.
-    at_zero : float
-        Kernel weight of the current group.
-    few : int
-        With this many other prompts or fewer, a prompt's own weights are taken at face value.
-
-    Returns
-    -------
-    array, shape (..., P, G)
     """
     xp, now = groups.xp, groups.present * at_zero
     plain = replace(groups, weight=None)

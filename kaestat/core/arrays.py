@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any
 
-import array_api_compat.numpy
 import numpy as np
 from array_api_compat import array_namespace, device
 
 BLOCK_NUMBERS = 131_072  # in an array several of which fit the processor's cache
 Array = Any  # a NumPy array or a torch tensor; the array API standard has no common base class
 Namespace = Any  # the functions on them; the standard has no type for it either
+# NumPy follows the array API from 2.1 on; the wrapper for earlier ones takes longer to import than NumPy itself.
+NUMPY: Namespace = np if hasattr(np, "__array_namespace_info__") else import_module("array_api_compat.numpy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +262,7 @@ class Visits:
         weight : array broadcastable to (..., P, V, G), optional
             Non-negative weights of the completions.
         """
-        xp = array_namespace(reward)
+        xp = namespace(reward)
         total = xp.sum(reward, axis=-1)
         lag = xp.asarray(lag, dtype=reward.dtype) + xp.zeros_like(total)
         sums = {"total": total, "total_sq": xp.sum(reward**2, axis=-1)}
@@ -284,7 +286,7 @@ class Visits:
         count : array broadcastable to (..., P, V), or float
             Number of completions of each visit.
         """
-        xp = array_namespace(successes)
+        xp = namespace(successes)
         none = xp.zeros_like(successes)
         lag = xp.asarray(lag, dtype=successes.dtype) + none
         return cls(lag=lag, count=count + none, total=successes, total_sq=successes)
@@ -342,14 +344,14 @@ def squared_weight_sum(weight_sq: Array, carried: Array, weight: Array, xp: Name
 
 def namespace(array: Array) -> Namespace:
     """The array namespace; `array_api_compat.array_namespace` is slow on NumPy arrays compared with a small formula."""
-    return array_api_compat.numpy if type(array) is np.ndarray else array_namespace(array)
+    return NUMPY if type(array) is np.ndarray or isinstance(array, np.generic) else array_namespace(array)
 
 
 def steps_like(visits: Visits, value: Any) -> Array:
     """``value`` as an array of the visits' own kind, on their device."""
     if type(visits.lag) is np.ndarray:
         return np.asarray(value, dtype=visits.lag.dtype)
-    return array_namespace(visits.lag).asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))
+    return namespace(visits.lag).asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
@@ -368,28 +370,17 @@ def not_negative(array: Array) -> Array:
     """The array with its negative entries set to 0; ten times as fast as `array_api_compat`'s ``clip`` in NumPy."""
     if type(array) is np.ndarray:  # a row of zeros is compared five times as fast as one zero
         return np.maximum(array, np.zeros(array.shape[-1:], dtype=array.dtype))
-    return array_namespace(array).clip(array, 0.0, None)
+    return namespace(array).clip(array, 0.0, None)
 
 
 def finite_squares(
     total: Array, deviations: Callable[[], Array], axis: int | tuple[int, ...], xp: Namespace
 ) -> tuple[Array, Array | float]:
-    """A sum of squares in a unit in which it is finite, and that unit.
+    """A sum of squares in a unit in which it is finite, and that unit: 1, or the largest deviation if a sum has
+    overflowed and that is larger than 1.
 
-    Parameters
-    ----------
-    total : array
-        Sum of the squared deviations along ``axis``, which is kept.
-    deviations : callable
-        Returns the deviations; only called where a sum has overflowed, since the caller has no array of them.
-    axis : int or tuple of int
-    xp : namespace
-
-    Returns
-    -------
-    array, array or float
-        The sum, and the unit: 1, or the largest deviation if a sum has overflowed and that is larger
-        than 1.
+    ``total`` is the sum of the squared deviations along ``axis``, which is kept. ``deviations`` returns them; it is
+    only called where a sum has overflowed, since the caller has no array of them.
     """
     if bool(xp.all(xp.isfinite(total))):
         return total, 1.0

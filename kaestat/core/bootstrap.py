@@ -12,33 +12,18 @@ import math
 import numpy as np
 
 from kaestat.core.checks import check_factors, check_seed, check_whole
+from kaestat.core.student import student_quantile
 
 NORMAL_975 = 1.959963984540054
 ROUNDING = 1e-9  # of a skewness that is 0
 
 
 def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndarray:
-    """Means of bootstrap samples: clusters drawn with replacement.
+    """Means of bootstrap samples, (n_boot, M): the clusters of ``samples``, (C, M), drawn with replacement.
 
-    Parameters
-    ----------
-    samples : ndarray, shape (C, M)
-        One row per cluster (prompt); columns share the draws, so their differences are paired.
-    n_boot : int
-        Number of draws.
-    seed : int
-        Seed of the generator.
-
-    Returns
-    -------
-    ndarray, shape (n_boot, M)
-
-    Raises
-    ------
-    ValueError
-        If ``n_boot`` is negative, a sample is not finite (or beyond 1e300), or ``samples`` does not have two axes.
-    TypeError
-        If ``seed`` is not a seed, or a sample is not a number.
+    Columns share the draws, so their differences are paired. A ValueError if ``n_boot`` is negative, a sample is not
+    finite (or beyond 1e300), or ``samples`` does not have two axes; a TypeError if the seed or a sample is not a
+    number.
     """
     samples = _columns("samples", samples, most=1e300)
     n_boot = check_whole("n_boot", n_boot, least=0)
@@ -55,29 +40,14 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
 
 
 def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Mean over clusters, its standard error, and a 95 % interval.
+    """Mean over clusters, its standard error, and the ends of a 95 % interval, shape (M,) each.
 
-    For C clusters both intervals are as wide as Student's with C - 1 degrees of freedom. The percentiles of a bootstrap
-    have a spread with divisor C, so they are moved away from the mean by ``sqrt(C / (C - 1)) t_(C-1) / z`` (Hesterberg,
-    2015, on why percentile intervals of small samples are too short). `skewed_ends` then moves one end out.
-
-    Parameters
-    ----------
-    samples : ndarray, shape (C, M)
-        One row per cluster.
-    draws : ndarray, shape (n_boot, M)
-        From `cluster_bootstrap`; the percentile interval of these, or Student's interval if there are none.
-
-    Returns
-    -------
-    mean, se, low, high : ndarray, shape (M,)
-        All but the mean are NaN with a single cluster.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an entry is not a number, not finite, or beyond 1e150 in size; or if the arrays do not have two axes,
-        and equally many columns.
+    ``samples`` has shape (C, M); ``draws``, of `cluster_bootstrap`, (n_boot, M). All but the mean are NaN with a single
+    cluster. Without draws the interval is Student's. Both are as wide as Student's with C - 1 degrees of freedom: the
+    percentiles of a bootstrap have a spread with divisor C, so they are moved away from the mean by ``sqrt(C / (C - 1))
+    t_(C-1) / z`` (Hesterberg, 2015, on why percentile intervals of small samples are too short). `skewed_ends` then
+    moves one end out. A ValueError or TypeError if an entry is not a finite number of at most 1e150 in size, or the
+    arrays do not have two axes and equally many columns.
     """
     samples = _columns("samples", samples, most=1e150)
     draws = check_factors("draws", draws, least=-1e150, most=1e150)
@@ -89,7 +59,7 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
         return mean, *np.full((3, len(mean)), np.nan)
     se = samples.std(axis=0, ddof=1) / np.sqrt(n_clusters)
     if len(draws) == 0:
-        reach = _student_975(n_clusters) * se
+        reach = float(student_quantile(n_clusters - 1)) * se
         return mean, se, *skewed_ends(mean, mean - reach, mean + reach, samples)
     lowest, highest = np.quantile(draws, [0.025, 0.975], axis=0)
     return mean, se, *widened(mean, lowest, highest, samples)
@@ -98,18 +68,14 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
 def widened(
     center: np.ndarray, low: np.ndarray, high: np.ndarray, contributions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of a 95 % percentile interval, moved away from ``center`` (see `mean_with_interval`); NaN for one cluster.
+    """Ends of a 95 % percentile interval, (M,), moved away from ``center`` as in `mean_with_interval`.
 
-    Parameters
-    ----------
-    center, low, high : ndarray, shape (M,)
-    contributions : ndarray, shape (C, M)
-        See `skewed_ends`.
+    They are NaN for a single cluster.
     """
     n_clusters = len(contributions)
     if n_clusters < 2:
         return np.full_like(center, np.nan), np.full_like(center, np.nan)
-    factor = math.sqrt(n_clusters / (n_clusters - 1)) * _student_975(n_clusters) / NORMAL_975
+    factor = math.sqrt(n_clusters / (n_clusters - 1)) * float(student_quantile(n_clusters - 1)) / NORMAL_975
     return skewed_ends(center, center + factor * (low - center), center + factor * (high - center), contributions)
 
 
@@ -123,8 +89,8 @@ def skewed_ends(
     by the factor ``1 + sqrt((k - 1) / C)``. The other end stays.
 
     Of the mean of 40 contributions with a skewness of 3.8 (value MSE where nearly all rewards are 1), 95 % intervals
-    cover .945 instead of .906 at 1.24 times the median length, as `simulations.studies.interval_skewed` shows, which
-    also has cases where this is not enough. A bootstrap-t and Hall's transformation (1992) cover .92 there.
+    cover .945 instead of .906 at 1.24 times the median length (the guide to reward logs has the table, with
+    cases where this is not enough). A bootstrap-t and Hall's transformation (1992) cover .92 there.
 
     Parameters
     ----------
@@ -161,12 +127,6 @@ def effective_number(contributions: np.ndarray) -> np.ndarray:
     largest = size.max(axis=0)
     size = np.divide(size, largest, out=np.ones_like(size), where=largest > 0)
     return np.asarray(size.sum(axis=0) ** 2 / (size**2).sum(axis=0))
-
-
-def _student_975(n_clusters: int) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(n_clusters - 1, 0.975))
 
 
 def _columns(name: str, values: np.ndarray, *, most: float) -> np.ndarray:

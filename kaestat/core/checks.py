@@ -26,13 +26,7 @@ MAX_REWARD = 1e70  # of a log: the fourth powers in variances of variances must 
 
 
 def check_whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST_WHOLE) -> int:
-    """``value`` as an int between ``least`` and ``most``.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """``value`` as an int; a ValueError unless it is one between ``least`` and ``most``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
         limits = f"of at least {least}" if most == LARGEST_WHOLE else f"from {least} to {most:,}"
         at_most = ", at most 2^53" if isinstance(value, int | np.integer) and value > LARGEST_WHOLE else ""
@@ -51,13 +45,7 @@ def whole_step(step: Any) -> int:
 
 
 def check_number(name: str, value: Any, wanted: str = "a number") -> float:
-    """A number as a float; NaN and infinities are allowed.
-
-    Raises
-    ------
-    TypeError
-        If it is not a number, or of a kind that arrays cannot be multiplied with.
-    """
+    """A number as a float, NaN and infinities included; a TypeError for what arrays cannot be multiplied with."""
     # Fractions and decimals are refused: arrays times these are arrays of objects. Text, complex numbers and truth
     # values in arrays would become numbers; types go by their names, which array libraries share.
     dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
@@ -71,13 +59,7 @@ def check_number(name: str, value: Any, wanted: str = "a number") -> float:
 
 
 def check_finite_number(name: str, value: Any) -> float:
-    """A finite number as a float.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not a finite number, or larger than parameters may be.
-    """
+    """A finite number as a float; an error unless it is one, and no larger than parameters may be."""
     number = check_number(name, value)
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {value!r}.")
@@ -88,10 +70,7 @@ def check_finite_number(name: str, value: Any) -> float:
 def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = False) -> float:
     """A positive parameter as a float.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not a positive number, or smaller or larger than parameters may be.
+    Raises a TypeError or ValueError if it is not a positive number, or smaller or larger than parameters may be.
     """
     kind = ("non-negative" if allow_zero else "positive") + ("" if allow_inf else " and finite")
     number = check_number(name, value, f"a {kind} number")
@@ -103,13 +82,7 @@ def check_positive(name: str, value: Any, *, allow_inf: bool = False, allow_zero
 
 
 def check_share(name: str, value: Any, *, allow_zero: bool = False) -> float:
-    """A number in (0, 1], or [0, 1], as a float.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none.
-    """
+    """A number in (0, 1], or [0, 1], as a float; a TypeError or ValueError if it is none."""
     number = check_number(name, value)
     if not (0 < number <= 1 or (allow_zero and number == 0)):
         raise ValueError(f"{name} must lie in {'[' if allow_zero else '('}0, 1], got {value!r}.")
@@ -117,13 +90,7 @@ def check_share(name: str, value: Any, *, allow_zero: bool = False) -> float:
 
 
 def check_factor(name: str, value: Any, *, allow_zero: bool = False) -> float:
-    """A positive argument of a closed form as a float.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not a positive number, or smaller or larger than factors may be.
-    """
+    """A positive argument of a closed form as a float; an error unless it is one, within the bounds of factors."""
     number = check_number(name, value)
     least, kind = (0.0, "non-negative") if allow_zero else (SMALLEST_FACTOR, "positive")
     if not least <= number <= LARGEST_FACTOR:
@@ -140,15 +107,10 @@ def check_factors(
     ndim: int = 0,
     finite: bool = True,
 ) -> np.ndarray:
-    """A float64 array of any shape, each entry a valid factor.
+    """A float64 array of any shape, each entry a valid factor; a TypeError unless all are real numbers.
 
-    Raises
-    ------
-    TypeError
-        If an entry is not a real number.
-    ValueError
-        If one is below ``least``, above ``most`` or, with ``finite``, infinite or NaN; or if there are fewer than
-        ``ndim`` axes.
+    A ValueError if one is below ``least``, above ``most`` or, with ``finite``, infinite or NaN; or if there are fewer
+    than ``ndim`` axes.
     """
     if is_torch_array(values):
         values = values.detach().cpu()
@@ -188,12 +150,7 @@ def check_shapes(**arrays: Array) -> None:
 def check_column(name: str, values: Any, size: int | None = None) -> np.ndarray:
     """Numbers, one per sample, as float64 of shape (N,); they may share memory with ``values``.
 
-    Raises
-    ------
-    TypeError
-        If an entry is not a real number.
-    ValueError
-        If it does not have exactly one axis with ``size`` entries.
+    A TypeError unless all are real numbers, and a ValueError unless there is one axis with ``size`` entries.
     """
     numbers = _one_each(name, values, "sample")
     if size is not None and len(numbers) != size:
@@ -202,15 +159,7 @@ def check_column(name: str, values: Any, size: int | None = None) -> np.ndarray:
 
 
 def check_per_prompt(name: str, values: Any, size: int | None = None) -> np.ndarray:
-    """Finite numbers of 0 or more, one per prompt, as float64 of shape (P,).
-
-    Raises
-    ------
-    TypeError
-        If an entry is not a real number.
-    ValueError
-        If one is below 0 or not finite, or there is not one axis with ``size`` entries.
-    """
+    """Finite numbers of 0 or more, one per prompt, as float64 of shape (P,); errors as `check_column`."""
     numbers = _one_each(name, values, "prompt")
     if not np.isfinite(numbers).all() or (numbers < 0).any():
         raise ValueError(f"{name} must be finite numbers of 0 or more, one per prompt, got {numbers!r}.")
@@ -220,13 +169,7 @@ def check_per_prompt(name: str, values: Any, size: int | None = None) -> np.ndar
 
 
 def check_mask(mask: Any, size: int) -> np.ndarray | None:
-    """A boolean array of shape (N,), or None if no sample is masked.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not boolean, or its shape is wrong.
-    """
+    """A boolean array of shape (N,), or None if no sample is masked; an error unless it is boolean, of that shape."""
     numbers = check_column("mask", mask, size)
     if not ((numbers == 0) | (numbers == 1)).all():
         raise ValueError("mask must be boolean (True where there is a sample).")
@@ -236,12 +179,8 @@ def check_mask(mask: Any, size: int) -> np.ndarray | None:
 def check_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | None = None) -> list[Any]:
     """One id for each sample that is not masked.
 
-    Raises
-    ------
-    TypeError
-        If an id is not hashable, or is an array, which would never equal that of another step.
-    ValueError
-        If their number is wrong, or an id is missing.
+    A TypeError if an id is not hashable, or is an array, which would never equal that of another step; a ValueError if
+    their number is wrong, or an id is missing.
     """
     listed = list_ids(name, ids, size, keep)
     if isinstance(listed, np.ndarray):
@@ -255,13 +194,7 @@ def check_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | N
 
 
 def list_ids(name: str, ids: Any, size: int | None = None, keep: np.ndarray | None = None) -> list[Any] | np.ndarray:
-    """The ids of the samples that are not masked: arrays of integers or objects unchanged, others as lists.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not a sequence, or their number is wrong.
-    """
+    """The ids of the samples that are not masked: arrays of integers or objects unchanged, others as lists."""
     if isinstance(ids, str | bytes):
         raise TypeError(f"{name} must be a sequence with one id per sample, got one {type(ids).__name__}.")
     if is_torch_array(ids):
@@ -319,13 +252,7 @@ def check_finite(reward: np.ndarray, **others: np.ndarray | None) -> None:
 
 
 def check_seed(seed: Any) -> np.random.Generator:
-    """A NumPy random generator made from a seed.
-
-    Raises
-    ------
-    TypeError
-        If it is not a valid seed.
-    """
+    """A NumPy random generator made from a seed; a TypeError if it is not a valid one."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:

@@ -22,28 +22,16 @@ SOURCES = ("*.py", "*.yaml", "*.toml", ":(exclude)tests")
 
 @dataclass(frozen=True)
 class Provenance:
-    """All that is needed to reproduce a result. It has no dates, so the same analysis gives the same files.
+    """All that is needed to reproduce a result. It has no dates, so the same analysis gives the same files."""
 
-    Attributes
-    ----------
-    command : str
-        The command line.
-    source : str
-        Name of the log.
-    sha256 : str or None
-        Checksum of the file, or of the names and contents of the files of a folder; None for a simulated log.
-    seed, n_boot, min_visits : int
-    versions : dict
-        Of Python and the libraries that compute.
-    """
-
-    command: str
-    source: str
+    command: str  # The command line
+    source: str  # Name of the log
+    # Checksum of the file, or of the names and contents of the files of a folder; None for a simulated log
     sha256: str | None
     seed: int
     n_boot: int
     min_visits: int
-    versions: dict[str, str]
+    versions: dict[str, str]  # Of Python and the libraries that compute
 
 
 def versions() -> dict[str, str]:
@@ -61,13 +49,7 @@ def installed_version(package: str) -> str | None:
 
 
 def time_and_commit(folder: str | os.PathLike[str]) -> dict[str, str | None]:
-    """The current time in UTC and the commit of the code: ``time, commit``.
-
-    Parameters
-    ----------
-    folder : path
-        Folder of the code; see `checked_out_commit`.
-    """
+    """The current time in UTC and the commit of the code in ``folder``, see `checked_out_commit`: ``time, commit``."""
     return {"time": datetime.now(UTC).isoformat(timespec="seconds"), "commit": checked_out_commit(folder)}
 
 

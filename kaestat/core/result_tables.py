@@ -14,16 +14,9 @@ if TYPE_CHECKING:
 
 
 def write_table(path: str | os.PathLike[str], frame: pd.DataFrame, digits: int | None = None) -> None:
-    """Write a table atomically; if it exists with and without ``.gz``, only the new file stays.
+    """Write a table without its index atomically; if it exists with and without ``.gz``, only the new file stays.
 
-    Parameters
-    ----------
-    path : path
-        Ending in ``.csv`` or ``.csv.gz``.
-    frame : DataFrame
-        Without its index.
-    digits : int, optional
-        Significant digits of floating-point numbers; all by default.
+    Floating-point numbers have ``digits`` significant digits; all by default.
     """
     path = Path(path)
     text = frame.to_csv(index=False, float_format=None if digits is None else f"%.{digits}g", lineterminator="\n")

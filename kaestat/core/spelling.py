@@ -14,15 +14,7 @@ OPTIONS = {
 
 
 def spelled(argument: str, value: str | int | None = None) -> str:
-    """``step=`` or ``step='s'``; on the command line ``--hint step=...`` or ``--hint step=s``, or the option.
-
-    Parameters
-    ----------
-    argument : str
-        An option in `OPTIONS`; any other is a hint of `kaestat.read_log`.
-    value : str or int, optional
-        What to give.
-    """
+    """``step=`` or ``step='s'``; on the command line ``--hint step=...`` or ``--hint step=s``, or the option."""
     if not _ON_COMMAND_LINE.get():
         return f"{argument}={'' if value is None else repr(value)}"
     shown = "..." if value is None else value

@@ -31,20 +31,9 @@ PACKED_DTYPE = re.compile(r"[<>|][biuf]\d{1,2}")  # of truth values, integers an
 def write_atomically(path: str | os.PathLike[str], content: bytes | str | Callable[[BinaryIO], None]) -> None:
     """Replace the file at ``path`` atomically: readers see the old file or the new one, never a part.
 
-    An existing file keeps its permissions, and its owner and group if the process may set them. A link
-    stays a link; its target is replaced. File and folder are flushed to the disk. Files that killed writers
-    left in the folder are removed.
-
-    Parameters
-    ----------
-    path : path
-    content : bytes, str or callable
-        What to write, or a function that writes it to the open file.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written, or its links form a circle; the old file is then unchanged.
+    An existing file keeps its permissions, and its owner and group if the process may set them. A link stays a link;
+    its target is replaced. File and folder are flushed to the disk. Files that killed writers left in the folder are
+    removed. An OSError if the file cannot be written, or its links form a circle; the old file is then unchanged.
     """
     path = Path(os.path.realpath(path))
     if path.is_symlink():
@@ -97,24 +86,14 @@ def _flush_folder(folder: Path) -> None:
 def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Write a state to a file: a (nested) dict of plain data and NumPy arrays.
 
-    The file is one line of text (format, version, SHA-256 of the rest) and a NumPy archive.
-
-    Raises
-    ------
-    TypeError
-        If the state holds something that cannot be stored without pickle.
+    The file is one line of text (format, version, SHA-256 of the rest) and a NumPy archive. Raises a TypeError if the
+    state holds something that cannot be stored without pickle.
     """
     write_atomically(path, _writer(state))
 
 
 def dump_state(state: dict[str, Any]) -> bytes:
-    """The bytes that `save_state` writes.
-
-    Raises
-    ------
-    TypeError
-        If the state holds something that cannot be stored without pickle.
-    """
+    """The bytes that `save_state` writes; a TypeError if something in the state cannot be stored without pickle."""
     buffer = io.BytesIO()
     _writer(state)(buffer)
     return buffer.getvalue()
@@ -149,25 +128,15 @@ def _writer(state: dict[str, Any]) -> Callable[[BinaryIO], None]:
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The state in a file written by `save_state`.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the file is damaged, not a state of kaestat, or of another version.
+    Raises a FileNotFoundError if there is no such file, and a ValueError if the file is damaged, not a state of
+    kaestat, or of another version.
     """
     with open(path, "rb") as file:
         return _read_state(file, path)
 
 
 def parse_state(content: bytes, name: str) -> dict[str, Any]:
-    """The inverse of `dump_state`; messages call the file ``name``.
-
-    Raises
-    ------
-    ValueError
-        As `load_state`.
-    """
+    """The inverse of `dump_state`; messages call the file ``name``, and errors are as for `load_state`."""
     # `hashlib.file_digest` takes all of a BytesIO, whatever its position; of a reader, what is left.
     return _read_state(io.BufferedReader(io.BytesIO(content)), name)
 
@@ -245,13 +214,7 @@ def pack_arrays(value: Any) -> Any:
 
 
 def unpack_arrays(value: Any) -> Any:
-    """The inverse of `pack_arrays`; the arrays are copies.
-
-    Raises
-    ------
-    ValueError
-        If a packed array does not fit together.
-    """
+    """The inverse of `pack_arrays`, with copies; a ValueError if a packed array does not fit together."""
     if isinstance(value, dict):
         if "__bytes__" in value:
             return _unpack_array(value)
@@ -262,10 +225,7 @@ def unpack_arrays(value: Any) -> Any:
 def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
     """Prompt ids as plain data: an array if all are integers, else JSON values tagged by type.
 
-    Raises
-    ------
-    TypeError
-        If an id is not a string, number, boolean, bytes or tuple of these.
+    A TypeError if an id is not a string, number, boolean, bytes or tuple of these.
     """
     types = set(map(type, keys))
     if types == {int}:
@@ -276,13 +236,7 @@ def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
 
 
 def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
-    """The inverse of `encode_keys`.
-
-    Raises
-    ------
-    ValueError
-        If they are not encoded ids.
-    """
+    """The inverse of `encode_keys`; a ValueError if they are not encoded ids."""
     if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu":
         return keys.tolist()
     if not isinstance(keys, list):

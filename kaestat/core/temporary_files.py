@@ -25,14 +25,7 @@ _LEFT = re.compile(r"\..+\.[0-9a-f]{16}\.kaestat\.tmp")
 
 @contextmanager
 def new_file(path: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
-    """An empty file next to ``path``, open and locked; it is removed at the end if it still exists.
-
-    Parameters
-    ----------
-    path : Path
-    mode : int
-        Permission bits; the process's mask applies.
-    """
+    """An empty file next to ``path``, open and locked; it is removed at the end if it still exists."""
     while True:
         temporary = _beside(path.parent, path.name)
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)

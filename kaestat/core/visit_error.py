@@ -8,23 +8,16 @@ import numpy as np
 def unbiased_error(
     loss: np.ndarray, own_derivative: np.ndarray, variance: np.ndarray, *, absolute: bool = True
 ) -> np.ndarray:
-    """``mean_g (Z_g - V_g)^2 - (1 - 2 mean_g c_g) S^2`` of each visit.
+    """``mean_g (Z_g - V_g)^2 - (1 - 2 mean_g c_g) S^2`` of each visit, shape (W,).
 
-    A leave-one-out value is independent of its own reward given the past, so ``E (Z_g - V_g)^2 = Var(Z) + MSE(V_g)``;
-    a value that contains its own reward has the covariance ``c_g Var(Z)`` with it, which is added back twice. The
-    result can be negative: it is unbiased, not a square.
+    A leave-one-out value is independent of its own reward given the past, so ``E (Z_g - V_g)^2 = Var(Z) + MSE(V_g)``; a
+    value that contains its own reward has the covariance ``c_g Var(Z)`` with it, which is added back twice. The result
+    can be negative: it is unbiased, not a square.
 
-    Parameters
-    ----------
-    loss : ndarray, shape (W,)
-        Mean of ``(Z_g - V_g)^2`` over the visit's completions.
-    own_derivative : ndarray, shape (W,)
-        Mean of the derivatives ``c_g`` of the values in their own rewards; 0 for leave-one-out baselines.
-    variance : ndarray, shape (W,)
-        Sample variance ``S^2`` of the visit's rewards (ddof 1); NaN where it is not known.
-    absolute : bool
-        Subtract the reward variance. If not, the result is the error plus that variance, which is the same for all
-        baselines, and known for leave-one-out baselines even where the variance is not.
+    ``loss`` is the mean of ``(Z_g - V_g)^2`` over the visit's completions, ``own_derivative`` the mean of the ``c_g``,
+    the derivatives of values in their own rewards, and ``variance`` the sample variance S^2 (ddof 1; NaN where it is
+    not known). If not ``absolute``, the result is the error plus the reward variance, which is the same for all
+    baselines, and known for leave-one-out baselines even where the variance is not.
     """
     if absolute:
         return loss - (1 - 2 * own_derivative) * variance

@@ -15,11 +15,7 @@ PARTS = 3  # of `weighted_noise`
 def moments(count: np.ndarray, sums: Mapping[str, np.ndarray]) -> np.ndarray:
     """Means over completions of W, W^2, W Z and W Z^2, in the last axis; 0 where there are no completions.
 
-    Parameters
-    ----------
-    count : ndarray
-    sums : mapping of str to ndarray
-        Sums over completions, named as in a history (`SUMS`), each with the shape of ``count``.
+    ``sums`` are over completions, named as in a history (`SUMS`), each with the shape of ``count``.
     """
     n = np.where(count > 0, count, 1.0)
     return np.stack([sums[name] / n for name in SUMS], axis=-1)
@@ -42,24 +38,6 @@ def weighted_noise(count: np.ndarray, own: np.ndarray, of_all: Any, of_prior: fl
     ::
 
         M[W (Z - b)^2] = M[W Z^2] - 2 b M[W Z] + b^2 M[W],    least at b = M[W Z] / M[W]
-
-    Parameters
-    ----------
-    count : ndarray, shape (P,)
-        Own completions n.
-    own : ndarray, shape (P, 4)
-        Their `moments`.
-    of_all : array-like of float, shape (4,)
-        The population's.
-    of_prior : float
-        m, which may be infinite.
-    served : ndarray, shape (P,)
-        The weighted baseline b that a completion would get.
-
-    Returns
-    -------
-    ndarray, shape (P, 3)
-        ``M[W]``, the least ``M[W (Z - b)^2]``, and ``M[W (Z - b)^2]`` at the baseline served.
     """
     share = (count / (count + of_prior + PRIOR))[:, None]
     weight, _, carried, carried_sq = np.moveaxis(share * own + (1 - share) * np.asarray(of_all), -1, 0)

@@ -79,12 +79,7 @@ class TurnEstimator(Locked):
     """
 
     def __init__(
-        self,
-        method: str | Baseline | None = None,
-        *,
-        gamma: float = 1.0,
-        scale: str | None = None,
-        **params: Any,
+        self, method: str | Baseline | None = None, *, gamma: float = 1.0, scale: str | None = None, **params: Any
     ):
         given = [name for name in _OF_THE_PROMPT if name in params]
         if given:
@@ -121,7 +116,8 @@ class TurnEstimator(Locked):
         weights: Ragged | None = None,
         version: Sequence[int] | np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        """Advantages of all turns of one step's completions; records their returns.
+        """Advantages of all turns of one step's completions, one entry per turn and 0 where masked; records their
+        returns.
 
         Parameters
         ----------
@@ -132,11 +128,6 @@ class TurnEstimator(Locked):
             without turns are left out.
         weights : sequence of sequence of float, length N, optional
             Weight of each turn: its squared score norm, or a proxy such as its number of tokens.
-
-        Returns
-        -------
-        list of ndarray of float64, length N
-            One entry per turn; 0 where masked.
 
         Raises
         ------
@@ -216,10 +207,7 @@ class TurnEstimator(Locked):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the result of `state_dict`; if that fails, nothing changes.
 
-        Raises
-        ------
-        ValueError
-            If it is not a state, or of another discount or method.
+        Raises a ValueError if it is not a state, or of another discount or method.
         """
         try:
             gamma, of_turns = float(state["gamma"]), [state["turns"][str(turn)] for turn in range(len(state["turns"]))]
@@ -243,12 +231,7 @@ class TurnEstimator(Locked):
     def load(self, path: str | os.PathLike[str]) -> None:
         """Continue from a file written by `save`.
 
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        ValueError
-            If it is damaged, or holds something else.
+        Raises a FileNotFoundError if there is no such file, and a ValueError if it is damaged, or holds something else.
         """
         content = load_state(path)
         if not isinstance(content.get("turns"), dict):

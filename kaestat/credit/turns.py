@@ -11,31 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kaestat.core.checks import check_share
-
 
 def turn_numbers(mask: np.ndarray) -> np.ndarray:
-    """The turn of each token; a turn is a run of the policy's own tokens.
+    """The 0-based turn of each token, a run of the policy's own tokens; -1 outside the mask; shape (N, T).
 
-    Parameters
-    ----------
-    mask : ndarray of bool, shape (N, T)
-        True for tokens that the policy wrote: neither padding nor a tool's answer.
-
-    Returns
-    -------
-    ndarray of int, shape (N, T)
-        0-based; -1 outside the mask.
-
-    Raises
-    ------
-    ValueError
-        If the mask is not a matrix.
-
-    Examples
-    --------
-    >>> turn_numbers(np.array([[True, True, False, True, False]])).tolist()
-    [[0, 0, -1, 1, -1]]
+    The mask is True for tokens that the policy wrote: neither padding nor a tool's answer. A ValueError if it is not a
+    matrix.
     """
     present = _matrix("mask", mask).astype(bool)
     return np.where(present, _begun(present) - 1, -1)
@@ -47,32 +28,11 @@ def turn_counts(mask: np.ndarray) -> np.ndarray:
 
 
 def rewards_of_turns(token_rewards: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
-    """The reward of each turn, summed over its tokens.
+    """The reward of each turn, summed over its tokens: for each of N completions float64, one entry per turn.
 
     A reward at a token of a tool's answer, or after the last turn, belongs to the turn before it (trainers put the
-    reward of the outcome on the last token, whoever wrote it). A reward before the first turn belongs to the first.
-
-    Parameters
-    ----------
-    token_rewards : ndarray of float, shape (N, T)
-    mask : ndarray of bool, shape (N, T)
-        As in `turn_numbers`.
-
-    Returns
-    -------
-    list of ndarray of float64, length N
-        One entry per turn; none for a completion without a token of its own.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ.
-
-    Examples
-    --------
-    >>> mask = np.array([[True, True, False, True, False]])
-    >>> rewards_of_turns(np.array([[0.0, 0.1, 0.2, 0.0, 1.0]]), mask)[0].round(1).tolist()
-    [0.3, 1.0]
+    reward of the outcome on the last token, whoever wrote it). A reward before the first turn belongs to the first. The
+    rewards and the mask of `turn_numbers` have the same shape, (N, T), or it raises a ValueError.
     """
     rewards, present = _matrix("token_rewards", token_rewards), _matrix("mask", mask).astype(bool)
     if rewards.shape != present.shape:
@@ -84,36 +44,8 @@ def rewards_of_turns(token_rewards: np.ndarray, mask: np.ndarray) -> list[np.nda
     return ragged(found, counts)
 
 
-def discounted_returns(rewards: Sequence[Sequence[float] | np.ndarray], gamma: float = 1.0) -> list[np.ndarray]:
-    """The return from each turn on, ``G_k = sum_{j >= k} gamma^(j - k) r_j``.
-
-    Parameters
-    ----------
-    rewards : sequence of sequence of float, length N
-        Reward of each turn of each completion.
-    gamma : float
-        Discount per turn, from 0 to 1.
-
-    Returns
-    -------
-    list of ndarray of float64, length N
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the discount is not a number from 0 to 1, or a completion's rewards are not a list of numbers.
-
-    Examples
-    --------
-    >>> [each.tolist() for each in discounted_returns([[0.0, 0.5, 1.0], [1.0]], gamma=0.5)]
-    [[0.5, 1.0, 1.0], [1.0]]
-    """
-    padded, counts = padded_turns("rewards", rewards)
-    return ragged(returns_of_padded(padded, check_share("gamma", gamma, allow_zero=True)), counts)
-
-
 def returns_of_padded(rewards: np.ndarray, gamma: float) -> np.ndarray:
-    """`discounted_returns` of an array of shape (N, K), zero after each completion's last turn."""
+    """The return from each turn on, ``G_k = sum_{j >= k} gamma^(j - k) r_j``, (N, K); zeros stand after a last turn."""
     returns = rewards.copy()
     with np.errstate(over="ignore"):  # estimators refuse non-finite numbers
         for turn in range(rewards.shape[1] - 2, -1, -1):
@@ -122,29 +54,9 @@ def returns_of_padded(rewards: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def spread_over_tokens(of_turns: Sequence[Sequence[float] | np.ndarray], mask: np.ndarray) -> np.ndarray:
-    """The number of each turn, repeated at each of its tokens.
+    """The number of each turn, repeated at each of its tokens, float64 of shape (N, T); 0 outside the mask.
 
-    Parameters
-    ----------
-    of_turns : sequence of sequence of float, length N
-        One number per turn.
-    mask : ndarray of bool, shape (N, T)
-        As in `turn_numbers`.
-
-    Returns
-    -------
-    ndarray of float64, shape (N, T)
-        0 outside the mask.
-
-    Raises
-    ------
-    ValueError
-        If a completion has a different number of turns in the mask.
-
-    Examples
-    --------
-    >>> spread_over_tokens([[0.5, -1.0]], np.array([[True, True, False, True, False]])).tolist()
-    [[0.5, 0.5, 0.0, -1.0, 0.0]]
+    The mask is as in `turn_numbers`. Raises a ValueError if a completion has a different number of turns in it.
     """
     padded, counts = padded_turns("of_turns", of_turns)
     turn, of_mask = turn_numbers(mask), turn_counts(mask)
@@ -167,13 +79,7 @@ def check_counts(name: str, counts: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def padded_turns(name: str, of_turns: Sequence[Sequence[float] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Ragged numbers as an array of shape (N, K), padded with zeros, and the number of each, shape (N,).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an entry is not a sequence of numbers.
-    """
+    """Ragged numbers as an array of shape (N, K), padded with zeros, and the number of each, shape (N,)."""
     rows = []
     for number, row in enumerate(of_turns):
         array = np.asarray(row, dtype=np.float64)

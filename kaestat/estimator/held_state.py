@@ -31,21 +31,11 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Call:
-    """One call by a user, which may consist of calls of several estimators.
+    """One call by a user, which may consist of calls of several estimators."""
 
-    Attributes
-    ----------
-    thread : int
-        The user's thread.
-    parts : int
-        Number of calls of single estimators that it consists of.
-    finished : bool
-        Whether the user has the result.
-    """
-
-    thread: int = field(default_factory=threading.get_ident)
-    parts: int = 1
-    finished: bool = False
+    thread: int = field(default_factory=threading.get_ident)  # The user's thread
+    parts: int = 1  # Number of calls of single estimators that it consists of
+    finished: bool = False  # Whether the user has the result
 
     def finish(self, result: T) -> T:
         """The result of the call; returning it is the last act of the call.
@@ -76,19 +66,7 @@ class Answer(NamedTuple):
 class Held(NamedTuple):
     """The state that an estimator holds.
 
-    Attributes
-    ----------
-    plan : Plan
-    state : EstimatorState
-    returns : ReturnWatch
-    record : StepRecord or None
-    values : array or None
-        See `kaestat.AdvantageEstimator`.
-    deltas : tuple of HistoryDelta, or None
-        Deltas recorded since the last `take_delta`; None if the estimator does not keep them.
-    answer : Answer or None
-    told_late : bool
-        Whether a warning about late completions has been given.
+    `record`, `values` and the last `deltas` are as in `kaestat.AdvantageEstimator`.
     """
 
     plan: Plan
@@ -170,27 +148,14 @@ class Cell(Generic[T]):
 
 
 class Change(NamedTuple):
-    """What a call computes for one estimator before it changes anything.
+    """What a call computes for one estimator before it changes anything."""
 
-    Attributes
-    ----------
-    cell : Cell
-        The estimator's cell.
-    after : Held
-    advantages, values : ndarray of float64, shape (N,), optional
-        For the call's samples; 0 where masked.
-    repeats : Call, optional
-        The interrupted call that already recorded the samples.
-    warnings : tuple of str
-        To give to the user once the change is made.
-    """
-
-    cell: Cell[Held]
+    cell: Cell[Held]  # The estimator's cell
     after: Held
-    advantages: np.ndarray = np.zeros(0)
-    values: np.ndarray = np.zeros(0)
-    repeats: Call | None = None
-    warnings: tuple[str, ...] = ()
+    advantages: np.ndarray = np.zeros(0)  # of float64, shape (N,); for the call's samples; 0 where masked
+    values: np.ndarray = np.zeros(0)  # of float64, shape (N,); for the call's samples; 0 where masked
+    repeats: Call | None = None  # The interrupted call that already recorded the samples
+    warnings: tuple[str, ...] = ()  # To give to the user once the change is made
 
 
 def settle(cell: Cell[Held]) -> Held:

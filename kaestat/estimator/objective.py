@@ -32,17 +32,8 @@ def objective_slope(objective: str) -> Slope | None:
     bnpo        integral of one over density   ``bnpo`` (Xiao et al., 2025)
     ==========  =============================  ====================================================================
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or K is not a number from 1 to 1,000,000.
-    TypeError
-        If it is not a string.
-
-    Examples
-    --------
-    >>> objective_slope("pass@2")(np.array([[0.25]])).tolist()
-    [[1.5]]
+    Raises a ValueError if the name is unknown, or K is not a number from 1 to 1,000,000, and a TypeError if it is not a
+    string.
     """
     if not isinstance(objective, str):
         raise TypeError(f"objective must be a name, got {type(objective).__name__}.")
@@ -68,16 +59,11 @@ def check_objective(objective: str, method: str, baseline: Baseline) -> None:
 def past_rates(baseline: Baseline, groups: Groups, visits: Visits, step: int, carry: Any) -> np.ndarray:
     """Success rate of each prompt from its past alone, strictly between 0 and 1, shape (P, 1).
 
-    The rate combines the baseline's value v from the past alone with one pseudo-completion at m:
-    ``V = (n v + m) / (n + 1)``, n the effective completions of the past (`Baseline.effective_completions`). Here m is
-    the mean over the step's prompts of their past rates, with half a success and half a failure added. A prompt without
-    data has V = m, and a slope becomes large only with evidence. Weights of completions do not matter: the rate is
-    unweighted.
-
-    Raises
-    ------
-    ValueError
-        If a current reward is below 0 or above 1.
+    The rate combines the baseline's value v from the past alone with one pseudo-completion at m: ``V = (n v + m) / (n +
+    1)``, n the effective completions of the past (`Baseline.effective_completions`). Here m is the mean over the step's
+    prompts of their past rates, with half a success and half a failure added. A prompt without data has V = m, and a
+    slope becomes large only with evidence. Weights of completions do not matter: the rate is unweighted. A ValueError
+    if a current reward is below 0 or above 1.
     """
     if bool(((groups.reward < 0) | (groups.reward > 1))[groups.present > 0].any()):
         raise ValueError(

@@ -21,35 +21,20 @@ MOST_PROMPTS = 2**16  # whose visits are used: more would add no information
 
 @dataclass(frozen=True)
 class Population:
-    """The prompts of a history as a population: the best guess for a prompt without any data.
+    """The prompts of a history as a population: the best guess for a prompt without any data."""
 
-    Attributes
-    ----------
-    n_prompts : int
-        Number of prompts with a visit that were used; if it is 0, the other figures are meaningless.
-    mean : float
-        Mean of the prompts' newest group means.
-    spread : float
-        Variance of the prompts' values: the variance of their newest group means minus the noise.
-    noise : float
-        Variance of one reward within a prompt. Estimated within groups if some have two completions, otherwise from the
-        prompts' last two visits; without either, all variance counts as noise.
-    drift : float
-        Variance of the change of a prompt's value per step, from the last two visits of each prompt; 0 if the noise
-        is not known from within groups.
-    binary : bool
-        Whether all rewards are 0 or 1, as far as sums and sums of squares show.
-    means : tuple of float
-        Means of completions' weights and weighted rewards (`kaestat.core.weighted_noise.moments`) over the prompts'
-        newest visits, each counting once; empty if completions have no weights.
-    """
-
-    n_prompts: int
-    mean: float
-    spread: float
+    n_prompts: int  # Number of prompts with a visit that were used; if it is 0, the other figures are meaningless
+    mean: float  # Mean of the prompts' newest group means
+    spread: float  # Variance of the prompts' values: the variance of their newest group means minus the noise
+    # Variance of one reward within a prompt. Estimated within groups if some have two completions, otherwise from the
+    # prompts' last two visits; without either, all variance counts as noise
     noise: float
+    # Variance of the change of a prompt's value per step, from the last two visits of each prompt; 0 if the noise is
+    # not known from within groups
     drift: float
-    binary: bool
+    binary: bool  # Whether all rewards are 0 or 1, as far as sums and sums of squares show
+    # Means of completions' weights and weighted rewards (`kaestat.core.weighted_noise.moments`) over the prompts'
+    # newest visits, each counting once; empty if completions have no weights
     means: tuple[float, ...] = ()
 
     @property
@@ -95,42 +80,26 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Predicted values of prompts before a step, from `AdvantageEstimator.predict`.
+    """Predicted values of prompts before a step, from `AdvantageEstimator.predict`."""
 
-    Attributes
-    ----------
-    prompt_ids : list of hashables, length P
-        In the order of the call.
-    value : ndarray, shape (P,)
-        The value of a completion that is alone in its group. For prompts without a visit in reach it is the mean of
-        the population, unless the method knows more about them (`Baseline.knows_unseen`).
-    standard_error : ndarray, shape (P,)
-        Standard error of the value as an estimate of the expected reward, from noise alone, without drift since the
-        last visit. For prompts without a visit in reach it is the spread of the population; ``inf`` if there is no
-        population either.
-    effective_completions : ndarray, shape (P,)
-        Number of equally informative current completions (`Baseline.effective_completions`); 0 without a visit in
-        reach.
-    reward_variance : ndarray, shape (P,)
-        Variance of one reward, from the prompt's own past and one completion's worth of the population.
-    lag : ndarray, shape (P,)
-        Steps since the prompt's newest visit, ``inf`` for prompts never seen.
-    shrunk : bool
-        Whether the values are posterior means already (`Baseline.shrinks`).
-    population : Population
-    weighted : ndarray, shape (P, 3), or None
-        Expected noise of weighted completions (`kaestat.core.weighted_noise.weighted_noise`); None without
-        weights.
-    """
-
-    prompt_ids: list[Hashable]
+    prompt_ids: list[Hashable]  # length P; in the order of the call
+    # shape (P,); the value of a completion that is alone in its group. For prompts without a visit in reach it is the
+    # mean of the population, unless the method knows more about them (`Baseline.knows_unseen`)
     value: np.ndarray
+    # shape (P,); standard error of the value as an estimate of the expected reward, from noise alone, without drift
+    # since the last visit. For prompts without a visit in reach it is the spread of the population; ``inf`` if there is
+    # no population either
     standard_error: np.ndarray
+    # shape (P,); number of equally informative current completions (`Baseline.effective_completions`); 0 without a
+    # visit in reach
     effective_completions: np.ndarray
+    # shape (P,); variance of one reward, from the prompt's own past and one completion's worth of the population
     reward_variance: np.ndarray
-    lag: np.ndarray
-    shrunk: bool
+    lag: np.ndarray  # shape (P,); steps since the prompt's newest visit, ``inf`` for prompts never seen
+    shrunk: bool  # Whether the values are posterior means already (`Baseline.shrinks`)
     population: Population
+    # shape (P, 3); expected noise of weighted completions (`kaestat.core.weighted_noise.weighted_noise`); None without
+    # weights
     weighted: np.ndarray | None = None
 
 
@@ -144,23 +113,10 @@ def predict(
     *,
     reweighted: bool = False,
 ) -> Prediction:
-    """Predictions of a baseline from the prompts' past alone.
+    """Predictions of a baseline with a history from the prompts' past alone.
 
-    Parameters
-    ----------
-    baseline : Baseline
-        A baseline with a history.
-    history : RewardHistory or None
-        None before the first step.
-    visits : Visits or None
-        Past visits of the prompts; None before the first step.
-    carry : optional
-        State in addition to the visits.
-    keys : list of hashables, length P
-        Distinct prompts.
-    step : int
-    reweighted : bool
-        Whether the weights are importance ratios alone: the expected reward is then the weighted mean of rewards.
+    ``history`` and ``visits`` are None before the first step; ``keys`` are the P distinct prompts. ``reweighted`` says
+    that the weights are importance ratios alone: the expected reward is then the weighted mean of rewards.
     """
     nobody = np.zeros((len(keys), 1))
     groups = Groups(reward=nobody, mask=nobody > 0, prompt_ids=keys)

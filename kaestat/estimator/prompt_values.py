@@ -192,16 +192,14 @@ class PromptValues(Locked):
     def merge(self, delta: HistoryDelta) -> None:
         """Add what others recorded, with ``order="any"``: associative and commutative, up to the rounding of sums.
 
+        Raises a ValueError if its sums differ from those of this history, or the method has no history. The state is
+        then unchanged.
+
         Parameters
         ----------
         delta : HistoryDelta
             From `take_delta` or `pending_delta` of another worker. Parts that this estimator already holds, or
             recorded itself, count once.
-
-        Raises
-        ------
-        ValueError
-            If its sums differ from those of this history, or the method has no history. The state is then unchanged.
         """
         with self.lock:
             make_changes([self.merged(delta)])
@@ -215,12 +213,8 @@ class PromptValues(Locked):
     def take_delta(self) -> HistoryDelta:
         """Everything recorded by `step` and `observe` since the last call, for others to `merge`.
 
-        If a delta may be lost on its way, use `pending_delta` and `acknowledge`.
-
-        Raises
-        ------
-        ValueError
-            If the estimator was not made with ``keep_deltas=True``.
+        If a delta may be lost on its way, use `pending_delta` and `acknowledge`. Raises a ValueError if the estimator
+        was not made with ``keep_deltas=True``.
         """
         with self.lock:
             held = self.held
@@ -231,26 +225,15 @@ class PromptValues(Locked):
     def pending_delta(self) -> HistoryDelta:
         """The delta that `take_delta` would return; it stays until others `acknowledge` it.
 
-        Raises
-        ------
-        ValueError
-            As `take_delta`.
+        Raises a ValueError as `take_delta` does.
         """
         with self.lock:
             return concat(self.held.kept_deltas("pending_delta"), self.last_step)
 
     def acknowledge(self, origins: Iterable[Origin]) -> None:
-        """Drop the parts of the pending delta that all others hold.
+        """Drop the parts of the pending delta that all others hold, by origin (`HistoryDelta.origins`).
 
-        Parameters
-        ----------
-        origins : iterable of (str, int)
-            The origins of the merged delta (`HistoryDelta.origins`), or some of them.
-
-        Raises
-        ------
-        ValueError
-            As `take_delta`.
+        Raises a ValueError as `take_delta` does.
         """
         held_elsewhere = frozenset(origins)
         with self.lock:
@@ -279,10 +262,8 @@ class PromptValues(Locked):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the result of `state_dict`; the estimator must have been built with the same method.
 
-        Raises
-        ------
-        ValueError
-            If the state belongs to another method or does not fit together. The estimator is then unchanged.
+        Raises a ValueError if the state belongs to another method or does not fit together. The estimator is then
+        unchanged.
         """
         with self.lock:
             make_changes([self.taken(state)])
@@ -290,10 +271,7 @@ class PromptValues(Locked):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write method, parameters and state to one file, atomically and without pickle.
 
-        Raises
-        ------
-        TypeError
-            If a parameter (a kernel function of your own) or a prompt id cannot be stored.
+        Raises a TypeError if a parameter (a kernel function of your own) or a prompt id cannot be stored.
         """
         save_state(path, self.content())
 

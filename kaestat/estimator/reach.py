@@ -19,19 +19,10 @@ VISITS_IN_REACH = 3  # of a prompt, that a bandwidth should span
 
 
 def reached(baseline: Baseline, lag: np.ndarray) -> np.ndarray:
-    """Whether a past visit still counts after ``lag`` steps.
+    """Whether a past visit still counts after ``lag`` steps, for an array of lags.
 
-    Parameters
-    ----------
-    baseline : Baseline
-    lag : ndarray of float
-        Steps since the visit.
-
-    Returns
-    -------
-    ndarray of bool
-        For kernels at a fixed bandwidth, whether the visit's weight is more than 1 % of the weight at lag 0; for
-        other baselines, whether it lies within the horizon.
+    For kernels at a fixed bandwidth it does if its weight is more than 1 % of the weight at lag 0; for other baselines
+    if it lies within the horizon.
     """
     lag = np.asarray(lag, dtype=float)
     horizon = baseline.horizon
@@ -56,15 +47,7 @@ def wide_enough(gap: float) -> float:
 
 
 class ReturnWatch:
-    """A watch that warns once if a history is useless: no prompt returns, or those that return are out of reach.
-
-    Parameters
-    ----------
-    method : str
-        Name in the warning.
-    baseline : Baseline
-        A baseline with a history.
-    """
+    """A watch that warns once if a history is useless: no prompt returns, or those that return are out of reach."""
 
     def __init__(self, method: str, baseline: Baseline):
         self._method, self._baseline = method, baseline
@@ -81,11 +64,8 @@ class ReturnWatch:
     def see(self, visits: Visits) -> str | None:
         """The warning, if it is due at this step; None otherwise.
 
-        Parameters
-        ----------
-        visits : Visits
-            The past of the step's prompts, shape (P, V), as `RewardHistory` returns them: the newest visit is in the
-            last column, however old it is.
+        ``visits``, shape (P, V), are the past of the step's prompts as `RewardHistory` returns them: the newest visit
+        is in the last column, however old it is.
         """
         if self._told:
             return None

@@ -18,33 +18,17 @@ class StepRecord:
 
     The arrays are the estimator's own: they share no memory with the caller's arrays. P rows are prompts, or
     groups for baselines that compare within groups.
-
-    Attributes
-    ----------
-    step : int
-        Training step, 0-based.
-    baseline : Baseline
-        The baseline that gave the values. A bandwidth learned from the past is fixed for this step
-        (`Baseline.settled`).
-    packing : Packing
-        Sample -> (row, column), and the key of each row.
-    groups : Groups, shape (P, G)
-    visits : Visits, shape (P, V)
-        Visits before the step; V is 0 for baselines without a history.
-    carry : dict of ndarray, or None
-        The baseline's state in addition to its history, before the step.
-    values, advantages : ndarray of float64, shape (P, G)
-        Meaningless in the padding.
     """
 
-    step: int
+    step: int  # Training step, 0-based
+    # The baseline that gave the values. A bandwidth learned from the past is fixed for this step (`Baseline.settled`)
     baseline: Baseline
-    packing: Packing
-    groups: Groups
-    visits: Visits
-    carry: dict[str, np.ndarray] | Any
-    values: np.ndarray
-    advantages: np.ndarray
+    packing: Packing  # Sample -> (row, column), and the key of each row
+    groups: Groups  # shape (P, G)
+    visits: Visits  # shape (P, V); visits before the step; V is 0 for baselines without a history
+    carry: dict[str, np.ndarray] | Any  # The baseline's state in addition to its history, before the step
+    values: np.ndarray  # of float64, shape (P, G); meaningless in the padding
+    advantages: np.ndarray  # of float64, shape (P, G); meaningless in the padding
 
     @property
     def of_samples(self) -> tuple[np.ndarray, np.ndarray]:

@@ -45,18 +45,11 @@ def divide_by_group_std(advantages: Array, groups: Groups, epsilon: float = GROU
 
 
 def divide_by_reward_std(advantages: Array, groups: Groups, epsilon: float = TRL_EPS) -> Array:
-    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of all rewards of the step.
+    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of all rewards of the step, (..., P, G).
 
-    Group means are not subtracted from the rewards. TRL calls this ``scale_rewards="batch"``
-    (TRL 1.16.0, ``trl/trainer/grpo_trainer.py``, ``_generate_and_score_completions``). A step of one completion is
-    returned unchanged.
-
-    Parameters
-    ----------
-    advantages : array, shape (..., P, G)
-    groups : Groups
-        The rewards for the standard deviation.
-    epsilon : float
+    Group means are not subtracted from the rewards. TRL calls this ``scale_rewards="batch"`` (TRL 1.16.0,
+    ``trl/trainer/grpo_trainer.py``, ``_generate_and_score_completions``). A step of one completion is returned
+    unchanged.
     """
     xp = groups.xp
     present = groups.present
@@ -117,17 +110,7 @@ DEVIATION = "deviation"  # of methods whose baseline has one of its own
 def make_scaling(scale: str) -> Scaling:
     """The scaling with that name, or with a name and epsilon such as ``"group_std(epsilon=1e-4)"``.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown, the scaling has no epsilon, or epsilon is not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> groups = Groups(np.array([[1.0, 0.0]]))
-    >>> make_scaling("group_std(epsilon=0.1)")(groups.reward - 0.5, groups).round(4).tolist()
-    [[0.6195, -0.6195]]
+    A ValueError if the name is unknown, the scaling has no epsilon, or epsilon is not positive.
     """
     parts = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*epsilon\s*=\s*([^()=,\s]+)\s*\))?\s*", scale)
     scaling = None if parts is None else SCALINGS.get(parts[1])
@@ -152,11 +135,6 @@ def recentres(scale: str) -> bool:
     """Whether a scaling removes a constant that was subtracted from all rewards of a step.
 
     It is found by a trial, so a new scaling needs no entry in a list.
-
-    Examples
-    --------
-    >>> [scale for scale in SCALINGS if recentres(scale)]
-    ['batch_std']
     """
     if scale == DEVIATION:
         return False

@@ -24,45 +24,25 @@ PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams"}
 
 @dataclass(frozen=True, eq=False)
 class EstimatorState:
-    """Everything that an `AdvantageEstimator` knows about earlier steps.
+    """Everything that an `AdvantageEstimator` knows about earlier steps."""
 
-    Attributes
-    ----------
-    carry : dict of ndarray, or None
-        The baseline's state in addition to its history.
-    history : RewardHistory or None
-        None before the first step, and for baselines without one.
-    last_step : int
-        The last step recorded; -1 before the first.
-    recorded : dict of hashables to None
-        Prompts of the last step, kept for baselines with a carry but no history.
-    with_streams : bool or None
-        Whether steps had stream ids; None while there is no history.
-    weighting : str or None
-        Which of "weights" and "importance" completions had (`StepSamples`); None while unknown.
-    priors : tuple of Prior
-        The priors with which the history will begin; empty once there is a history, which then holds their visits.
-    late : int or None
-        The number of steps for which the history keeps the past of late completions (`RewardHistory`).
-    received : Received
-        The numbered deltas that it holds, including its own.
-    scores : RecentScores or None
-        Where steps come in any order and a bandwidth is learned: the scores of recent steps, which follow from the
-        visits. None while they are not known.
-    write : HistoryWrite or None
-        Rows of the history that are still to be written (`kaestat.estimator.held_state.settle`).
-    """
-
-    carry: Any
-    history: RewardHistory | None = None
-    last_step: int = -1
+    carry: Any  # The baseline's state in addition to its history
+    history: RewardHistory | None = None  # None before the first step, and for baselines without one
+    last_step: int = -1  # The last step recorded; -1 before the first
+    # Prompts of the last step, kept for baselines with a carry but no history
     recorded: dict[Hashable, None] = field(default_factory=dict)
-    with_streams: bool | None = None
+    with_streams: bool | None = None  # Whether steps had stream ids; None while there is no history
+    # Which of "weights" and "importance" completions had (`StepSamples`); None while unknown
     weighting: str | None = None
+    # The priors with which the history will begin; empty once there is a history, which then holds their visits
     priors: tuple[Prior, ...] = ()
+    # The number of steps for which the history keeps the past of late completions (`RewardHistory`)
     late: int | None = None
-    received: Received = field(default_factory=Received)
+    received: Received = field(default_factory=Received)  # The numbered deltas that it holds, including its own
+    # Where steps come in any order and a bandwidth is learned: scores of recent steps, which follow from the visits;
+    # None while they are not known
     scores: RecentScores | None = None
+    # Rows of the history that are still to be written (`kaestat.estimator.held_state.settle`)
     write: HistoryWrite | None = None
 
     @classmethod
@@ -101,10 +81,7 @@ class EstimatorState:
     def of(cls, state: Any, method: str, baseline: Baseline, *, late: int | None = None) -> EstimatorState:
         """The inverse of `snapshot`; with ``late`` there is no carry, but scores of recent steps.
 
-        Raises
-        ------
-        ValueError
-            If the state is of another method, is inconsistent, or does not fit the baseline.
+        A ValueError if the state is of another method, is inconsistent, or does not fit the baseline.
         """
         if not isinstance(state, dict) or not set(state) >= PARTS:
             raise ValueError("state: not a state_dict of an AdvantageEstimator.")

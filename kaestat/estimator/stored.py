@@ -29,11 +29,6 @@ def loaded(state: Any, plan: Plan, sender: Sender) -> Held:
     """The inverse of `snapshot`, for a plan; its deltas are numbered under the sender's name.
 
     If the plan's method is the default, the state may be of the method that replaced it.
-
-    Raises
-    ------
-    ValueError
-        As `EstimatorState.of`.
     """
     if plan.is_default and isinstance(state, dict) and state.get("method") == SECOND_METHOD:
         plan = plan.with_second_method()

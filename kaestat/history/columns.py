@@ -19,64 +19,32 @@ class HistoryWrite(NamedTuple):
     """New contents of some rows of a history, computed before the first one is written.
 
     The contents are absolute: repeating an interrupted write gives the same result as one complete write.
-
-    Attributes
-    ----------
-    columns : Columns
-        The columns that `Columns.carry_out` changes.
-    keys : dict of hashables to int
-        New prompts and their rows.
-    rows : ndarray of int, shape (K,)
-        Rows that change.
-    fields : dict of ndarray, shape (R, V) each
-        The columns; those that had to grow are new arrays with the present contents.
-    blocks : dict of ndarray, shape (K, V) each
-        New contents of the rows.
-    state : ndarray, shape (R, S)
-        Like ``fields``: the numbers of each prompt in addition to its visits.
-    kept : ndarray, shape (K, S), or None
-        New contents of these rows of ``state``; None if they do not change.
-    shown, last_step, records : int
-        New values of the columns' attributes.
     """
 
-    columns: Columns
-    keys: dict[Hashable, int]
-    rows: np.ndarray
+    columns: Columns  # The columns that `Columns.carry_out` changes
+    keys: dict[Hashable, int]  # New prompts and their rows
+    rows: np.ndarray  # of int, shape (K,); rows that change
+    # shape (R, V) each; the columns; those that had to grow are new arrays with the present contents
     fields: dict[str, np.ndarray]
-    blocks: dict[str, np.ndarray]
-    state: np.ndarray
-    kept: np.ndarray | None
-    shown: int
+    blocks: dict[str, np.ndarray]  # shape (K, V) each; new contents of the rows
+    state: np.ndarray  # shape (R, S); like ``fields``: the numbers of each prompt in addition to its visits
+    kept: np.ndarray | None  # shape (K, S); new contents of these rows of ``state``; None if they do not change
+    shown: int  # New values of the columns' attributes
     last_step: int
     records: int
 
 
 @dataclass(eq=False)
 class Columns:
-    """The right-aligned arrays of a `kaestat.RewardHistory`, and the part of them that is still needed.
+    """The right-aligned arrays of a `kaestat.RewardHistory`, and the part of them that is still needed."""
 
-    Attributes
-    ----------
-    horizon, max_visits, late
-        See `kaestat.RewardHistory`, also for ``last_step`` and ``records``.
-    fields : dict of ndarray, shape (R, V) each
-        Row 0 is empty.
-    state : ndarray of float32, shape (R, S)
-        The numbers of each prompt in addition to its visits.
-    row : dict of hashables to int
-        The row of each prompt.
-    shown : int
-        Number of newest columns that the next step can reach; earlier ones are for late visits.
-    """
-
-    horizon: float
+    horizon: float  # See `kaestat.RewardHistory`, also for ``last_step`` and ``records``
     max_visits: float
     late: int | None
-    fields: dict[str, np.ndarray]
-    state: np.ndarray
-    row: dict[Hashable, int] = field(default_factory=dict)
-    shown: int = 1
+    fields: dict[str, np.ndarray]  # shape (R, V) each; row 0 is empty
+    state: np.ndarray  # of float32, shape (R, S); the numbers of each prompt in addition to its visits
+    row: dict[Hashable, int] = field(default_factory=dict)  # The row of each prompt
+    shown: int = 1  # Number of newest columns that the next step can reach; earlier ones are for late visits
     last_step: int = -1
     records: int = 0
 

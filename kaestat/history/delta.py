@@ -188,10 +188,7 @@ class HistoryDelta:
 def union(deltas: Sequence[HistoryDelta]) -> HistoryDelta:
     """All of several deltas together; parts with the same origin count once.
 
-    Raises
-    ------
-    ValueError
-        If there is no delta, or they hold different sums, or differ in streams or weights.
+    A ValueError if there is no delta, or they hold different sums, or differ in streams or weights.
     """
     if not deltas:
         raise ValueError("deltas: give at least one.")
@@ -256,13 +253,7 @@ def concat(deltas: Sequence[HistoryDelta], last_step: int) -> HistoryDelta:
 
 
 def common(name: str, *marks: MarkT | None) -> MarkT | None:
-    """The common value of those that are not None; None if all are.
-
-    Raises
-    ------
-    ValueError
-        If they differ.
-    """
+    """The common value of those that are not None; None if all are; a ValueError if they differ."""
     known = {mark for mark in marks if mark is not None}
     if len(known) > 1:
         raise ValueError(f"{name} must be given by all workers or by none.")

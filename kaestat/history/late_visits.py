@@ -15,10 +15,7 @@ PER_PROMPT = ("lag", "state")  # of `Visits`: no sums
 def in_rounds(row: np.ndarray, step: np.ndarray) -> Iterator[np.ndarray]:
     """Positions of visits in rounds, with at most one visit of a row per round, each row's in the order of time.
 
-    Parameters
-    ----------
-    row, step : ndarray of int, shape (K,)
-        No two visits agree in both.
+    No two visits agree in both ``row`` and ``step``.
     """
     if len(row) < 2 or len(np.unique(row)) == len(row):
         yield np.arange(len(row))
@@ -38,19 +35,10 @@ def add_to_columns(
     step: np.ndarray,
     sums: dict[str, np.ndarray],
 ) -> None:
-    """Add one visit to each of some rows of right-aligned columns, in place.
+    """Add one visit to each of some distinct rows of right-aligned columns, (P, V), in place.
 
-    Parameters
-    ----------
-    columns : dict of ndarray, shape (P, V) each
-        ``step``, and the columns of ``sums``.
-    row, place : ndarray of int, shape (K,)
-        Distinct rows, and the present or future column of each visit.
-    new : ndarray of bool, shape (K,)
-        Whether the visit is new: older visits then move one column to the left, and the one in the first column is
-        dropped.
-    step : ndarray of int, shape (K,)
-    sums : dict of ndarray, shape (K,) each
+    ``columns`` has ``step`` and the keys of ``sums``; ``place`` is the present or future column of each visit. If it is
+    ``new``, older visits move one column to the left, and the one in the first column is dropped.
     """
     width = columns["step"].shape[1]
     if new.all() and len(row) == len(columns["step"]) and (place == width - 1).all():
@@ -80,15 +68,7 @@ def push(
 
 
 def named(lags: np.ndarray, prompt: np.ndarray, lag: np.ndarray) -> np.ndarray:
-    """Which visits are those of the given prompts at the given lags; shape (P, V).
-
-    Parameters
-    ----------
-    lags : ndarray, shape (P, V)
-        Whole numbers.
-    prompt, lag : ndarray of int, shape (K,)
-        Positions of prompts, and lags.
-    """
+    """Which visits are those of the given prompts, by position, at the given whole ``lag``; shape (P, V)."""
     mask = np.zeros(lags.shape, dtype=bool)
     which, column = np.nonzero(lags[prompt] == lag[:, None])
     mask[prompt[which], column] = True
@@ -101,14 +81,7 @@ def newest_of(chosen: np.ndarray, most: int) -> np.ndarray:
 
 
 def hidden(visits: Visits, kept: np.ndarray) -> Visits:
-    """The visits, with all but some turned into padding; the same object if nothing is to be hidden.
-
-    Parameters
-    ----------
-    visits : Visits
-        NumPy arrays of shape (P, V).
-    kept : ndarray of bool, shape (P, V)
-    """
+    """The visits, (P, V), with all but those ``kept`` turned into padding; the same object if none is hidden."""
     if (kept | (visits.count <= 0)).all():
         return visits
     held = {field.name: getattr(visits, field.name) for field in fields(visits)}

@@ -377,10 +377,7 @@ class Prior:
 def as_prior(given: Any) -> Prior:
     """The `Prior` that the user gave: a `Prior`, ``{prompt_id: (mean, count)}``, or the path of a file.
 
-    Raises
-    ------
-    ValueError, TypeError, FileNotFoundError
-        As `Prior.of_mapping` and `Prior.read`, and if it is none of these.
+    Errors are as for `Prior.of_mapping` and `Prior.read`, and a TypeError if it is none of these.
     """
     if isinstance(given, Prior):
         return given

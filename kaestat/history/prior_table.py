@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from kaestat.core.storage import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,15 +16,7 @@ KINDS = (".csv", ".jsonl", ".parquet")
 
 
 def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """The table in a CSV, JSON lines or Parquet file.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If its name has another ending, or it cannot be read.
-    """
+    """The table in a CSV, JSON lines or Parquet file; a ValueError for another ending, or if it cannot be read."""
     import pandas as pd
 
     check_kind(path)
@@ -40,25 +29,6 @@ def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise ValueError(f"{path}: cannot be read ({error}).") from error
 
 
-def write_table(path: str | os.PathLike[str], table: pd.DataFrame) -> None:
-    """Write such a file, whole or not at all: the inverse of `table_of_file`.
-
-    Raises
-    ------
-    ValueError
-        If its name has another ending.
-    """
-    check_kind(path)
-    kind = Path(path).suffix.lower()
-    if kind == ".jsonl":
-        content: str | bytes = "".join(f"{json.dumps(row)}\n" for row in table.to_dict("records"))
-    elif kind == ".parquet":
-        content = table.to_parquet(index=False)
-    else:
-        content = table.to_csv(index=False, lineterminator="\n")
-    write_atomically(path, content)
-
-
 def check_kind(path: str | os.PathLike[str]) -> None:
     """Raise a ValueError unless the file's name ends in a known format."""
     if Path(path).suffix.lower() not in KINDS:
@@ -68,12 +38,7 @@ def check_kind(path: str | os.PathLike[str]) -> None:
 def usable_rows(table: Any, prompt: str, mean: str, count: str) -> tuple[list[Hashable], np.ndarray, np.ndarray]:
     """Ids, means and counts of the rows that have both numbers.
 
-    Raises
-    ------
-    ValueError
-        If a column is missing.
-    TypeError
-        If it has no columns, or a mean or count is not a number.
+    A ValueError if a column is missing, and a TypeError if there are none, or a mean or count is not a number.
     """
     names = getattr(table, "column_names", None)  # of Hugging Face's data sets, whose columns are not iterated over
     try:

@@ -15,16 +15,10 @@ class Received:
     """The numbers of received deltas, by sender.
 
     A delta that never arrives is one gap, so the record does not grow with the run.
-
-    Attributes
-    ----------
-    newest : dict of str to int
-        The largest number of each sender; numbers begin at 1.
-    gaps : dict of str to tuple of pairs of int
-        First and last number of each range before it that has not arrived, in order; senders without gaps are absent.
     """
 
-    newest: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)  # The largest number of each sender; numbers begin at 1
+    # First and last number of each range before it that has not arrived, in order; senders without gaps are absent
     gaps: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def __contains__(self, origin: Origin) -> bool:
@@ -61,13 +55,7 @@ class Received:
 
     @classmethod
     def of_plain(cls, state: Any) -> Received:
-        """The inverse of `plain`.
-
-        Raises
-        ------
-        ValueError
-            If it is not valid.
-        """
+        """The inverse of `plain`; a ValueError if it is not valid."""
         newest, gaps = {}, {}
         if not isinstance(state, dict):
             raise ValueError(f"state: received deltas must be listed by sender, got {state!r}; the state was altered.")

@@ -39,10 +39,7 @@ def restore(
 ) -> None:
     """Fill empty columns with the result of `kaestat.history.fields.stored_columns`.
 
-    Raises
-    ------
-    ValueError
-        If the fields are not those of the columns.
+    Raises a ValueError if the fields are not those of the columns.
     """
     if set(fields) != set(columns.fields):
         raise ValueError("state: the fields of the history do not fit together; the state was altered.")

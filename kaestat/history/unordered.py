@@ -62,18 +62,10 @@ def visits_known(
     without: tuple[np.ndarray, np.ndarray] | None = None,
     most: float = math.inf,
 ) -> Visits:
-    """Visits at or before a step for each row, in whatever order they were recorded.
+    """Visits at or before a step for each row, in whatever order they were recorded: the newest within the horizon.
 
-    These are the newest ``max_visits`` visits within the horizon, or the newest ``most`` if these are fewer.
-
-    Parameters
-    ----------
-    rows : ndarray of int, shape (P,)
-    steps : ndarray of int, shape (P,)
-        The steps to look back from; visits at the step itself have lag 0.
-    without : pair of ndarray of int, optional
-        Positions in ``rows`` and steps of visits to leave out.
-    most : float
+    Visits at the step itself have lag 0. ``without`` are positions in ``rows`` and steps of visits to leave out.
+    A prompt has at most ``most`` visits before its step, or as many as the history keeps.
     """
     stored, count = (np.take(columns.fields[name], rows, axis=0) for name in ("step", "count"))
     lag = np.subtract(steps[:, None], stored, dtype=np.float64)

@@ -28,16 +28,6 @@ def chernoff_interval(
     probability at most delta, at every sample size, for any distribution of rewards and any path
     that changes by at most L per step. The influence of rewards on later policies, and so on later values, is ignored.
 
-    Parameters
-    ----------
-    fit : LinearFit
-        A kernel mean: weights must not be negative.
-    level : float
-    bounds : (a, b)
-        Range of the rewards, for the mapping to [0, 1] and back.
-    lipschitz : float or array broadcastable to (..., P)
-        L, in rewards per step. At 0 the value is assumed constant within reach of the kernel.
-
     Notes
     -----
     f is convex in t, and decreasing and concave in p (as ``log(1 - a q)`` is, and q is convex). The minimum over t

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.arrays import Array, Groups, Visits, namespace
 from kaestat.core.checks import check_factors, check_factors_like, check_number, check_shapes
 from kaestat.inference.chernoff import chernoff_interval
 from kaestat.inference.linear_fit import LinearFit
 from kaestat.inference.score import score_interval
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors import Selector
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KINDS = ("chernoff", "score")
 
@@ -47,27 +43,6 @@ class ValueInterval:
     effective_size: Array
     kind: str
     level: float
-    prompt_ids: Sequence[Hashable] | None = None
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per prompt (and per entry of the leading axes, as ``axis_0``, ``axis_1``, ...).
-
-        Columns are ``prompt`` (the identifier, or the position without identifiers), ``estimate, low, high,
-        effective_size, kind, level``.
-        """
-        import pandas as pd
-
-        columns = {name: _numpy(getattr(self, name)) for name in ("estimate", "low", "high", "effective_size")}
-        *leading, prompt = np.indices(columns["estimate"].shape)
-        labels = (
-            prompt.reshape(-1) if self.prompt_ids is None else [self.prompt_ids[p] for p in prompt.reshape(-1).tolist()]
-        )
-        return pd.DataFrame(
-            {f"axis_{k}": axis.reshape(-1) for k, axis in enumerate(leading)}
-            | {"prompt": labels}
-            | {name: column.reshape(-1) for name, column in columns.items()}
-            | {"kind": self.kind, "level": self.level}
-        )
 
 
 def value_interval(
@@ -144,9 +119,10 @@ def value_interval(
     >>> interval = value_interval(
     ...     Groups(np.array([[1.0, 0, 1, 1, 0, 1, 1, 0]])), past, step=2, bandwidth=4, lipschitz=0.01
     ... )
-    >>> interval.to_frame()[["estimate", "low", "high"]].round(3)
-       estimate    low   high
-    0     0.569  0.285  0.826
+    >>> np.stack([interval.low, interval.estimate, interval.high]).round(3)
+    array([[0.285],
+           [0.569],
+           [0.826]])
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
@@ -160,7 +136,7 @@ def value_interval(
         low, high = chernoff_interval(fit, level, bounds, drift)
     else:
         low, high = score_interval(fit, _normal_quantile(level), bounds, fit.bias_bound(drift))
-    return ValueInterval(fit.estimate, low, high, fit.effective_size, kind, level, groups.prompt_ids)
+    return ValueInterval(fit.estimate, low, high, fit.effective_size, kind, level)
 
 
 def _confidence_level(level: float) -> float:
@@ -181,13 +157,9 @@ def _checked_bounds(bounds: tuple[float, float], sample: Visits) -> tuple[float,
     if ends.shape != (2,) or not ends[0] < ends[1]:
         raise ValueError(f"bounds must be two finite numbers, the lower first, got {bounds!r}.")
     low, high = ends.tolist()
-    xp = array_namespace(sample.total)
+    xp = namespace(sample.total)
     slack = 1e-6 * (high - low) * sample.count
     outside = (sample.total < low * sample.count - slack) | (sample.total > high * sample.count + slack)
     if bool(xp.any(outside)):
         raise ValueError(f"rewards lie outside bounds={bounds!r}; give a range that contains all of them.")
     return low, high
-
-
-def _numpy(values: Array) -> np.ndarray:
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace, ratio
 from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.smoothing.selectors import Selector, as_selector
 from kaestat.theory.linear import largest_bias
@@ -57,7 +56,7 @@ class LinearFit:
         """
         kernel = as_kernel(kernel)
         sample = _with_current(groups, visits)
-        xp = array_namespace(sample.count)
+        xp = namespace(sample.count)
         weight = xp.zeros_like(sample.count)
         for width, share in as_selector(bandwidth).resolve(visits, sample.count[..., -1:], step=step, kernel=kernel):
             raw = kernel.weight(sample.lag / width, xp) * xp.astype(sample.count > 0, sample.count.dtype)
@@ -67,7 +66,7 @@ class LinearFit:
     @property
     def xp(self) -> Namespace:
         """The array namespace (NumPy's or torch's)."""
-        return array_namespace(self.weight)
+        return namespace(self.weight)
 
     @cached_property
     def estimate(self) -> Array:

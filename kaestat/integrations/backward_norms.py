@@ -18,7 +18,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from kaestat.integrations.adam_units import Units
 from kaestat.integrations.row_norms import (
@@ -37,18 +39,12 @@ SAME = 1e-2  # of a row's factor: by so much tokens may differ in what they are 
 
 
 def not_zero(advantages: torch.Tensor) -> torch.Tensor:
-    """Advantages, with those smaller than `TINY` in size set to `TINY` with the same sign.
-
-    Parameters
-    ----------
-    advantages : Tensor
-        Of any shape, and of a type with the range of float32 (not float16).
-    """
+    """Advantages, of a type with the range of float32; those below `TINY` in size become `TINY` with the same sign."""
     return torch.where(advantages.abs() >= TINY, advantages, torch.where(advantages < 0, -TINY, TINY))
 
 
 class BackwardNorms:
-    """Squared norms of the rows in one forward and backward pass; `norms_in_backward` creates it.
+    """Squared norms of the rows of a forward and backward pass, the last one; `norms_in_backward` creates it.
 
     Attributes
     ----------
@@ -62,52 +58,54 @@ class BackwardNorms:
     def __init__(self, modules: dict[str, nn.Module], units: Sequence[Units], *, total: bool):
         self._modules, self._units, self._total = modules, units, total
         self._embedding_of = tied_heads(modules)
+        self._own = {module: dict(module.named_parameters(recurse=False)) for module in modules.values()}
         self.norms: list[torch.Tensor] = []
         self.reached = torch.zeros((), requires_grad=True)
         self._factor = torch.ones(())
+        self._lengths: Sequence[int] | None = None
         self._ids: dict[nn.Module, torch.Tensor] = {}
         self._met: dict[nn.Module, tuple[torch.Tensor, torch.Tensor]] = {}
         self._seen: set[str] = set()
         self._quiet = False
 
     def begin(self, factor: torch.Tensor, known: torch.Tensor | None = None) -> None:
-        """Set the factors of the rows, before the backward pass reaches the model.
+        """Set the factors of the rows, shape (B,) and not 0, before the backward pass reaches the model.
 
-        Parameters
-        ----------
-        factor : Tensor, shape (B,)
-            The factors of the rows, none of them 0.
-        known : Tensor of bool, shape (B,), optional
-            False for a row whose norms cannot be computed: they are NaN.
+        The norms of a row that is not ``known``, shape (B,), cannot be computed: they are NaN.
         """
         self._factor = factor.float()
+        self._met.clear()
+        self._seen.clear()
         start = torch.zeros_like(self._factor)
         self.norms = [start if known is None else start.masked_fill(~known, torch.nan) for _ in self._units]
 
-    def of_scores(self, log_probs: torch.Tensor, counted: torch.Tensor, head: FusedHead | None = None) -> None:
+    def of_scores(
+        self,
+        log_probs: torch.Tensor,
+        counted: torch.Tensor,
+        head: FusedHead | None = None,
+        *,
+        rows: Callable[[torch.Tensor], torch.Tensor] = lambda each: each,
+        lengths: Sequence[int] | None = None,
+    ) -> None:
         """Find the rows' factors in the backward pass itself, from the loss's gradient at the tokens.
 
-        Rows whose tokens have different factors get NaN: their gradient is not the gradient of their score.
-
-        Parameters
-        ----------
-        log_probs : Tensor, shape (B, T)
-            Log-probabilities of the rows' tokens, as used in the loss.
-        counted : Tensor, shape (B, T)
-            A row's score is the sum of ``counted * log_probs``: 1 for a token in the loss, or its importance ratio.
-        head : FusedHead, optional
-            The output layer, if these log-probabilities come from it without a call of its module.
+        A row's score is the sum of ``counted * log_probs``, both (B, T): 1 for a token in the loss, or its importance
+        ratio. Rows whose tokens have different factors get NaN: their gradient is not the gradient of their score.
+        ``head`` is the output layer, if the log-probabilities come from it without a call of its module. ``rows``
+        brings log-probabilities of another shape to (B, T). If modules are called with all rows end to end in a single
+        one, perhaps with padding behind them, ``lengths`` are their tokens.
         """
-        size = counted.float()
+        size, self._lengths = counted.float(), lengths
 
         def begin(sent_back: torch.Tensor) -> None:
-            given, total = sent_back.float(), size.square().sum(1)
+            given, total = rows(sent_back).float(), size.square().sum(1)
             factor = (given * size).sum(1) / total.where(total > 0, 1.0)
             off = (given - factor[:, None] * size).abs().amax(1) > SAME * factor.abs() * size.amax(1)
             known = (total == 0) | (~off & (factor != 0))
             self.begin(factor.where(factor != 0, 1.0), known)
             if head is not None and head.module.weight.requires_grad:
-                self._add([head_norms(head, size, units) for units in self._units])
+                self._add([head_norms(head, size, units, self._own[head.module]) for units in self._units])
                 self._meet(head.module, head.hidden, partial(head.at, size))
 
         log_probs.register_hook(begin)
@@ -142,6 +140,7 @@ class BackwardNorms:
                 f"module {name} is called twice, not called once, so norms in it cannot be taken; freeze it."
             )
         self._seen.add(name)
+        inputs, gradient = self._rows(inputs), self._rows(gradient)
         if len(inputs) != len(factor) or len(gradient) != len(factor):
             raise ValueError(
                 f"module {name} is called with {len(inputs)} rows and not {len(factor)}: completions meet "
@@ -149,7 +148,7 @@ class BackwardNorms:
             )
         factor = factor.to(gradient.device)
         over = gradient.float() / factor.reshape(-1, *[1] * (gradient.ndim - 1))
-        own, summed = Call(name, module, inputs, over, gradient.dtype), None
+        own, summed = Call(name, module, self._own[module], inputs, over, gradient.dtype), None
         if module_kind(module) is nn.Linear and module.weight.requires_grad:
             found, summed = linear_norms(own, factor if self._total else None, self._units)
             self._add(found)
@@ -163,11 +162,19 @@ class BackwardNorms:
             self._add([met_norms(own, *met, units) for units in self._units])
         return summed
 
+    def _rows(self, each: torch.Tensor) -> torch.Tensor:
+        """Rows one above the other, padded with zeros, if they came end to end."""
+        if self._lengths is None:
+            return each
+        if len(each) != 1 or each.shape[1] < sum(self._lengths):
+            return each  # refused where it comes back
+        return pad_sequence(each[0, : sum(self._lengths)].split(list(self._lengths)), batch_first=True)
+
     def _meet(self, head: nn.Module, hidden: torch.Tensor, at: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Keep what an output layer's embedding will need; ``at`` gives the gradient of the logits of tokens."""
         embedding = self._embedding_of.get(head)
         if embedding in self._ids:
-            self._met[embedding] = hidden.detach(), at(self._ids[embedding].reshape(len(hidden), -1))
+            self._met[embedding] = hidden.detach(), at(self._rows(self._ids[embedding]).reshape(len(hidden), -1))
 
     def _add(self, found: Sequence[torch.Tensor]) -> None:
         self.norms = [each + new.to(each.device) for each, new in zip(self.norms, found, strict=True)]
@@ -175,22 +182,16 @@ class BackwardNorms:
 
 @contextmanager
 def norms_in_backward(model: nn.Module, units: Sequence[Units], *, total: bool = True) -> Iterator[BackwardNorms]:
-    """A context for one forward and backward pass through a model, which collects the norms of its rows.
+    """A context for forward and backward passes through a model, one after another, which collects norms of rows.
 
-    Parameters
-    ----------
-    model : Module
-        Its linear layers, embeddings and norms are called once, with one tensor, rows first.
-    units : sequence of Units
-    total : bool
-        Whether the backward pass computes the parameters' gradients, as in training.
-
-    Raises
-    ------
-    ValueError
-        If modules other than an embedding and an output layer share parameters; and within the context, if a trained
-        parameter belongs to an unsupported module.
+    They are in each of the units. Linear layers, embeddings and norms are called once, with one tensor, rows first.
+    With ``total`` the backward pass also computes the parameters' gradients, as in training. Modules that share
+    parameters otherwise than an embedding and an output layer do, and trained parameters of unsupported modules, raise
+    a ValueError.
     """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # after sampling some still hold other parameters than the optimiser
     modules = {
         name: module
         for name, module in model.named_modules()

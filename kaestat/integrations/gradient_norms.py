@@ -18,6 +18,8 @@ def gradient_norms(
 ) -> torch.Tensor:
     """Squared norm of the gradient of each row's score in all trained parameters, shape (B,), float32.
 
+    Raises a ValueError if a trained parameter belongs to an unsupported module, or has no mean square.
+
     Parameters
     ----------
     model : Module
@@ -30,31 +32,18 @@ def gradient_norms(
         Square of what each coordinate is divided by, as `mean_squares` reads it from an optimiser: the norm is then in
         Adam's units. Matrices are represented by their row and column means; parameters without a gradient so far
         count 0.
-
-    Raises
-    ------
-    ValueError
-        If a trained parameter belongs to an unsupported module, or has no mean square.
     """
     return score_gradients(model, scores, (squares,)).norms[0]
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreGradients:
-    """The result of one backward pass of B scores.
+    """The result of one backward pass of B scores."""
 
-    Attributes
-    ----------
-    scores : Tensor, shape (B,)
-    norms : tuple of Tensor, shape (B,), float32
-        Squared norms of the rows' gradients, in each of the units asked for.
-    total : dict of Parameter to Tensor
-        Gradient of the sum of all rows' scores, if requested; without units.
-    """
-
-    scores: torch.Tensor
+    scores: torch.Tensor  # shape (B,)
+    # shape (B,), float32; squared norms of the rows' gradients, in each of the units asked for
     norms: tuple[torch.Tensor, ...]
-    total: dict[nn.Parameter, torch.Tensor]
+    total: dict[nn.Parameter, torch.Tensor]  # Gradient of the sum of all rows' scores, if requested; without units
 
 
 def score_gradients(
@@ -66,19 +55,8 @@ def score_gradients(
 ) -> ScoreGradients:
     """Squared norms as `gradient_norms`, in several units, and the rows' summed gradient, from one backward pass.
 
-    Parameters
-    ----------
-    model, scores
-        As for `gradient_norms`.
-    units : sequence of (mapping of Parameter to Tensor, or None)
-        As ``squares`` there; None is the gradient's own unit.
-    total : bool
-        Whether to return the summed gradient, which has the size of the model.
-
-    Raises
-    ------
-    ValueError
-        As `gradient_norms`.
+    None among the ``units`` is the gradient's own. The summed gradient, returned with ``total``, has the size of the
+    model.
     """
     with torch.enable_grad(), norms_in_backward(model, [Units(squares) for squares in units], total=total) as norms:
         found = scores()
@@ -92,16 +70,8 @@ def score_gradients(
 def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
     """Weights of a step's completions, shape (N,): their norms, or 1 for each with a warning if norms are unusable.
 
-    Parameters
-    ----------
-    norms : Tensor, shape (N,)
-    over_mean : bool
-        Whether to divide norms by their mean, as needed in Adam's units.
-
-    Warns
-    -----
-    UserWarning
-        If all norms are 0, which would make every value 0, or their mean is not finite.
+    They are if all norms are 0, which would make every value 0, or their mean is not finite. In Adam's units norms must
+    be divided by their mean (``over_mean``).
     """
     mean = norms.mean()
     if mean.isfinite() and mean > 0:

@@ -28,11 +28,12 @@ import numpy as np
 
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.openrlhf_samples import (
+    TrackedSamplesMixin,
     named_prompt,
     prompts_of,
     rewards_of,
     take_dropped,
-    watch_samples,
+    with_mixin,
 )
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.shared.session import TrainerSession
@@ -58,20 +59,10 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
     step: int | None = None
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """Advantages and returns of one step's experiences, in place.
+        """Advantages and returns of one step's experiences (micro-batches of any sizes, in any order), in place.
 
         A token's advantage is the completion's, minus the KL penalty of this and all later tokens, as in OpenRLHF's own
         REINFORCE estimators with gamma 1.
-
-        Parameters
-        ----------
-        experiences : list of openrlhf.trainer.ppo_utils.experience.Experience
-            Micro-batches of the step, of any sizes and in any order.
-
-        Raises
-        ------
-        ValueError
-            If a method with a history has no step.
         """
         import torch
         from openrlhf.models.utils import compute_reward
@@ -104,21 +95,9 @@ class BaselineExperienceMakerMixin(_OpenRlhf):
 def baseline_advantages(
     session: TrainerSession, experiences: Sequence[Any], step: int | None, group_size: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, per experience.
+    """Advantages of a step, and the standard deviation (ddof 1) of each completion's group, (B,) per experience.
 
-    Parameters
-    ----------
-    session : TrainerSession
-    experiences : sequence of Experience
-        Used are `rewards` (B,), `prompts`, `images`, `index` and `action_mask` (B, T).
-    step : int or None
-        Training step, 0-based.
-    group_size : int
-        The ``index`` of a completion divided by it is its group.
-
-    Returns
-    -------
-    advantages, deviations : list of ndarray, shape (B,) each
+    The ``index`` of a completion divided by ``group_size`` is its group.
     """
     rewards = np.concatenate([rewards_of(experience) for experience in experiences])
     index = np.array(list(chain.from_iterable(e.index for e in experiences)), dtype=np.int64)
@@ -158,12 +137,12 @@ class BaselineTrainerMixin(_OpenRlhf):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.session = TrainerSession(self.estimator, weights=self.weights)
-        self.experience_maker = with_baseline(self.experience_maker, self.session)
+        with_mixin(self.experience_maker, BaselineExperienceMakerMixin, session=self.session)
         self._next_step = 0
         if self.prompt_sampler is not None:
             self.prompts_dataloader = self.session.drawn = self._drawn_prompts(self.prompt_sampler)
             self.samples_generator.prompts_dataloader = self.prompts_dataloader
-        watch_samples(self.samples_generator)
+        with_mixin(self.samples_generator, TrackedSamplesMixin, _scored=[], _dropped=[])
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
         """OpenRLHF's result, with the baseline's metrics in the status; passes on the step."""
@@ -231,13 +210,7 @@ class BaselineTrainerMixin(_OpenRlhf):
             self.session.save(self._state_path(f"best_global_step{global_step}"))
 
     def init_checkpoint_states(self) -> dict[str, Any]:
-        """OpenRLHF's states, after loading the baseline's state from the checkpoint.
-
-        Raises
-        ------
-        LostState
-            If a run resumes but its checkpoint has no state for a method with a history.
-        """
+        """OpenRLHF's states, after loading the baseline's; a `LostState` if the checkpoint lacks them."""
         states = super().init_checkpoint_states()
         step = self._next_step = states["global_step"]
         if step > 0:
@@ -250,19 +223,8 @@ class BaselineTrainerMixin(_OpenRlhf):
         return Path(self.args.ckpt.path, "_actor", tag, STATE_FILE)
 
 
-def with_baseline(experience_maker: Any, session: TrainerSession) -> Any:
-    """The given experience maker, its class replaced by one with `BaselineExperienceMakerMixin`."""
-    base = type(experience_maker)
-    experience_maker.__class__ = type(f"Baseline{base.__name__}", (BaselineExperienceMakerMixin, base), {})
-    experience_maker.session = session
-    return experience_maker
-
-
 def baseline_trainer(
-    estimator: AdvantageEstimator,
-    *,
-    prompt_sampler: str | Policy | PromptSampler | None = None,
-    weights: str = "none",
+    estimator: AdvantageEstimator, *, prompt_sampler: str | Policy | PromptSampler | None = None, weights: str = "none"
 ) -> Any:
     """OpenRLHF's ``PPOTrainer``, a Ray actor class, with this estimator's advantages.
 
@@ -270,21 +232,10 @@ def baseline_trainer(
     ----------
     estimator : AdvantageEstimator
     prompt_sampler : str, Policy or PromptSampler, optional
-        Draws the prompts of each step by their predicted values instead of OpenRLHF's data loader, and corrects the
-        advantages for this. A sampler of your own must be for the hashes of the prompts (`hash_prompt`) and
-        ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
+        Draws the prompts of each step by their predicted values, and corrects the advantages. A sampler of your own is
+        for hashes of prompts (`hash_prompt`) and ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
     weights : {"none", "length"}
-        Weight of each completion in averaging baselines: none, or its number of tokens in the loss.
-
-    Returns
-    -------
-    ray.actor.ActorClass
-        A replacement for ``openrlhf.trainer.ppo_trainer.PPOTrainer``.
-
-    Raises
-    ------
-    ValueError
-        If the estimator cannot use these weights, or needs weights.
+        Weight of each completion: none, or its tokens in the loss. A ValueError if the estimator cannot use it.
     """
     check_weights(estimator, weights)
     with OPENRLHF.imports():

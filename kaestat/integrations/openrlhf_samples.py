@@ -13,7 +13,7 @@ _SamplesGenerator: Any = object  # its methods come from the generator beside it
 
 
 class TrackedSamplesMixin(_SamplesGenerator):
-    """Mixin to put before OpenRLHF's ``SamplesGenerator``; see `watch_samples`."""
+    """Mixin to put before OpenRLHF's ``SamplesGenerator``, so that it hands over what its filter drops."""
 
     _scored: list[Any]
     _dropped: list[Any]
@@ -41,11 +41,12 @@ class TrackedSamplesMixin(_SamplesGenerator):
         return samples, *rest
 
 
-def watch_samples(generator: Any) -> None:
-    """Make a samples generator hand over the completions that its filter drops; this replaces its class."""
-    base = type(generator)
-    generator.__class__ = type(f"Tracked{base.__name__}", (TrackedSamplesMixin, base), {})
-    generator._scored, generator._dropped = [], []
+def with_mixin(instance: Any, mixin: type, **attributes: Any) -> Any:
+    """The given object, its class replaced by one with a mixin before it, and some attributes."""
+    base = type(instance)
+    instance.__class__ = type(f"Baseline{base.__name__}", (mixin, base), {})
+    vars(instance).update(attributes)
+    return instance
 
 
 def take_dropped(samples: Sequence[Any]) -> list[Any]:

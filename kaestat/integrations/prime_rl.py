@@ -47,24 +47,9 @@ class _Handed(NamedTuple):
 class DrawnTasks(Iterator[Any]):
     """A ``TaskSampler`` of prime-rl that draws tasks by their predicted values, several groups at a time.
 
-    Parameters
-    ----------
-    tasks : sequence of verifiers.v1.Task
-        Tasks of one environment; their keys are distinct.
-    session : TrainerSession
-        The session that scores the environment's groups; saved with the sampler.
-    prompt_sampler : str, Policy or PromptSampler
-        The choice of tasks.
-    groups : int
-        Number of groups in a draw: about as many as in a training step.
-    group_size : int
-        Rollouts of a group.
-    seed : int
-
-    Attributes
-    ----------
-    clock : int
-        Number of finished groups: the estimator's step.
+    A draw has ``groups`` groups, about as many as a training step, of ``group_size`` rollouts. The tasks are of one
+    environment and have distinct keys; ``session`` scores its groups, and is saved with the sampler. Its step is the
+    ``clock``, the number of finished groups.
     """
 
     def __init__(
@@ -102,13 +87,7 @@ class DrawnTasks(Iterator[Any]):
         self._out.setdefault((handed.key, step), deque()).append(handed)
 
     def correction(self, group: list[Any]) -> float:
-        """The factor of a finished group's advantages.
-
-        Raises
-        ------
-        ValueError
-            If no such group is unfinished.
-        """
+        """The factor of a finished group's advantages; a ValueError if no such group is unfinished."""
         waiting = self._out.get(_name(group))
         if not waiting:
             raise ValueError(f"a group of task {_name(group)[0]!r} is finished that this sampler did not hand out.")
@@ -139,13 +118,7 @@ class DrawnTasks(Iterator[Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint; groups that were unfinished then are given out again.
-
-        Raises
-        ------
-        ValueError
-            If the state is of another sampler or method.
-        """
+        """Continue from a checkpoint; groups that were unfinished then are given out again."""
         if set(state) != {"clock", "draws", "drawn", "waiting", "sampler", "estimator"}:
             raise ValueError("state: this checkpoint was not written with a DrawnTasks sampler; begin a new run.")
         self.session.load_state_dict({"history": state["estimator"], "sampler": state["sampler"]})
@@ -172,18 +145,11 @@ class DrawnTasks(Iterator[Any]):
 
 
 class BaselineAlgorithmMixin:
-    """Mixin to put before prime-rl's ``Algorithm``; an `AdvantageEstimator` scores the groups.
-
-    Attributes
-    ----------
-    session : TrainerSession
-    tasks : DrawnTasks
-        The environment's sampler, which holds the clock and the corrections.
-    """
+    """Mixin to put before prime-rl's ``Algorithm``; an `AdvantageEstimator` scores the groups."""
 
     make_estimator: Callable[[], AdvantageEstimator]
     session: TrainerSession
-    tasks: DrawnTasks
+    tasks: DrawnTasks  # The environment's sampler, which holds the clock and the corrections
 
     def __init__(self, config: Any, policy_pool: Any):
         super().__init__(config, policy_pool)  # type: ignore[call-arg]  # prime-rl's, beside it among the bases

@@ -47,12 +47,7 @@ class RegisteredBaseline:
         Key of a trajectory's task with the id of the data's row. None uses the first tokens of the trajectories,
         which must be the same in a group.
     weights : {"none", "length"}
-        Weight of each trajectory in averaging baselines: none, or the number of tokens that the policy sampled in it.
-
-    Raises
-    ------
-    ValueError
-        If the estimator cannot use these weights, or needs weights.
+        Weight of each trajectory: none, or its sampled tokens. A ValueError if the estimator cannot use it.
     """
 
     def __init__(self, estimator: AdvantageEstimator, *, task_key: str | None = None, weights: str = "none"):
@@ -63,28 +58,11 @@ class RegisteredBaseline:
     def __call__(
         self, rewards: Sequence[np.ndarray], algorithm_config: Any = None, traj_groups: Sequence[Any] = (), **_: Any
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Advantages and returns, rLLM's signature.
+        """Advantages and returns, both the same, (G,) for each group; rLLM's signature.
 
-        Parameters
-        ----------
-        rewards : sequence of ndarray, shape (G,) each
-            Rewards of the trajectories of each group; all groups have the same role.
-        algorithm_config : optional
-            Not used: the estimator has its parameters.
-        traj_groups : sequence of rllm.types.TrajectoryGroup
-            The groups themselves.
-
-        Returns
-        -------
-        advantages, returns : list of ndarray, shape (G,) each
-            The same twice.
-
-        Raises
-        ------
-        UnstablePromptIds
-            If a method with a history cannot identify the prompts.
-        ValueError
-            If the order of the estimator does not suit the trainer, or as `AdvantageEstimator.step`.
+        ``rewards`` are those of the trajectories of each group, and all groups have the same role. The estimator has
+        its own parameters, so ``algorithm_config`` is not used. Raises `UnstablePromptIds` if a method with a history
+        cannot identify the prompts, and a ValueError if its order does not suit the trainer.
         """
         if len(traj_groups) != len(rewards):
             raise ValueError(
@@ -118,15 +96,7 @@ class RegisteredBaseline:
         self.session.save(path)
 
     def load(self, path: str | Path) -> None:
-        """Continue from a file written by `save`; policies are numbered from the newest one in it.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        ValueError
-            If it is damaged, or of another method.
-        """
+        """Continue from a file written by `save`; policies are numbered from the newest one in it."""
         self.session.load(path)
         self._roles, self._before = set(), max(self.session.estimator.last_step, 0)
 
@@ -198,28 +168,17 @@ def _sampled(trajectory: Any) -> int:
 def register(
     estimator: AdvantageEstimator, name: str = OTHER, *, task_key: str | None = None, weights: str = "none"
 ) -> RegisteredBaseline:
-    """Add an estimator to rLLM's registry, in the process that trains.
+    """Add a `RegisteredBaseline` to rLLM's registry, in the process that trains, and return it.
 
     Call it at the top of the module that defines the agent, which rLLM imports in the training process.
 
     Parameters
     ----------
-    estimator : AdvantageEstimator
+    estimator, task_key, weights
+        As of `RegisteredBaseline`.
     name : str
-        For a role: ``traj_group_adv_estimator_map={"solver": name}``. As the estimator of all roles, rLLM accepts only
-        names of its own, and reads every other name as ``"other"``, the default.
-    task_key : str, optional
-    weights : {"none", "length"}
-        As in `RegisteredBaseline`.
-
-    Returns
-    -------
-    RegisteredBaseline
-
-    Raises
-    ------
-    ValueError
-        If the name is taken, or the estimator cannot use these weights, or needs weights.
+        Must be free. For a role: ``traj_group_adv_estimator_map={"solver": name}``. As the estimator of all roles, rLLM
+        accepts only names of its own, and reads every other name as ``"other"``, the default.
     """
     with RLLM.imports():
         from rllm.trainer.algorithms.advantage import RLLM_ADV_ESTIMATOR_REGISTRY, register_rllm_adv_estimator

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 
-from kaestat.integrations.adam_units import Units
+from kaestat.integrations.adam_units import Units, whole
 
 ELEMENT = 30  # what passes over an element of a row's gradient cost, in operations of a matrix product; on a CPU
 VOCABULARY = 8192  # tokens whose logits are made at once
@@ -24,10 +25,14 @@ VOCABULARY = 8192  # tokens whose logits are made at once
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A module, its input (rows first), and the gradient of its output in float32, divided by the rows' factors."""
+    """A module, its input (rows first), and the gradient of its output in float32, divided by the rows' factors.
+
+    ``own`` are its parameters as the optimiser knows them: a sharded model holds others while it is called.
+    """
 
     name: str
     module: Any
+    own: Mapping[str, nn.Parameter]
     inputs: torch.Tensor
     gradient: torch.Tensor
     dtype: torch.dtype  # that the gradient came in
@@ -50,24 +55,23 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class FusedHead:
-    """An output layer that never holds all of its logits.
+    """An output layer that never holds all of its logits."""
 
-    Attributes
-    ----------
-    module : Linear
-        The layer; its logits are divided by the temperature and not changed otherwise.
-    hidden : Tensor, shape (B, T, d)
-        Input of the layer.
-    tokens, log_probs : Tensor, shape (B, T)
-        The tokens, and their log-probabilities.
-    temperature : float
-    """
-
-    module: Any
-    hidden: torch.Tensor
-    tokens: torch.Tensor
-    log_probs: torch.Tensor
+    module: Any  # The layer; its logits are divided by the temperature and not changed otherwise
+    hidden: torch.Tensor  # shape (B, T, d); input of the layer
+    tokens: torch.Tensor  # shape (B, T); the tokens, and their log-probabilities
+    log_probs: torch.Tensor  # shape (B, T); the tokens, and their log-probabilities
     temperature: float
+
+    @cached_property
+    def weight(self) -> torch.Tensor:
+        """The layer's, whole: in a sharded model it may be called before its parameters are gathered."""
+        return whole(self.module.weight.detach())
+
+    @cached_property
+    def bias(self) -> torch.Tensor | None:
+        """The layer's, whole."""
+        return None if self.module.bias is None else whole(self.module.bias.detach())
 
     def scaled_logits(self, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Logits divided by the temperature, float32, for the given rows of the layer."""
@@ -76,31 +80,25 @@ class FusedHead:
 
     def log_totals(self) -> torch.Tensor:
         """Logarithm of the normalising sum over the vocabulary, shape (B, T)."""
-        weight, bias = self.module.weight[self.tokens], self.module.bias
-        own = (self.hidden * weight.to(self.hidden.dtype)).float().sum(-1)
-        own = own if bias is None else own + bias[self.tokens].float()
+        own = (self.hidden * self.weight[self.tokens].to(self.hidden.dtype)).float().sum(-1)
+        own = own if self.bias is None else own + self.bias[self.tokens].float()
         return own / self.temperature - self.log_probs.float()
 
     def at(self, counted: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Gradient of rows' scores at the logits of some tokens, shape (B, T, U), for ids of shape (B, U)."""
-        bias = None if self.module.bias is None else self.module.bias[ids][:, None]
-        probability = (self.scaled_logits(self.module.weight[ids], bias) - self.log_totals()[..., None]).exp()
+        bias = None if self.bias is None else self.bias[ids][:, None]
+        probability = (self.scaled_logits(self.weight[ids], bias) - self.log_totals()[..., None]).exp()
         hit = self.tokens[..., None] == ids[:, None]
         return (hit.float() - probability) * (counted / self.temperature)[..., None]
 
 
-def head_norms(head: FusedHead, counted: torch.Tensor, units: Units) -> torch.Tensor:
-    """Squared norms of rows' scores in a fused output layer's parameters, shape (B,), float32.
+def head_norms(head: FusedHead, counted: torch.Tensor, units: Units, own: Mapping[str, nn.Parameter]) -> torch.Tensor:
+    """Squared norms of rows' scores, ``sum_t counted * log_probs``, in a fused output layer, (B,), float32.
 
-    Parameters
-    ----------
-    head : FusedHead
-    counted : Tensor, shape (B, T)
-        A row's score is the sum of ``counted * log_probs``.
-    units : Units
+    ``own`` are the layer's parameters as the optimiser knows them.
     """
-    weight, bias = head.module.weight, head.module.bias
-    rows, columns = units.matrix(weight, "lm_head")
+    weight, bias = head.weight, head.bias
+    rows, columns = units.matrix(own["weight"], "lm_head")
     met = counted.new_zeros(*counted.shape, counted.shape[1])
     norms = counted.new_zeros(len(counted))
     totals = head.log_totals()
@@ -112,8 +110,8 @@ def head_norms(head: FusedHead, counted: torch.Tensor, units: Units) -> torch.Te
         here = (place >= 0) & (place < sent_back.shape[-1])
         sent_back.scatter_add_(2, place.where(here, 0)[..., None], here[..., None].float())
         sent_back *= (counted / head.temperature)[..., None]
-        if bias is not None and bias.requires_grad:
-            scale = units.vector(bias, "lm_head")
+        if bias is not None and own["bias"].requires_grad:
+            scale = units.vector(own["bias"], "lm_head")
             norms += (sent_back.sum(1) * (scale if isinstance(scale, float) else scale[part])).square().sum(1)
         met += _gram(sent_back * (rows if isinstance(rows, float) else rows[part]))
     return norms + (_gram(head.hidden.float() * columns) * met).sum((1, 2))
@@ -124,15 +122,10 @@ def linear_norms(
 ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
     """Squared norms in a linear layer's weight in each of the units, and the gradient of the weight.
 
-    Parameters
-    ----------
-    call : Call
-    factor : Tensor, shape (B,), optional
-        Factors of the rows in the weight's gradient. With None the gradient is not computed, and None is returned.
-    units : sequence of Units
+    ``factor``, shape (B,), weighs the rows in that gradient; without it the gradient is not computed, and None.
     """
     x, g = call.tokens, call.sent_back
-    scales = [each.matrix(call.module.weight, call.name) for each in units]
+    scales = [each.matrix(call.own["weight"], call.name) for each in units]
     length, wide, high = x.shape[1], x.shape[2], g.shape[2]
     if 2 * length**2 * (wide + high) <= (ELEMENT + (2 * length if factor is None else 0)) * wide * high:
         own = x.float()
@@ -164,23 +157,16 @@ def own_norms(call: Call, units: Units) -> torch.Tensor:
     bias = call.module.bias
     if bias is None or not bias.requires_grad:
         return call.gradient.new_zeros(len(call.gradient))
-    return (call.sent_back.sum(1) * units.vector(bias, call.name)).square().sum(1)
+    return (call.sent_back.sum(1) * units.vector(call.own["bias"], call.name)).square().sum(1)
 
 
 def met_norms(call: Call, hidden: torch.Tensor, logits: torch.Tensor, units: Units) -> torch.Tensor:
     """Twice the inner products of a matrix's gradients as an embedding and as an output layer, shape (B,).
 
-    Parameters
-    ----------
-    call : Call
-        The call of the embedding.
-    hidden : Tensor, shape (B, S, d)
-        Input of the output layer.
-    logits : Tensor, shape (B, S, T)
-        The gradient of the logits of the embedding's tokens.
-    units : Units
+    ``hidden``, (B, S, d), is the input of the output layer, ``logits``, (B, S, T), the gradient at the embedding's
+    tokens.
     """
-    rows, columns = units.matrix(call.module.weight, call.name)
+    rows, columns = units.matrix(call.own["weight"], call.name)
     logits = logits if isinstance(rows, float) else logits * rows[call.tokens][:, None]
     return 2 * (logits * torch.bmm(hidden.float() * columns, _of_ids(call, units).transpose(1, 2))).sum((1, 2))
 
@@ -188,7 +174,7 @@ def met_norms(call: Call, hidden: torch.Tensor, logits: torch.Tensor, units: Uni
 def _of_ids(call: Call, units: Units) -> torch.Tensor:
     """An embedding's gradients at its tokens, in units, shape (B, T, d)."""
     module, ids = call.module, call.tokens
-    rows, columns = units.matrix(module.weight, call.name)
+    rows, columns = units.matrix(call.own["weight"], call.name)
     kept = torch.ones_like(ids, dtype=torch.float32) if isinstance(rows, float) else rows[ids]
     if module.padding_idx is not None:
         kept = kept * (ids != module.padding_idx)
@@ -207,25 +193,31 @@ def _embedding_norms(call: Call, units: Units) -> torch.Tensor:
 
 def _direct(call: Call, units: Units) -> torch.Tensor:
     """Of any other module, such as a norm: its own small gradients, row by row."""
-    own = {name: each.detach() for name, each in call.module.named_parameters(recurse=False) if each.requires_grad}
+    bare, trained = _WithoutHooks(call.module), [name for name, each in call.own.items() if each.requires_grad]
+    own = {f"module.{name}": getattr(call.module, name).detach() for name in trained}
 
     def pull(inputs: torch.Tensor, back: torch.Tensor) -> dict[str, torch.Tensor]:
-        out, vjp = torch.func.vjp(lambda given: torch.func.functional_call(call.module, given, (inputs,)), own)
+        out, vjp = torch.func.vjp(lambda given: torch.func.functional_call(bare, given, (inputs,)), own)
         return vjp(back.to(out.dtype))[0]
 
     found = torch.func.vmap(pull)(call.inputs, call.gradient)
-    factors = {name: units.vector(getattr(call.module, name), call.name) for name in own}
-    return torch.stack([(found[name].float() * factors[name]).flatten(1).square().sum(1) for name in own]).sum(0)
+    scaled = [found[f"module.{name}"].float() * units.vector(call.own[name], call.name) for name in trained]
+    return torch.stack([each.flatten(1).square().sum(1) for each in scaled]).sum(0)
+
+
+class _WithoutHooks(nn.Module):
+    """Computes as a module does, without its hooks: FSDP2 gathers and frees parameters in them."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.module.forward(inputs)
 
 
 def module_kind(module: nn.Module) -> type[nn.Module] | None:
-    """Linear or Embedding if a module computes as they do, even as a subclass; None for others.
-
-    Raises
-    ------
-    ValueError
-        If a subclass of one of them does more.
-    """
+    """Linear or Embedding if a module computes as they do, even as a subclass; a ValueError if it does more."""
     for kind in (nn.Linear, nn.Embedding):
         if isinstance(module, kind):
             if type(module).forward is not kind.forward and not _only_scales(module):
@@ -235,13 +227,7 @@ def module_kind(module: nn.Module) -> type[nn.Module] | None:
 
 
 def tied_heads(modules: Mapping[str, nn.Module]) -> dict[nn.Module, nn.Module]:
-    """The embedding that each output layer shares its matrix with.
-
-    Raises
-    ------
-    ValueError
-        If other modules share parameters.
-    """
+    """The embedding that each output layer shares its matrix with; a ValueError if other modules share parameters."""
     by_parameter: dict[nn.Parameter, list[str]] = {}
     for name, module in modules.items():
         for parameter in module.parameters(recurse=False):

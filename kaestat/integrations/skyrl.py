@@ -40,77 +40,40 @@ STATE_FILE = "kaestat_state.pt"  # in SkyRL's global_step_N folder
 
 
 class RegisteredBaseline:
-    """The entry in SkyRL's registry; SkyRL calls it like any of its advantage estimators.
+    """The entry in SkyRL's registry, with the arguments of `register`; SkyRL calls it like its advantage estimators.
 
-    Parameters
-    ----------
-    estimator : AdvantageEstimator
-        SkyRL's process gets a copy, because Ray moves registered functions between processes.
-    weights : {"none", "length"}
-        As in `register`.
+    SkyRL's process gets a copy of the estimator, because Ray moves registered functions between processes.
     """
 
     def __init__(self, estimator: AdvantageEstimator, *, weights: str = "none"):
         self.session = TrainerSession(estimator, weights=weights)
         self._expected: dict[str, Any] | None = None
 
-    def expect(
-        self,
-        step: int,
-        prompts: Sequence[Any] | None,
-        weights: np.ndarray | None = None,
-    ) -> None:
-        """Prepare the next call: its training step, and the known trajectories without padding.
+    def expect(self, step: int, prompts: Sequence[Any] | None, weights: np.ndarray | None = None) -> None:
+        """Prepare the next call: its 0-based step, and the known trajectories without padding.
 
-        Parameters
-        ----------
-        step : int
-            Training step, 0-based.
-        prompts : sequence, length N, or None
-            The first tokens of each trajectory, i.e. its prompt, as token ids. With None, uids are not checked.
-        weights : ndarray, shape (N,), optional
-            Tokens of each trajectory in the loss; needed with ``weights="length"``.
+        ``prompts`` are the first tokens of each; with None, uids are not checked. ``weights`` are its tokens in the
+        loss.
         """
         self._expected = {"step": step, "prompts": prompts, "weights": weights}
 
     def __call__(self, token_level_rewards: Any, response_mask: Any, index: Any, **_: Any) -> tuple[Any, Any]:
-        """Advantages and returns, SkyRL's signature.
+        """Advantages and returns, both a row's advantage at every token of its response, (N, T); SkyRL's signature.
 
-        Parameters
-        ----------
-        token_level_rewards : tensor, shape (N, T)
-            A trajectory's reward is its sum over tokens, as in SkyRL's own estimators.
-        response_mask : tensor, shape (N, T)
-        index : sequence of str, length N
-            uids; padding at the end.
-
-        Returns
-        -------
-        advantages, returns : tensor, shape (N, T)
-            The same tensor twice: the advantage of the row at every token of its response.
-
-        Raises
-        ------
-        ValueError
-            If a method with a history, or one with weights, runs without `BaselineTrainer`, or a uid does not identify
-            a prompt.
+        A trajectory's reward is its sum over tokens, as in SkyRL's own estimators; ``index`` holds uids, with padding
+        at the end. Raises a ValueError if a method with a history, or one with weights, runs without `BaselineTrainer`,
+        or a uid does not identify a prompt.
         """
         uids, session = [str(uid) for uid in index], self.session
         real = len(uids) - padding_rows(uids)
         expected, self._expected = self._expected, None
-        needs_more = session.stateful or session.weighs
-        if expected is None and needs_more:
+        if expected is None and (session.stateful or session.weighs):
             raise ValueError(
                 f"method {session.estimator.method!r} with weights={session.weights!r} needs the training step, "
                 "checked prompt ids and lengths, which SkyRL's registry does not pass: return "
                 "kaestat.integrations.skyrl.BaselineTrainer from your experiment's get_trainer."
             )
         expected = expected or {"step": None, "prompts": None}
-        for name, announced in expected.items():
-            if name != "step" and announced is not None and len(announced) != real:
-                raise ValueError(
-                    f"{name}: announced for {len(announced)} trajectories, but {real} came; call expect() anew."
-                )
         scores = token_level_rewards.sum(dim=-1)
         known = expected.pop("prompts")
         advantages = np.zeros(len(uids))
@@ -136,18 +99,8 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: s
     name : str
         Must be free in the registry.
     weights : {"none", "length"}
-        Weight of each completion in averaging baselines: none, or its number of tokens in the loss, which needs
-        `BaselineTrainer`.
-
-    Returns
-    -------
-    RegisteredBaseline
-        What was registered in this process.
-
-    Raises
-    ------
-    ValueError
-        If the name is taken, or the estimator cannot use these weights, or needs weights.
+        Weight of each completion: none, or its tokens in the loss, which needs `BaselineTrainer`. A ValueError if the
+        estimator cannot use it.
     """
     with SKYRL.imports():
         from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
@@ -268,10 +221,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
     def load_checkpoints(self) -> tuple[Any, ...]:
         """SkyRL's result, after loading our state too.
 
-        Raises
-        ------
-        LostState
-            If the checkpoint has none for a method with a history, or for the prompt sampler.
+        Raises a LostState if the checkpoint has none for a method with a history, or for the prompt sampler.
         """
         loaded = super().load_checkpoints()
         baseline, folder = self.baseline, loaded[1]
@@ -302,13 +252,7 @@ def _filter(trainer: Any) -> str:
 
 
 def padding_rows(uids: Sequence[str]) -> int:
-    """The number of padding rows at the end: those with uids pad0, pad1, ....
-
-    Examples
-    --------
-    >>> padding_rows(["7", "7", "pad0", "pad1"]), padding_rows(["7", "padlock"]), padding_rows([])
-    (2, 0, 0)
-    """
+    """The number of padding rows at the end: those with uids pad0, pad1, ...."""
     last = re.fullmatch(r"pad(\d+)", uids[-1]) if len(uids) else None
     if last is None:
         return 0
@@ -317,13 +261,7 @@ def padding_rows(uids: Sequence[str]) -> int:
 
 
 def first_rows(rows: Sequence[Any], last_steps: Sequence[bool] | None) -> list[Any]:
-    """The first row of each trajectory; in step-wise training later rows repeat the conversation so far.
-
-    Examples
-    --------
-    >>> first_rows([[1], [1, 5], [1]], [False, True, True])
-    [[1], [1]]
-    """
+    """The first row of each trajectory; in step-wise training later rows repeat the conversation so far."""
     if last_steps is None:
         return list(rows)
     begins = [True, *last_steps[:-1]]

@@ -61,6 +61,8 @@ FRESH = "set kaestat_fresh_history: true in the --custom-config-path file to beg
 class RewardPostProcess:
     """For ``--custom-reward-post-process-path``: raw rewards, and advantages that replace rewards.
 
+    Raises a ValueError if the estimator cannot use these weights, or needs weights.
+
     Parameters
     ----------
     estimator : AdvantageEstimator, optional
@@ -78,21 +80,6 @@ class RewardPostProcess:
     weights : {"none", "length"}, optional
         Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None means
         ``args.kaestat_weights``, or without it ``"none"``.
-
-    Raises
-    ------
-    ValueError
-        If the estimator cannot use these weights, or needs weights.
-
-    Examples
-    --------
-    A module ``my_baseline.py`` on slime's Python path::
-
-        advantages = RewardPostProcess(AdvantageEstimator("kae", bandwidth=10))
-        generate_rollout = advantages.with_step()
-
-    and ``--custom-reward-post-process-path my_baseline.advantages``,
-    ``--rollout-function-path my_baseline.generate_rollout``.
     """
 
     def __init__(
@@ -114,10 +101,7 @@ class RewardPostProcess:
     def session(self, args: Any) -> TrainerSession:
         """The run's session, created at the first call from slime's arguments.
 
-        Raises
-        ------
-        ValueError
-            If there is no estimator, or it cannot use the weights asked for, or needs weights.
+        A ValueError if there is no estimator, or it cannot use the weights asked for, or needs weights.
         """
         if self._session is None:
             weights = self.weights or getattr(args, "kaestat_weights", None) or "none"
@@ -128,28 +112,16 @@ class RewardPostProcess:
         return self._session
 
     def __call__(self, args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
-        """slime's call, once per rollout.
+        """Raw rewards, and advantages, of the N completions of a rollout; slime's call, once per rollout.
 
-        Parameters
-        ----------
-        args : namespace
-            slime's arguments.
-        samples : list of slime.utils.types.Sample, length N
-            All completions of the rollout. Samples of one ``rollout_id`` (or one ``index``) are segments of one
-            completion: they count once and share its advantage. Each needs the outcome's reward, and the
-            data set's prompt, or metadata in which `data_source` wrote it. Samples with ``remove_sample`` are not in
-            slime's loss and therefore not in the values: the baseline is for the completions trained on.
+        Samples of one ``rollout_id`` (or one ``index``) are segments of one completion: they count once and share its
+        advantage. Each needs the outcome's reward, and the data set's prompt, or metadata in which `data_source` wrote
+        it. Samples with ``remove_sample`` are not in slime's loss and therefore not in the values: the baseline is for
+        the completions trained on.
 
-        Returns
-        -------
-        raw_rewards, advantages : list of float, length N
-
-        Raises
-        ------
-        ValueError
-            If there is no step for a method with a history, prompts have no stable id, a reward is missing, segments
-            disagree, slime's estimator is ``ppo``, which would treat advantages as rewards, or prompts were not drawn
-            by the requested sampler.
+        A ValueError if there is no step for a method with a history, prompts have no stable id, a reward is missing,
+        segments disagree, slime's estimator is ``ppo``, which would treat advantages as rewards, or prompts were not
+        drawn by the requested sampler.
         """
         if getattr(args, "advantage_estimator", None) == "ppo":
             raise ValueError(
@@ -169,13 +141,9 @@ class RewardPostProcess:
     def with_step(self, generate_rollout: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """For ``--rollout-function-path``: slime's rollout function, or yours, which marks samples with the step.
 
-        The metrics of the last step are added to the rollout's. They appear one rollout later,
-        since slime logs a rollout before its rewards are processed.
-
-        Parameters
-        ----------
-        generate_rollout : callable, optional
-            None means ``args.kaestat_rollout_function_path``, or without it slime's default.
+        None means ``args.kaestat_rollout_function_path``, or without it slime's default. The metrics of the last step
+        are added to the rollout's. They appear one rollout later, since slime logs a rollout before its rewards are
+        processed.
         """
 
         def stamped(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
@@ -205,10 +173,7 @@ class RewardPostProcess:
     def load(self, args: Any, rollout_id: int | None) -> None:
         """Continue after ``rollout_id`` with the states under ``args.load``; does nothing in a new run.
 
-        Raises
-        ------
-        LostState
-            If the run resumes, but there is no state for a method with a history, or for the sampler.
+        A `LostState` if the run resumes, but there is no state for a method with a history, or for the sampler.
         """
         if rollout_id is not None and rollout_id >= 0 and args.load is not None:
             anew = getattr(args, "kaestat_fresh_history", False)
@@ -217,10 +182,7 @@ class RewardPostProcess:
     def data_source(self, base: type) -> type:
         """For ``--data-source-path``: a data source that saves our states, and draws prompts if asked to.
 
-        Parameters
-        ----------
-        base : type
-            ``slime.rollout.data_source.RolloutDataSourceWithBuffer``, or your own.
+        ``base`` is ``slime.rollout.data_source.RolloutDataSourceWithBuffer``, or your own.
         """
         hook = self
 

@@ -16,28 +16,14 @@ COUNTERS = ("group_index", "index", "rollout_id")  # of slime's samples: they ke
 
 
 class DrawnGroups(TrackedSampler):
-    """slime's groups with drawn prompts; each sample has its correction.
-
-    Parameters
-    ----------
-    sampler, ids
-        As `TrackedSampler`.
-    rows : sequence of slime.utils.types.Sample
-        slime's data set.
-    """
+    """A `TrackedSampler` of slime's data set, whose draws replace prompts in slime's groups."""
 
     def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable], rows: Sequence[Any]):
         super().__init__(sampler, ids)
         self._rows = rows
 
     def redrawn(self, groups: list[list[Any]], step: int | None) -> list[list[Any]]:
-        """The data source's groups with drawn prompts; groups from its buffer are unchanged.
-
-        Raises
-        ------
-        ValueError
-            If the rollout's number is unknown.
-        """
+        """The data source's groups with drawn prompts; groups from its buffer are unchanged."""
         fresh = [place for place, group in enumerate(groups) if CORRECTION_KEY not in (group[0].metadata or {})]
         if not fresh:
             return groups

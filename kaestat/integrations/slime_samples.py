@@ -68,13 +68,7 @@ def group_of(sample: Any) -> Hashable:
 
 
 def step_of(samples: list[Any]) -> int | None:
-    """The step on all samples; None if there is none.
-
-    Raises
-    ------
-    ValueError
-        If there are several.
-    """
+    """The step on all samples; None if there is none, and a ValueError if there are several."""
     steps = {(sample.metadata or {}).get(STEP_KEY) for sample in samples}
     if len(steps) > 1:
         raise ValueError(

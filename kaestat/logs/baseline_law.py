@@ -26,88 +26,53 @@ BETWEEN = 0.2  # of the made worlds; free answers of SmolLM2-135M-Instruct had .
 
 @dataclass(frozen=True, eq=False)
 class LawInputs:
-    """The inputs of the law.
+    """The inputs of the law."""
 
-    Attributes
-    ----------
-    moments : PromptMoments
-        Moments of `ROWS` prompts that represent those of the log. ``common`` is 0, as norms do not determine it.
-    history : float
-        Effective number of completions in a kernel mean of a prompt's past.
-    drift : ndarray, shape (P,)
-        The part of its squared error due to a changing policy. It is proportional to ``p^2 (1 - p)^2``, as if all
-        logits moved alike.
-    bandwidth : float
-        Bandwidth of that mean, in the log's steps: the one with least error, for an exponential kernel.
-    """
-
+    # Moments of `ROWS` prompts that represent those of the log. ``common`` is 0, as norms do not determine it
     moments: PromptMoments
-    history: float
+    history: float  # Effective number of completions in a kernel mean of a prompt's past
+    # shape (P,); the part of its squared error due to a changing policy. It is proportional to ``p^2 (1 - p)^2``, as if
+    # all logits moved alike
     drift: np.ndarray
-    bandwidth: float
+    bandwidth: float  # Bandwidth of that mean, in the log's steps: the one with least error, for an exponential kernel
 
 
 def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0.0, min_visits: int = 1) -> LawInputs:
-    """Inputs of the law, averaged along a run.
+    """Inputs of the law, averaged along a run; other arguments are as for `gradient_risk`.
 
     - *Success rates* have the maximum-likelihood distribution, given the counts of right completions
       (`kaestat.logs.value_mixture`). Each visit is one count; visits with few completions are joined until there are
       four. A prompt's weight is its number of completions.
     - *Weights* of right and wrong completions are means at each success rate, over the completions of all prompts,
-    weighted
-      by the posterior of the rate given the count. So rho may depend on p, a little less steeply than in truth.
-    - *The history* is a mean of the prompt's own past, without its current group. Its squared error is measured against
-      the group's mean, minus the variance of that mean. The part beyond ``p (1 - p) / history`` is drift.
+      weighted by the posterior of the rate given the count: rho may depend on p, a little less than in truth.
+    - *The history* is a mean of the prompt's own past, without its current group. Its squared error is measured
+      against the group's mean, minus the variance of that mean. The part beyond ``p (1 - p) / history`` is drift.
       With single completions, ``p (1 - p)`` comes from the distribution above; it is a little too large if values move
       while four are collected.
 
-    Parameters
-    ----------
-    log : RewardLog
-        Rewards of 0 and 1, with weights or lengths.
-    weights : {"weight", "length"}, optional
-        The column for W; None uses the weights if the log has them. The prediction is valid for an optimiser only if
-        the squared score norms are in the metric of that optimiser's step.
-    between : float
-        ``E ||g_x||^2 - ||g||^2`` divided by the value's noise within prompts, ``E[W (R - p)^2] - E ||g_x||^2``; 0 or
-        more. It needs inner products of scores; norms do not determine it. The default, 0, is about right for long free
-        answers (measured: .001 +- .007); .2 is right for synthetic tasks with short answers. Each prompt's share is
-        proportional to ``p^2 (1 - p)^2 E[W]``.
-    min_visits : int
-        Only completions of visits with at least this many earlier ones count; 1 or more.
+    The prediction is valid for an optimiser only if W, the squared score norms, are in the metric of its step.
+    ``between`` is ``E ||g_x||^2 - ||g||^2`` divided by the value's noise within prompts, ``E[W (R - p)^2] - E
+    ||g_x||^2``; 0 or more. It needs inner products of scores; norms do not determine it. The default, 0, is about right
+    for long free answers (measured: .001 +- .007); .2 is right for synthetic tasks with short answers. Each prompt's
+    share is proportional to ``p^2 (1 - p)^2 E[W]``.
 
-    Raises
-    ------
-    ValueError
-        If rewards are not all 0 or 1, no prompt returns, hardly any has right and wrong completions at once,
-        or the log has neither weights nor lengths, or all of them are 0.
+    Raises a ValueError if rewards are not all 0 or 1, no prompt returns, hardly any has right and wrong completions at
+    once, or the log has neither weights nor lengths, or all of them are 0.
     """
     return _Log.of(log, weights, min_visits).inputs(np.ones(len(log.prompts), dtype=bool), between)
 
 
 @dataclass(frozen=True, eq=False)
 class LawPrediction:
-    """Noise of each design on a log, at equal completions, as the law predicts it.
-
-    Attributes
-    ----------
-    inputs : LawInputs
-    threshold : tuple of float
-        `kaestat.theory.PromptMoments.threshold` of the moments, and its interval.
-    unit : str
-        The log's own design: the leave-one-out mean of groups of its median size, or ``none`` if that size is 1.
-    noise, with_between : Series
-        By design, for ``between`` 0 and `BETWEEN`.
-    left_out : DataFrame
-        ``noise`` without each group of prompts, one row each.
-    """
+    """Noise of each design on a log, at equal completions, as the law predicts it."""
 
     inputs: LawInputs
-    threshold: tuple[float, float, float]
+    threshold: tuple[float, float, float]  # `kaestat.theory.PromptMoments.threshold` of the moments, and its interval
+    # The log's own design: the leave-one-out mean of groups of its median size, or ``none`` if that size is 1
     unit: str
-    noise: pd.Series
+    noise: pd.Series  # By design, for ``between`` 0 and `BETWEEN`
     with_between: pd.Series
-    left_out: pd.DataFrame
+    left_out: pd.DataFrame  # ``noise`` without each group of prompts, one row each
 
     def ratio(self, design: str, reference: str) -> tuple[float, float, float]:
         """Noise of a design divided by the noise of another one, with a 95 % interval.
@@ -120,11 +85,8 @@ class LawPrediction:
     def table(self) -> pd.DataFrame:
         """A table with one row per design, least noise first.
 
-        Returns
-        -------
-        DataFrame
-            ``design``; ``noise`` divided by that of ``unit``, with its interval ``ci_low, ci_high``; ``with_between``,
-            the same ratio with ``between`` at `BETWEEN`; and ``unit``.
+        Columns are ``design``; ``noise`` divided by that of ``unit``, with its interval ``ci_low, ci_high``;
+        ``with_between``, the same ratio with ``between`` at `BETWEEN`; and ``unit``.
         """
         rows = [(design, *self.ratio(str(design), self.unit)) for design in self.noise.index]
         found = pd.DataFrame(rows, columns=["design", "noise", "ci_low", "ci_high"])
@@ -145,19 +107,8 @@ def law_of_log(
     A step has as many completions as the log's steps have on average. The history is the log's own at any group size:
     with single completions, prompts return more often, so their past has equally many completions.
 
-    Parameters
-    ----------
-    log, weights, min_visits
-        As in `law_inputs`.
-    group_sizes : sequence of int
-        Sizes of the group designs, in addition to the log's own.
-    seed : int
-        Seed of the jackknife's groups of prompts.
-
-    Raises
-    ------
-    ValueError
-        As in `law_inputs`.
+    Sizes of the group designs are in addition to the log's own; ``seed`` is of the jackknife's groups of prompts. Other
+    arguments and errors are as for `law_inputs`.
     """
     whole = _Log.of(log, weights, min_visits)
     size = int(np.median(log.group_sizes))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from kaestat.core.spelling import named, spelled
 
 ALIASES = {
     "prompt": (
-        "prompt_id", "prompt_text", "question", "question_id", "question_text", "problem", "problem_id", "problem_text",
-        "task_id", "input", "query", "query_id",
+        "prompt_id", "prompt_text", "prompts", "question", "question_id", "question_text", "problem", "problem_id",
+        "problem_text", "task_id", "input", "query", "query_id",
     ),
-    "step": ("global_step", "global_steps", "training_step", "train_step", "train/global_step", "iteration", "_step"),
+    "step": (
+        "global_step", "global_steps", "training_step", "train_step", "train/global_step", "iteration", "_step",
+        "steps",
+    ),
     "reward": ("rewards", "train/reward", "train/rewards", "score", "correct", "is_correct"),
     "group": ("group_id", "stream", "stream_id"),
     "weight": ("score_norm", "squared_score_norm", "score_norm_sq", "score_norm_squared"),
@@ -29,26 +33,12 @@ RANDOM_IDS = ("uid", "request_id", "uuid")
 
 
 def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str, str | None]) -> dict[str, str]:
-    """The column for each part.
+    """The column for each part, of the table whose columns are ``found``.
 
-    Parameters
-    ----------
-    source : Path or str
-        Source of the table, for messages.
-    found : sequence of str
-        Names of all columns.
-    hints : mapping
-        The columns that the user named. None means the column with exactly that name, else the only one among
-        `ALIASES`, ignoring case and treating spaces and hyphens as underscores. ``group`` and `MEASURES` may be absent,
-        and ``"none"`` leaves a measure out. A column ``uid`` is never used for the prompt: frameworks generate it anew
-        at every step.
-
-    Raises
-    ------
-    ValueError
-        If a column is missing, ambiguous or occurs twice.
-    TypeError
-        If a hint is not text.
+    A hint is the column that the user named. None means the column with exactly that name, else the only one among
+    `ALIASES`, ignoring case and treating spaces and hyphens as underscores. ``group`` and `MEASURES` may be absent, and
+    ``"none"`` leaves a measure out. A column ``uid`` is never used for the prompt: frameworks generate it anew at every
+    step. A ValueError if a column is missing, ambiguous or occurs twice; a TypeError if a hint is not text.
     """
     plain: dict[str, list[str]] = {}
     for name in dict.fromkeys(found):
@@ -104,10 +94,13 @@ def _missing(source: Path | str, parts: Sequence[str], found: Sequence[str]) -> 
     random = [name for name in found if _plain(name) in RANDOM_IDS] if "prompt" in parts else []
     note = f" ({random[0]} is drawn anew at every step, so it names no prompt)" if random else ""
     it = "it" if len(parts) == 1 else "them"
+    means = " If rows are means per step, log every completion instead." if list(parts) == ["prompt"] else ""
+    close = {part: next(iter(get_close_matches(part, found, 1)), None) for part in parts}
     known = "; ".join(f"one of {', '.join((part, *ALIASES[part]))}" for part in parts)
     return (
         f"{source}: no {' and no '.join(parts)} column; it has {', '.join(found)}{note}. "
-        f"Every row must be a completion. Name {it} with {', '.join(map(spelled, parts))}, or call {it} {known}."
+        "Every row must be a completion, or a group with a list of rewards. "
+        f"Name {it} with {', '.join(spelled(part, close[part]) for part in parts)}, or call {it} {known}.{means}"
     )
 
 

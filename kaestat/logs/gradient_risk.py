@@ -46,18 +46,10 @@ GRADIENT_COLUMNS = [
 
 
 class Row(NamedTuple):
-    """A method and the weights of its averages.
+    """A method and the weights of its averages."""
 
-    Attributes
-    ----------
-    method : str or Baseline
-        As given.
-    weights : str
-        ``"none"``, ``"score_norm"`` or ``"length"``, as in the trainers.
-    """
-
-    method: str | Baseline
-    weights: str = PLAIN
+    method: str | Baseline  # As given
+    weights: str = PLAIN  # ``"none"``, ``"score_norm"`` or ``"length"``, as in the trainers
 
     def __str__(self) -> str:
         return str(self.method) if self.weights == PLAIN else f"{self.method}, weights={self.weights}"
@@ -218,19 +210,8 @@ def gradient_scores(
 ) -> PromptRisks:
     """The scores of all rows after replay, from which the tables of gradient noise are made.
 
-    Parameters
-    ----------
-    log, weights, min_visits
-        As in `gradient_risk`.
-    rows : sequence of Row
-        With the references of the tables at the end.
-    again, seed, track
-        As in `kaestat.logs.risk.prompt_risks`.
-
-    Raises
-    ------
-    ValueError
-        As in `gradient_risk`.
+    The references of the tables are at the end of ``rows``. Other arguments and errors are as for `gradient_risk` and
+    `kaestat.logs.risk.prompt_risks`.
     """
     column = measure_of(log, weights)
     eligible = eligible_visits(log, min_visits, absolute=False)

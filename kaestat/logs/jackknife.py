@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kaestat.core.checks import LARGEST_FACTOR, check_factors, check_seed, check_whole
+from kaestat.core.student import student_quantile
 
 LARGEST_SQUARE = LARGEST_FACTOR**2 * 1e3  # of estimates that are mean squares of rewards, and some times that
 GROUPS = 10
@@ -13,18 +14,9 @@ FEWEST = 4  # groups with a line through their changes
 
 
 def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> np.ndarray:
-    """A random group for each cluster (prompt); group sizes differ by at most one.
+    """A random group for each cluster (prompt), (n_clusters,); group sizes differ by at most one.
 
-    Parameters
-    ----------
-    n_clusters : int
-    seed : int
-    n_groups : int
-        With fewer clusters, each cluster is its own group.
-
-    Returns
-    -------
-    ndarray of int, shape (n_clusters,)
+    With fewer clusters than groups, each cluster is its own.
     """
     n_clusters, n_groups = check_whole("n_clusters", n_clusters), check_whole("n_groups", n_groups)
     return check_seed(seed).permutation(n_clusters) % min(n_groups, n_clusters)
@@ -67,8 +59,6 @@ def jackknife_interval(
     >>> se.round(4)
     array([1.0801])
     """
-    from scipy.special import stdtrit
-
     limits = -LARGEST_SQUARE, LARGEST_SQUARE
     left_out = check_factors("left_out", left_out, least=limits[0], most=limits[1], ndim=2, finite=False)
     estimate = check_factors("estimate", estimate, least=limits[0], most=limits[1], finite=False)
@@ -79,14 +69,14 @@ def jackknife_interval(
         return nothing, nothing.copy(), nothing.copy()
     deviation = left_out - left_out.mean(axis=0)
     se = np.sqrt((n_groups - 1) / n_groups * np.sum(deviation**2, axis=0))
-    reach = float(stdtrit(n_groups - 1, (1 + level) / 2)) * se
+    reach = student_quantile(n_groups - 1, (1 + level) / 2) * se
     return se, estimate - reach, estimate + reach
 
 
 def replayed_interval(
     estimate: np.ndarray, left_out: np.ndarray, apart: np.ndarray, se: np.ndarray, n_clusters: int, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standard error and interval of a mean whose contributions also depend on the other clusters.
+    """Standard error and ends of the interval, (M,), of a mean whose contributions also depend on the other clusters.
 
     ::
 
@@ -94,32 +84,16 @@ def replayed_interval(
         se^2 = V + U,                  V = (1 + beta)^2 s^2 / C,     U = (K - 1) / K  sum_k e_k^2
         1 / nu = w / (C - 1) + (1 - w) / (K - 2),                    w = (V / (V + U))^2
 
-    Without group k the estimate changes for two reasons. Contributions are missing: ``a_(k)`` is the mean of the
-    rest, unchanged. And the rest change, by ``d_(k)``. The jackknife takes the spread of the sum from K groups.
-    But all C contributions give the variance of their mean, ``s^2 / C``, so the K groups are needed only
-    for the change: by a regression on ``a_(k)``, and its residuals. Degrees of freedom are Satterthwaite's
-    (including the error of beta). Compared with the jackknife with twice as many groups, intervals are shorter, have
-    equal coverage, and vary half as much (`tests/logs/test_jackknife.py`).
+    Without group k the estimate changes for two reasons. Contributions are missing: ``a_(k)``, ``apart``, is the mean
+    of the rest, unchanged. And the rest change, by ``d_(k)``, which is in ``left_out``; both have shape (K, M). The
+    jackknife takes the spread of the sum from K groups. But all C contributions give the variance of their mean, ``s^2
+    / C``, the square of ``se``, so the K groups are needed only for the change: by a regression on ``a_(k)``, and its
+    residuals. Degrees of freedom are Satterthwaite's (including the error of beta). Compared with the jackknife with
+    twice as many groups, intervals are shorter, have equal coverage, and vary half as much
+    (`tests/logs/test_jackknife.py`).
 
-    Parameters
-    ----------
-    estimate : ndarray, shape (M,)
-    left_out : ndarray, shape (K, M)
-        The estimates, recomputed without group k.
-    apart : ndarray, shape (K, M)
-        The estimates without the contributions of group k, with the others unchanged.
-    se : ndarray, shape (M,)
-        ``s / sqrt(C)``: standard errors if contributions were independent.
-    n_clusters : int
-        C. If each cluster is a group, or there are fewer than four groups, the result is `jackknife_interval`'s.
-    level : float
-
-    Returns
-    -------
-    se, low, high : ndarray, shape (M,)
+    If each cluster is a group, or there are fewer than four groups, the result is `jackknife_interval`'s.
     """
-    from scipy.special import stdtrit
-
     n_groups = len(left_out)
     if n_groups < FEWEST or n_clusters <= n_groups:
         return jackknife_interval(estimate, left_out, level)
@@ -134,5 +108,5 @@ def replayed_interval(
     share = np.divide(known, whole, out=np.ones_like(whole), where=whole > 0) ** 2
     freedom = 1 / (share / (n_clusters - 1) + (1 - share) / (n_groups - 2))
     found = np.sqrt(whole)
-    reach = stdtrit(freedom, (1 + level) / 2) * found
+    reach = student_quantile(freedom, (1 + level) / 2) * found
     return found, estimate - reach, estimate + reach

@@ -11,18 +11,10 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """A column of labels in coded form.
+    """A column of labels in coded form."""
 
-    Attributes
-    ----------
-    codes : ndarray of int32, shape (N,)
-        Position of each entry in ``distinct``.
-    distinct : list of hashables
-        Every label that occurs, once, in order of first appearance.
-    """
-
-    codes: np.ndarray
-    distinct: list[Hashable]
+    codes: np.ndarray  # of int32, shape (N,); position of each entry in ``distinct``
+    distinct: list[Hashable]  # Every label that occurs, once, in order of first appearance
 
     @classmethod
     def of(cls, values: Iterable[Hashable]) -> Labels:
@@ -33,14 +25,7 @@ class Labels:
 
     @classmethod
     def of_coded(cls, codes: np.ndarray, values: Iterable[Hashable]) -> Labels:
-        """The column with codes from elsewhere, whose values may be equal, out of order, or unused.
-
-        Parameters
-        ----------
-        codes : ndarray of int, shape (N,)
-            Positions in ``values``, 0 or more.
-        values : iterable of hashables
-        """
+        """The column with codes from elsewhere, whose values may be equal, out of order, or unused."""
         merged = cls.of(values)
         codes = merged.codes[codes]
         first = np.full(len(merged.distinct), len(codes), dtype=np.int64)

@@ -18,21 +18,10 @@ def outside(values: np.ndarray) -> np.ndarray:
 
 
 def check_measures(size: int, **given: Any) -> dict[str, np.ndarray]:
-    """Columns of float64, shape (N,), for those that are not None; copies.
+    """Columns of float64, shape (N,), for those of `kaestat.logs.columns.MEASURES` that are not None; copies.
 
-    Parameters
-    ----------
-    size : int
-        Number of completions.
-    **given : sequence of float or None
-        Columns by name, among `kaestat.logs.columns.MEASURES`.
-
-    Raises
-    ------
-    ValueError
-        If their number is not ``size``, or one is missing, negative, infinite, or beyond 1e20.
-    TypeError
-        If one is not a number.
+    A ValueError if their number is not ``size``, or one is missing, negative, infinite, or beyond 1e20; a TypeError if
+    one is not a number.
     """
     columns = {name: check_column(name, given[name], size).copy() for name in MEASURES if given.get(name) is not None}
     for name, column in columns.items():

@@ -19,23 +19,11 @@ def log_with_prior(
 
     As for `AdvantageEstimator.add_prior`, a prior is a visit like any other. In tables of risks it is the first visit
     of its prompts, which is not scored; later visits are scored as if the estimator had begun with it. If the prior
-    lies before step 0, steps are counted from it. Prompts that are not in the log are left out.
+    lies before step 0, steps are counted from it. Prompts that are not in the log are left out. If a rate is not a
+    multiple of ``1 / count``, one completion gets a reward between the two.
 
-    Parameters
-    ----------
-    log : RewardLog
-        A log without groups, weights or lengths, which a prior does not have.
-    prior : Prior, mapping or path
-        As the argument of that name of `kaestat.AdvantageEstimator`, dated before the first step of the log.
-        If a rate is not a multiple of ``1 / count``, one completion gets a reward between the two.
-
-    Raises
-    ------
-    ValueError
-        If the log has groups or measures of completions, none of its prompts has a prior, the prior is not before it,
-        or the log does not consist of two rewards, those of the prior.
-    TypeError
-        If it is not a prior.
+    A ValueError if the log has groups or measures of completions, which a prior does not have, none of its prompts has
+    a prior, the prior is not before it, or the log does not consist of two rewards, those of the prior.
     """
     known, frame = as_prior(prior), log.frame
     extra = [name for name in frame.columns if name not in ("prompt", "step", "reward", "group")]

@@ -43,34 +43,21 @@ class NegativeRiskWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class PromptRisks:
-    """Risk of several methods for each prompt, from one replay per method; the source of all tables of a log.
+    """Risk of several methods for each prompt, from one replay per method; the source of all tables of a log."""
 
-    Attributes
-    ----------
-    methods : tuple, length M
-        Names of the rows, as given; the last one is the reference of the tables.
-    per_prompt : ndarray, shape (C, M)
-        Mean risk over the eligible visits of each prompt that has any (`contributions`, if prompts differ in size).
-    n_visits : int
-        Number of eligible visits.
-    absolute : bool
-        Whether the reward variance is subtracted. If not, every risk is the MSE plus the same variance, and NaN
-        for methods that contain the completion's own reward.
-    pooled : tuple of bool, length M
-        Whether the method pools prompts.
-    left_out : ndarray, shape (K, M), optional
-        Mean risk over the prompts outside group k: for methods that pool prompts, replayed without the group; for
-        others, from ``per_prompt``. None without such replays.
-    apart : ndarray, shape (K, M), optional
-        Mean risk over the prompts outside group k from ``per_prompt``, of all methods.
-    """
-
-    methods: tuple[Any, ...]
+    methods: tuple[Any, ...]  # length M; names of the rows, as given; the last one is the reference of the tables
+    # shape (C, M); mean risk over the eligible visits of each prompt that has any (`contributions`, if prompts differ
+    # in size)
     per_prompt: np.ndarray
-    n_visits: int
+    n_visits: int  # Number of eligible visits
+    # Whether the reward variance is subtracted. If not, every risk is the MSE plus the same variance, and NaN for
+    # methods that contain the completion's own reward
     absolute: bool
-    pooled: tuple[bool, ...] = ()
+    pooled: tuple[bool, ...] = ()  # of bool, length M; whether the method pools prompts
+    # shape (K, M); mean risk over the prompts outside group k: for methods that pool prompts, replayed without the
+    # group; for others, from ``per_prompt``. None without such replays
     left_out: np.ndarray | None = None
+    # shape (K, M); mean risk over the prompts outside group k from ``per_prompt``, of all methods
     apart: np.ndarray | None = None
 
     def take(self, positions: Sequence[int]) -> PromptRisks:
@@ -95,12 +82,7 @@ class PromptRisks:
     def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
         """The table of `value_risk` for all methods but the last, which must be GRPO.
 
-        Warns
-        -----
-        FewPromptsWarning
-            If fewer than 8 prompts carry a risk (`warn_of_few`).
-        NegativeRiskWarning
-            If an MSE lies more than two standard errors below 0.
+        Warns as `warn_of_few`, and by a `NegativeRiskWarning` if an MSE lies more than two standard errors below 0.
         """
         warn_of_few(self.methods[:-1], self.per_prompt[:, :-1])
         draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
@@ -169,18 +151,9 @@ class PromptRisks:
 
 
 def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
-    """Warn if an estimate rests on few prompts.
+    """Warn by a `FewPromptsWarning` if the `effective_number` of contributions, (C, M), is below 8 for a row.
 
-    Parameters
-    ----------
-    names : sequence, length M
-    contributions : ndarray, shape (C, M)
-
-    Warns
-    -----
-    FewPromptsWarning
-        If the `effective_number` of contributions is below 8 for a row; the warning gives its name and number. A single
-        prompt has no interval, and no warning.
+    The warning gives the row's name and number. A single prompt has no interval, and no warning.
     """
     if len(contributions) < 2 or not len(names):
         return
@@ -215,15 +188,11 @@ def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarr
 
 
 def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """One number per prompt: their mean is the `sized_mean`, and their spread gives its error.
+    """One number per prompt, (C, M): their mean is the `sized_mean`, and their spread gives its error.
 
-    If prompts have different sizes, the mean is a ratio of two sums over prompts, and the contributions are its linear
-    part: ``mean + C size / sum(size) (risk - mean)`` for C prompts. For equal sizes they are the risks themselves.
-
-    Parameters
-    ----------
-    risk : ndarray, shape (C, M)
-    size : ndarray, shape (C,)
+    If prompts have different sizes, (C,), the mean is a ratio of two sums over prompts, and the contributions are its
+    linear part: ``mean + C size / sum(size) (risk - mean)`` for C prompts. For equal sizes they are the risks
+    themselves.
     """
     if (size == size[0]).all():
         return risk

@@ -18,21 +18,10 @@ LARGEST_STEP = 4_000_000  # numbers in a temporary array of one step, all copies
 
 
 def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Value of every completion of a log, computed only from what was known at its step.
+    """Value of every completion of a log, (N,), computed only from what was known at its step, and its derivative.
 
-    Parameters
-    ----------
-    log : RewardLog
-    baseline : Baseline
-    weights : {"weight", "length"}, optional
-        Weights of completions (`RewardLog.completion_weights`), for baselines that accept weights.
-
-    Returns
-    -------
-    values : ndarray, shape (N,)
-        In the order of ``log.frame``.
-    own_derivatives : ndarray, shape (N,)
-        Derivative of each value in its own reward; 0 for leave-one-out baselines.
+    Both are in the order of ``log.frame``. The derivative is that of the value in its own reward; 0 for leave-one-out
+    baselines. ``weights``, "weight" or "length", is for baselines that accept weights of completions.
     """
     values, own = np.empty((2, len(log.frame)))
     for part in replayed(log, baseline, weights):
@@ -42,18 +31,10 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """Values of all completions of some consecutive steps.
+    """Values of all completions of some consecutive steps."""
 
-    Attributes
-    ----------
-    completions : slice
-        The n positions in ``log.frame``, or in the rewards of the given units.
-    values, own_derivatives : ndarray, shape (L, n)
-        L copies of the log or of the baseline.
-    """
-
-    completions: slice
-    values: np.ndarray
+    completions: slice  # The n positions in ``log.frame``, or in the rewards of the given units
+    values: np.ndarray  # shape (L, n); L copies of the log or of the baseline
     own_derivatives: np.ndarray
 
 

@@ -59,6 +59,8 @@ class RewardLog:
         Whether the number of completions of a visit was inferred, by a reader of accuracies.
     ungraded : int
         Number of completions that a reader left out because they have no reward.
+    columns : mapping of str to str
+        The column that each part was read from, for a log from a table; otherwise empty.
 
     Raises
     ------
@@ -77,6 +79,7 @@ class RewardLog:
 
     group_size_inferred = False
     ungraded = 0
+    columns: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -190,13 +193,15 @@ class RewardLog:
     @classmethod
     def of_table(cls, table: Table, names: Mapping[str, str]) -> RewardLog:
         """The log of a table, given its columns for ``prompt``, ``step``, ``reward`` and others."""
-        return cls.of_labels(
+        log = cls.of_labels(
             table.labels(names["prompt"]),
             table.steps(names["step"]),
             table.rewards(names["reward"]),
             table.labels(names["group"]) if "group" in names else None,
             {part: table.measures(names[part], part) for part in MEASURES if part in names},
         )
+        log.columns = dict(names)
+        return log
 
     def _hold(
         self,

@@ -188,23 +188,10 @@ def prompt_risks(
 ) -> PromptRisks:
     """The risks of every method, from a replay; the last one is the reference of the tables.
 
-    Parameters
-    ----------
-    log, methods, min_visits
-        As in `value_risk`, but with the reference at the end of ``methods``.
-    differences_only : bool
-        Accept a log with one completion per visit; its risks are known up to a constant.
-    again : bool
-        Also replay methods that pool prompts without each group of prompts, for intervals.
-    seed : int
-        Seed of the groups.
-    track : callable
-        Wraps the sequence of replays (one baseline each), for a progress bar.
-
-    Raises
-    ------
-    ValueError
-        As in `value_risk`.
+    With ``differences_only`` the log may have one completion per visit; its risks are known up to a constant. With
+    ``again`` methods that pool prompts are also replayed without each group of prompts, drawn from ``seed``, for
+    intervals. ``track`` wraps the sequence of replays (one baseline each), for a progress bar. Errors are as for
+    `value_risk`.
     """
     log = as_log(log)
     if len(methods) < 2:
@@ -230,18 +217,7 @@ def scored_prompts(
     seed: int,
     track: Callable[[Sequence[Any]], Iterable[Any]],
 ) -> PromptRisks:
-    """The scores of every row on the log, and of rows that pool prompts also without each group of prompts.
-
-    Parameters
-    ----------
-    log : RewardLog
-    rows : sequence of Scored
-    measure : Measure
-    eligible : ndarray of bool, shape (W,)
-        Visits to score.
-    again, seed, track
-        See `prompt_risks`.
-    """
+    """The scores of every row on the eligible visits, and for pooling rows also without each group of prompts."""
     prompt = log.prompt_units.visit_prompt[eligible]
     scored = np.bincount(prompt, minlength=len(log.prompts)) > 0
     size: np.ndarray = np.ones(int(scored.sum()))
@@ -272,13 +248,7 @@ def scored_prompts(
 
 
 def draws_of(n_boot: int) -> int:
-    """The number of bootstrap draws: 0, or enough for an interval.
-
-    Raises
-    ------
-    ValueError
-        If it is another number.
-    """
+    """The number of bootstrap draws: 0, or enough for an interval; a ValueError if it is another number."""
     if check_whole("n_boot", n_boot, least=0) not in range(1, FEWEST_DRAWS):
         return int(n_boot)
     raise ValueError(
@@ -288,13 +258,7 @@ def draws_of(n_boot: int) -> int:
 
 
 def listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
-    """The methods as a list.
-
-    Raises
-    ------
-    TypeError
-        If they are not a list, for example a single name.
-    """
+    """The methods as a list; a TypeError if they are not a list, for example a single name."""
     try:
         listed = [] if isinstance(methods, str) else list(methods)
     except TypeError:
@@ -326,12 +290,7 @@ def eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarr
 def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndarray:
     """Unbiased squared error of the values at each visit of `RewardLog.prompt_units`, shape (W,).
 
-    Parameters
-    ----------
-    log : RewardLog
-    baseline : Baseline
-    absolute : bool
-        Subtract the reward variance (NaN for a visit with one completion); otherwise the result is the MSE plus the
-        reward variance, which is the same for all baselines.
+    If it is ``absolute``, the reward variance is subtracted (NaN for a visit with one completion); otherwise the result
+    is the MSE plus the reward variance, which is the same for all baselines.
     """
     return visit_risks(log, Scored(type(baseline).__name__, baseline), Measure(absolute))[0]

@@ -21,19 +21,13 @@ LARGEST_SUMS = 4_000_000  # visits times bandwidths whose kernel sums, 64 bytes 
 
 @dataclass(frozen=True)
 class Measure:
-    """The quantity measured at each visit: the error of the value, or the noise of the gradient.
+    """The quantity measured at each visit: the error of the value, or the noise of the gradient."""
 
-    Attributes
-    ----------
-    absolute : bool
-        Subtract the reward variance from the error (NaN for a visit with one completion); otherwise the result is the
-        MSE plus the reward variance, which is the same for all baselines. Nothing is subtracted from noise.
-    column : {"weight", "length"}, optional
-        W of the noise ``W (Z - V)^2``, which is averaged over completions: a visit's weight is its number of
-        completions. For the error of the value, all visits of a prompt have equal weights.
-    """
-
+    # Subtract the reward variance from the error (NaN for a visit with one completion); otherwise the result is the MSE
+    # plus the reward variance, which is the same for all baselines. Nothing is subtracted from noise
     absolute: bool
+    # W of the noise ``W (Z - V)^2``, which is averaged over completions: a visit's weight is its number of completions.
+    # For the error of the value, all visits of a prompt have equal weights
     column: str | None = None
 
     def visit_sizes(self, log: RewardLog) -> np.ndarray:
@@ -44,20 +38,11 @@ class Measure:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A row of the tables.
+    """A row of the tables."""
 
-    Attributes
-    ----------
-    name : str, Baseline, or tuple that begins with one of these
-        Rows with the same text as name are one row.
-    baseline : Baseline
-    averaged : {"weight", "length"}, optional
-        The weights of its averages.
-    """
-
-    name: Any
+    name: Any  # Rows with the same text as name are one row
     baseline: Baseline
-    averaged: str | None = None
+    averaged: str | None = None  # The weights of its averages
 
     @property
     def is_specified(self) -> bool:
@@ -67,21 +52,12 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Methods whose risks come from the same replay.
+    """Methods whose risks come from the same replay."""
 
-    Attributes
-    ----------
-    row : Scored
-        One of the rows, with the common baseline.
-    columns : tuple of tuple of int
-        For each copy of the baseline (one, or one for each bandwidth), the positions of its methods.
-    again : bool
-        Whether the log is also replayed without each group of prompts.
-    """
-
-    row: Scored
+    row: Scored  # One of the rows, with the common baseline
+    # For each copy of the baseline (one, or one for each bandwidth), the positions of its methods
     columns: tuple[tuple[int, ...], ...]
-    again: bool
+    again: bool  # Whether the log is also replayed without each group of prompts
 
     @property
     def baseline(self) -> Baseline:
@@ -99,23 +75,9 @@ class Batch:
     ) -> Iterator[tuple[tuple[int, ...], np.ndarray, np.ndarray]]:
         """The risks from a replay of the whole log and, if `again`, without each group of prompts.
 
-        Parameters
-        ----------
-        log : RewardLog
-        kept : ndarray of bool, shape (1 + K, number of prompts)
-            First all prompts, for the whole log, then the prompts of the log without each of K groups.
-        eligible : ndarray of bool, shape (W,)
-            The visits to score.
-        measure : Measure
-
-        Yields
-        ------
-        columns : tuple of int
-            The methods that have these risks.
-        whole : ndarray, shape (C,)
-            Mean risk of each scored prompt.
-        without : ndarray, shape (K, C)
-            The same without each group, meaningless at prompts of the group.
+        The rows of ``kept``, (1 + K, number of prompts), are all prompts, then those of the log without each of K
+        groups. Yields the positions of the methods that have these risks, the mean risk of each scored prompt, (C,),
+        and the same without each group, (K, C), which is meaningless at prompts of the group.
         """
         size = measure.visit_sizes(log)
         if self.again:
@@ -190,18 +152,8 @@ def visit_risks(
 ) -> np.ndarray:
     """Unbiased error of the values, or noise of the gradient, at each visit of `RewardLog.prompt_units`, shape (L, W).
 
-    Parameters
-    ----------
-    log : RewardLog
-    row : Scored
-    measure : Measure
-    copies, kept
-        See `kaestat.logs.replay.replayed`.
-
-    Raises
-    ------
-    ValueError
-        For noise with values that contain the completion's own reward.
+    ``copies`` and ``kept`` are as for `kaestat.logs.replay.replayed`. A ValueError for noise with values that contain
+    the completion's own reward.
     """
     baseline = row.baseline
     weight = None if measure.column is None else log.completion_weights(measure.column)

@@ -24,11 +24,7 @@ _BOOLEANS = {"true": 1.0, "false": 0.0}
 class InvalidRows(ValueError):
     """The error for rows of a file that cannot be read; the other rows may be valid.
 
-    Parameters
-    ----------
-    message : str
-    rows : sequence of int, optional
-        The faulty rows (0-based, without blank lines), all with the same fault; None if unknown.
+    ``rows`` are those with the same fault, 0-based, without blank lines; None if unknown.
     """
 
     def __init__(self, message: str, rows: Sequence[int] | None = None):
@@ -38,32 +34,18 @@ class InvalidRows(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Some columns of one file.
+    """Some columns of one file."""
 
-    Attributes
-    ----------
-    source : Path or str
-        The file, for messages.
-    columns : mapping of str to sequence
-        Values of each column as in the file; None or NaN for missing ones. `Labels` if the column is coded.
-    place : callable
-        Returns the place of a row (0-based) in the file, for messages: ``"line 7"``.
-    origin : sequence of int, optional
-        The file's row number of each row; None if no row was left out.
-    """
-
-    source: Path | str
+    source: Path | str  # The file, for messages
+    # Values of each column as in the file; None or NaN for missing ones. `Labels` if the column is coded
     columns: Mapping[str, Sequence[Any] | np.ndarray | pd.Series[Any] | Labels]
-    place: Callable[[int], str]
-    origin: Sequence[int] | None = None
+    place: Callable[[int], str]  # Returns the place of a row (0-based) in the file, for messages: ``"line 7"``
+    origin: Sequence[int] | None = None  # The file's row number of each row; None if no row was left out
 
     def rewards(self, name: str, *, allow_missing: bool = False) -> np.ndarray:
         """A column of rewards; True and False are 1 and 0, and missing ones, if allowed, NaN.
 
-        Raises
-        ------
-        ValueError
-            If one of them is missing, not a number or not finite.
+        Raises a ValueError if one of them is missing, not a number or not finite.
         """
         values = self.numbers(name)
         bad = ~((values <= MAX_REWARD) & (values >= -MAX_REWARD))
@@ -77,12 +59,8 @@ class Table:
     def measures(self, name: str, part: str, *, allow_missing: bool = False) -> np.ndarray:
         """A column of weights, lengths or importance ratios, one of `kaestat.logs.columns.MEASURES`.
 
-        Missing ones, if allowed, are NaN.
-
-        Raises
-        ------
-        ValueError
-            If one of them is missing, not a number, negative, or too large.
+        Missing ones, if allowed, are NaN. Raises a ValueError if one of them is missing, not a number, negative, or too
+        large.
         """
         values = self.numbers(name)
         bad = outside(values)
@@ -95,13 +73,7 @@ class Table:
         return values
 
     def steps(self, name: str) -> np.ndarray:
-        """A column of training steps.
-
-        Raises
-        ------
-        ValueError
-            If one of them is missing or not a whole number of at least 0.
-        """
+        """A column of training steps; a ValueError if one of them is missing or not a whole number of at least 0."""
         values = self.numbers(name)
         with np.errstate(invalid="ignore"):
             whole = (values >= 0) & (values <= MAX_STEP) & (values == np.floor(values))
@@ -111,10 +83,7 @@ class Table:
     def labels(self, name: str) -> Labels:
         """A column of prompts or groups; conversations (lists of messages) become JSON text.
 
-        Raises
-        ------
-        ValueError
-            If one of them is missing or empty.
+        Raises a ValueError if one of them is missing or empty.
         """
         column = self.columns[name]
         labels = column if isinstance(column, Labels) else code_labels(column)

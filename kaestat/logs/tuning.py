@@ -30,21 +30,11 @@ MARK = " (tuned)"
 
 @dataclass(frozen=True)
 class Tuned:
-    """A method at its best bandwidth and kernel on a log.
+    """A method at its best bandwidth and kernel on a log."""
 
-    Attributes
-    ----------
-    name : str
-        Name of its row in the tables: ``specification`` with a mark, since the row is scored by halves.
-    specification : str
-        The method at the bandwidth that is best on all prompts, such as ``"kae_eb:bandwidth=190"``.
-    by_halves : tuple of str
-        The specifications used to score the two halves of the prompts.
-    """
-
-    name: str
-    specification: str
-    by_halves: tuple[str, str]
+    name: str  # Name of its row in the tables: ``specification`` with a mark, since the row is scored by halves
+    specification: str  # The method at the bandwidth that is best on all prompts, such as ``"kae_eb:bandwidth=190"``
+    by_halves: tuple[str, str]  # The specifications used to score the two halves of the prompts
 
 
 def return_gaps(log: RewardLog) -> np.ndarray:
@@ -57,15 +47,8 @@ def return_gaps(log: RewardLog) -> np.ndarray:
 def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
     """Bandwidths rounded to two digits, from 1.5 times a short gap between visits to 20 times the log's span.
 
-    They are in geometric progression up to twice the span. At 20 times the span even the triangular kernel weighs
-    all visits equally.
-
-    Parameters
-    ----------
-    log : RewardLog
-        A log in which some prompt has two visits.
-    size : int
-        Largest number of bandwidths up to twice the span.
+    They are in geometric progression up to twice the span, at most ``size`` of them. At 20 times the span even the
+    triangular kernel weighs all visits equally. Some prompt must have two visits.
     """
     short = float(np.quantile(return_gaps(log), SHORT_GAPS))
     step = log.prompt_units.visit_step
@@ -83,26 +66,10 @@ def candidates(method: str, grid: Sequence[float]) -> list[str]:
 
 
 def tune(scored: PromptRisks, tried: Sequence[int], *, seed: int = 0) -> tuple[Tuned, np.ndarray]:
-    """The best of several columns of risks, scored on prompts that did not take part in the choice.
+    """The best of several columns of risks, and its risk for each prompt, (C,), as chosen on the other half of prompts.
 
-    Parameters
-    ----------
-    scored : PromptRisks
-    tried : sequence of int
-        Positions of the candidates, all of them specifications.
-    seed : int
-        Seed of the split of the prompts into halves.
-
-    Returns
-    -------
-    tuned : Tuned
-    risk : ndarray, shape (C,)
-        Risk of each prompt, at the candidate that is best on the other half.
-
-    Raises
-    ------
-    ValueError
-        If there is only one prompt.
+    ``tried`` holds the positions of the candidates, and ``seed`` splits the prompts into halves. A ValueError if there
+    is only one prompt.
     """
     risks = scored.per_prompt[:, list(tried)]
     if len(risks) < 2:
@@ -163,16 +130,10 @@ def with_tuned(
     Every third bandwidth is scored, and then the neighbours of the best ones of each kernel. If the risk has a single
     minimum along the bandwidths of a kernel, the result equals the choice among all of them.
 
-    Parameters
-    ----------
-    scored : PromptRisks
-    tried : sequence of sequences of str
-        Groups of candidates, as `candidates` returns them.
-    scorer, scorer_again : callable
-        Risks of specifications on the same log, without and with the replays for the jackknife. Only the chosen
-        candidates are replayed again; the changes are added to the risks of the tuned method without each group.
-    seed : int
-        Seed of the split into halves, and of the groups of prompts of ``scored``.
+    ``tried`` holds groups of candidates, as `candidates` returns them. ``scorer`` and ``scorer_again`` return risks of
+    specifications on the same log, without and with the replays for the jackknife. Only the chosen candidates are
+    replayed again; the changes are added to the risks of the tuned method without each group. ``seed`` is that of the
+    split into halves, and of the groups of prompts of ``scored``.
     """
     among, columns_of = _searched(tried, scorer, seed)
     found = [tune(among, positions, seed=seed) for positions in columns_of]

@@ -14,19 +14,9 @@ class UngradedWarning(UserWarning):
 
 
 def with_ungraded(log: RewardLog, files: Sequence[Path], counts: Sequence[int]) -> RewardLog:
-    """The log, with its number of completions without a reward (`RewardLog.ungraded`).
+    """The log, with the number of completions without a reward, a count for each file (`RewardLog.ungraded`).
 
-    Parameters
-    ----------
-    log : RewardLog
-    files : sequence of Path
-    counts : sequence of int
-        The number for each file.
-
-    Warns
-    -----
-    UngradedWarning
-        If there are any; it names the first file with some.
+    Warns by an `UngradedWarning` if there are any; it names the first file with some.
     """
     log.ungraded = sum(counts)
     if log.ungraded:

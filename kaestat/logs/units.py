@@ -21,37 +21,19 @@ class LogUnits:
     """A log as visits of units (prompts, or their groups); a visit is one step at which the unit was sampled.
 
     Visits are numbered in the order of the log: by step, then unit. A step's visits therefore are contiguous.
-
-    Attributes
-    ----------
-    reward : ndarray, shape (N,)
-        Completions in the order of visits.
-    first : ndarray of int, shape (W,)
-        Position in ``reward`` of each visit's first completion.
-    counts : ndarray of int, shape (W,)
-        Completions of each visit.
-    visit_unit, visit_prompt, visit_step : ndarray of int, shape (W,)
-        Unit, prompt and step of each visit.
-    earlier : ndarray of int, shape (W,)
-        Number of earlier visits of the same unit.
-    by_unit : ndarray of int, shape (W,)
-        Visits sorted by unit, then time.
-    weight : ndarray, shape (N,), optional
-        Weight of each completion; None means one.
-    times : ndarray, shape (N,), optional
-        How many completions of the visit have this reward, if ``reward`` holds only distinct ones
-        (`condensed`); None means one.
     """
 
-    reward: np.ndarray
-    first: np.ndarray
-    counts: np.ndarray
-    visit_unit: np.ndarray
+    reward: np.ndarray  # shape (N,); completions in the order of visits
+    first: np.ndarray  # of int, shape (W,); position in ``reward`` of each visit's first completion
+    counts: np.ndarray  # of int, shape (W,); completions of each visit
+    visit_unit: np.ndarray  # of int, shape (W,); unit, prompt and step of each visit
     visit_prompt: np.ndarray
     visit_step: np.ndarray
-    earlier: np.ndarray
-    by_unit: np.ndarray
-    weight: np.ndarray | None = None
+    earlier: np.ndarray  # of int, shape (W,); number of earlier visits of the same unit
+    by_unit: np.ndarray  # of int, shape (W,); visits sorted by unit, then time
+    weight: np.ndarray | None = None  # shape (N,); weight of each completion; None means one
+    # shape (N,); how many completions of the visit have this reward, if ``reward`` holds only distinct ones
+    # (`condensed`); None means one
     times: np.ndarray | None = None
 
     @classmethod
@@ -180,15 +162,9 @@ class LogUnits:
     def blocks(self, *, horizon: float, max_visits: float = np.inf, max_cells: int = BLOCK_NUMBERS) -> Iterator[Block]:
         """The log in blocks of whole steps, each as the arrays that baselines read.
 
-        Parameters
-        ----------
-        horizon : float
-            Largest lag (steps) of a past visit; 0 leaves the whole past out.
-        max_visits : float
-            Largest number of earlier visits, the newest.
-        max_cells : int
-            Bound on steps x units x (visits or completions) of a block, for the processor's cache; a single step may
-            exceed it.
+        A past visit is at most ``horizon`` steps old (0 leaves the whole past out), and among the newest
+        ``max_visits``. ``max_cells`` bounds steps x units x (visits or completions) of a block, for the processor's
+        cache; a single step may exceed it.
         """
         reach = self.reach(horizon)
         if max_visits < np.inf:
@@ -263,20 +239,9 @@ def _few_values(reward: np.ndarray, most: int) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Consecutive steps of a log as arrays: T steps of at most P units.
+    """Consecutive steps of a log as arrays: T steps of at most P units."""
 
-    Attributes
-    ----------
-    visit : ndarray of int, shape (T, P)
-        Number of the visit in its `LogUnits`, -1 in the padding.
-    step : ndarray of int, shape (T, 1, 1)
-    groups : Groups
-        Rewards, shape (T, P, G).
-    visits : Visits
-        Past of each unit, shape (T, P, V).
-    """
-
-    visit: np.ndarray
-    step: np.ndarray
-    groups: Groups
-    visits: Visits
+    visit: np.ndarray  # of int, shape (T, P); number of the visit in its `LogUnits`, -1 in the padding
+    step: np.ndarray  # of int, shape (T, 1, 1)
+    groups: Groups  # Rewards, shape (T, P, G)
+    visits: Visits  # Past of each unit, shape (T, P, V)

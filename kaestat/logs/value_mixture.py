@@ -22,18 +22,11 @@ class ValueMixture:
     has no such bias. EM finds it: with ``L_ca = Binomial(k_c; n_c, p_a)`` ::
 
         share_a  <-  sum_c (m_c / m) share_a L_ca / sum_a' share_a' L_ca'
-
-    Attributes
-    ----------
-    right, size : ndarray of int, shape (C,)
-        k and n of each kind of counts.
-    times : ndarray, shape (C,)
-        m, the number of times that each occurs; not all 0.
     """
 
-    right: np.ndarray
+    right: np.ndarray  # of int, shape (C,); k and n of each kind of counts
     size: np.ndarray
-    times: np.ndarray
+    times: np.ndarray  # shape (C,); m, the number of times that each occurs; not all 0
 
     @cached_property
     def likelihood(self) -> np.ndarray:
@@ -51,13 +44,7 @@ class ValueMixture:
         return share
 
     def means(self, total: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """Mean of a quantity at each atom, from its sums at each kind of counts, shape (A,).
-
-        Parameters
-        ----------
-        total, count : ndarray, shape (C,)
-            Sum over completions, and their number.
-        """
+        """Mean of a quantity at each atom, (A,), from its sums and counts at each kind of counts, (C,) each."""
         belongs = self.likelihood * self.share
         belongs = belongs / belongs.sum(axis=1, keepdims=True)
         pooled = total.sum() / count.sum() if count.sum() > 0 else 0.0
@@ -71,19 +58,12 @@ class ValueMixture:
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Number of right completions in parts of a log, and sums over them.
+    """Number of right completions in parts of a log, and sums over them."""
 
-    Attributes
-    ----------
-    prompt, right, size : ndarray of int, shape (U,)
-        Prompt, right completions and completions of each part.
-    sums : mapping of str to ndarray, shape (U,)
-    """
-
-    prompt: np.ndarray
+    prompt: np.ndarray  # of int, shape (U,); prompt, right completions and completions of each part
     right: np.ndarray
     size: np.ndarray
-    sums: Mapping[str, np.ndarray]
+    sums: Mapping[str, np.ndarray]  # shape (U,) each
 
     @cached_property
     def _kinds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -92,12 +72,7 @@ class Counts:
         return pairs, kind.reshape(-1)
 
     def pooled(self, kept: np.ndarray) -> tuple[ValueMixture, dict[str, np.ndarray]]:
-        """The mixture of some prompts, with all completions equal, and the sums at each kind of counts.
-
-        Parameters
-        ----------
-        kept : ndarray of bool, shape (number of prompts,)
-        """
+        """The mixture of some prompts, with all completions equal, and the sums at each kind of counts."""
         pairs, kind = self._kinds
         here = kept[self.prompt]
 

@@ -37,53 +37,30 @@ PATH_KERNELS = ("triangular", "exponential")
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """The risk of several methods on one log.
-
-    Attributes
-    ----------
-    facts : LogFacts
-    risk : DataFrame or None
-        `kaestat.value_risk` of every method, lowest first. None for a log with one completion per visit. Rows of
-        methods at bandwidths chosen on the log have a mark after their specification; see `tuned`.
-    differences : DataFrame
-        `kaestat.risk_differences` to ``kae`` (its bandwidth learned along the run) and to ``grpo``, lowest first
-        within each.
-    paths : mapping from kernel to BandwidthSelection
-        Risk of KAE against its bandwidth at visits with at least one earlier, and the bandwidth of lowest risk. Empty
-        unless requested, and for a log with one completion per visit, or one visit per prompt.
-    levels : DataFrame or None
-        `kaestat.value_risk` of GRPO and REINFORCE++ at the same visits.
-    notes : tuple of str
-        Notes needed to interpret the tables.
-    recommendation : Recommendation
-        The method for the next run.
-    tuned : tuple of Tuned
-        Methods at the best bandwidth on the log, scored by halves of the prompts. By default `TUNED_METHODS`;
-        empty if methods were named, no prompt returns, or there are fewer than ten prompts.
-    out_of_reach : tuple of str
-        Methods of a fixed bandwidth whose history reaches hardly any earlier visit.
-    min_visits : int
-        Scored visits have at least this many earlier ones: 0 where every prompt occurs once.
-    gradient : GradientAnalysis or None
-        The noise of the gradient; None for a log without weights and lengths.
-    sampling : SamplingAnalysis or None
-        Worth of sampling prompts by their predicted values; None unless requested.
-    unscored : tuple of str
-        Methods of `default_methods` that were left out because reports do not recommend them.
-    """
+    """The risk of several methods on one log."""
 
     facts: LogFacts
+    # `kaestat.value_risk` of every method, lowest first. None for a log with one completion per visit. Rows of methods
+    # at bandwidths chosen on the log have a mark after their specification; see `tuned`
     risk: pd.DataFrame | None
+    # `kaestat.risk_differences` to ``kae`` (its bandwidth learned along the run) and to ``grpo``, lowest first within
+    # each
     differences: pd.DataFrame
+    # Risk of KAE against its bandwidth at visits with at least one earlier, and the bandwidth of lowest risk. Empty
+    # unless requested, and for a log with one completion per visit, or one visit per prompt
     paths: Mapping[str, BandwidthSelection]
-    levels: pd.DataFrame | None
-    notes: tuple[str, ...]
-    recommendation: Recommendation
+    levels: pd.DataFrame | None  # `kaestat.value_risk` of GRPO and REINFORCE++ at the same visits
+    notes: tuple[str, ...]  # Notes needed to interpret the tables
+    recommendation: Recommendation  # The method for the next run
+    # Methods at the best bandwidth on the log, scored by halves of the prompts. By default `TUNED_METHODS`; empty if
+    # methods were named, no prompt returns, or there are fewer than ten prompts
     tuned: tuple[Tuned, ...]
-    out_of_reach: tuple[str, ...]
-    min_visits: int
-    gradient: GradientAnalysis | None
+    out_of_reach: tuple[str, ...]  # Methods of a fixed bandwidth whose history reaches hardly any earlier visit
+    min_visits: int  # Scored visits have at least this many earlier ones: 0 where every prompt occurs once
+    gradient: GradientAnalysis | None  # The noise of the gradient; None for a log without weights and lengths
+    # Worth of sampling prompts by their predicted values; None unless requested
     sampling: SamplingAnalysis | None = None
+    # Methods of `default_methods` that were left out because reports do not recommend them
     unscored: tuple[str, ...] = ()
 
     @property
@@ -122,6 +99,8 @@ def analyze(
 ) -> Analysis:
     """A comparison of methods on a log, with a recommendation.
 
+    Raises a ValueError as in `kaestat.value_risk`; but a log with one completion per visit gives differences only.
+
     Parameters
     ----------
     log : RewardLog
@@ -142,11 +121,6 @@ def analyze(
     Returns
     -------
     Analysis
-
-    Raises
-    ------
-    ValueError
-        As in `kaestat.value_risk`; but a log with one completion per visit gives differences only.
     """
     if methods is not None and not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")
@@ -189,13 +163,7 @@ def analyze(
         levels=levels,
         notes=tuple(
             notes(
-                log,
-                scored,
-                gradient,
-                left_out=left_out,
-                tuned=tuned,
-                out_of_reach=out_of_reach,
-                min_visits=min_visits,
+                log, scored, gradient, left_out=left_out, tuned=tuned, out_of_reach=out_of_reach, min_visits=min_visits
             )
         )
         + ((NO_RETURNS,) if sampling and not returns else ()),

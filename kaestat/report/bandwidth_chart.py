@@ -14,15 +14,7 @@ from kaestat.report.tables import unit_of
 
 
 def bandwidth_chart(analysis: Analysis, kernel: str) -> Chart:
-    """The risk path of one kernel with its 95 % band, and GRPO and REINFORCE++ as levels with theirs.
-
-    Parameters
-    ----------
-    analysis : Analysis
-        With bandwidth paths.
-    kernel : str
-        One of ``analysis.paths``.
-    """
+    """The risk path of one kernel with its 95 % band, and GRPO and REINFORCE++ as levels with theirs."""
     path, unit = analysis.paths[kernel].path, unit_of(analysis)
     scale = 10.0**unit.power
     bandwidth = path["bandwidth"].to_numpy()

@@ -16,24 +16,13 @@ Numbers: TypeAlias = np.ndarray | Sequence[float]
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart.
-
-    Attributes
-    ----------
-    label : str
-    y : ndarray or sequence of float
-        NaN where there is no value.
-    low, high : ndarray or sequence of float, optional
-        Ends of an interval, drawn as a band.
-    dash : tuple of int
-        Lengths of dashes and gaps; empty for a solid line.
-    """
+    """A line of a chart."""
 
     label: str
-    y: Numbers
-    low: Numbers | None = None
+    y: Numbers  # NaN where there is no value
+    low: Numbers | None = None  # Ends of an interval, drawn as a band
     high: Numbers | None = None
-    dash: tuple[int, ...] = ()
+    dash: tuple[int, ...] = ()  # Lengths of dashes and gaps; empty for a solid line
 
     def plain(self) -> dict[str, Any]:
         """The line as plain data."""
@@ -45,29 +34,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a common axis.
-
-    Attributes
-    ----------
-    title : str
-    x_label, y_label : str
-    x : ndarray or sequence of float
-        Ascending.
-    lines : sequence of Line
-    x_log, y_log : bool
-        Whether the axis is logarithmic.
-    y_range : tuple of float, optional
-        Ends of the axis; None goes by the values.
-    """
+    """Lines over a common axis."""
 
     title: str
     x_label: str
     y_label: str
-    x: Numbers
+    x: Numbers  # Ascending
     lines: Sequence[Line]
-    x_log: bool = False
+    x_log: bool = False  # Whether the axis is logarithmic
     y_log: bool = False
-    y_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None  # Ends of the axis; None goes by the values
 
     @property
     def json(self) -> str:

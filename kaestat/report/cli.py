@@ -16,18 +16,10 @@ INTERRUPTED = 130  # the status by which shells know an interruption
 
 @dataclass
 class Call:
-    """One call of the command.
+    """One call of the command."""
 
-    Attributes
-    ----------
-    arguments : list of str
-        As given.
-    outcome : str
-        What it has written so far, for the case that it is interrupted.
-    """
-
-    arguments: list[str]
-    outcome: str = "nothing was written"
+    arguments: list[str]  # As given
+    outcome: str = "nothing was written"  # What it has written so far, for the case that it is interrupted
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,8 +38,9 @@ def run(arguments: list[str], *, imported: Callable[[], None] | None = None) -> 
     call = Call(arguments)
     try:
         try:
-            from kaestat.report import commands, compare_command, watch_command  # noqa: F401 - each adds its commands
-            from kaestat.report.options import Interruption, UsageError, app
+            from kaestat.report.application import Interruption, UsageError, application
+
+            app = application(arguments)
         except ModuleNotFoundError as error:
             return _fail(f"{error.name} is not installed; the command line needs: pip install 'kaestat[cli]'")
         if imported is not None:

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
-import kaestat
 from kaestat.baselines.base import Baseline
 from kaestat.core.provenance import Provenance, checksum, versions
 from kaestat.datasets import simulated_run
@@ -19,9 +18,10 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.selection import select_bandwidth
 from kaestat.report import console
 from kaestat.report.analysis import analyze as analyze_log
+from kaestat.report.application import app
 from kaestat.report.files import write_report
 from kaestat.report.json_output import analysis_document, to_json
-from kaestat.report.options import Format, Hint, Json, Log, Simulated, app, check_out, hints_by_name, interruptible
+from kaestat.report.options import Format, Hint, Json, Log, Simulated, check_out, hints_by_name, interruptible
 from kaestat.report.out_folder import replace_files
 from kaestat.report.user_method import method_or_baseline
 from kaestat.smoothing.kernels import KERNELS
@@ -29,21 +29,6 @@ from kaestat.smoothing.selectors import SELECTORS
 
 SIMULATED = "simulated run"
 MAIN_ROWS = 10
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"kaestat {kaestat.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def kaestat_command(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Which baseline would have had the lowest error on a reward log you already have?"""
 
 
 @app.command()

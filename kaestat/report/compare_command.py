@@ -13,10 +13,11 @@ from kaestat.core.provenance import Provenance, checksum, versions
 from kaestat.core.storage import write_atomically
 from kaestat.logs.readers import FORMATS, read_log
 from kaestat.report import console
+from kaestat.report.application import app
 from kaestat.report.comparison import compare_runs
 from kaestat.report.comparison_page import comparison_page
 from kaestat.report.json_output import to_json
-from kaestat.report.options import Hint, Json, app, check_out, hints_by_name, interruptible
+from kaestat.report.options import Hint, Json, check_out, hints_by_name, interruptible
 
 PAGE = "compare.html"
 

@@ -29,43 +29,25 @@ COLUMNS = [
 
 @dataclass(frozen=True, eq=False)
 class RunComparison:
-    """A run before a change and a run after it.
+    """A run before a change and a run after it."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the two logs, before and after.
-    facts : tuple of LogFacts
-    figures : DataFrame
-        One row per quantity: both values with 95 % intervals over prompts; the difference, after less before, with its
-        interval; and ``n_common``, the prompts that it is paired over, 0 where the runs count as independent.
-    errors : DataFrame
-        The same of the value MSE of each of `METHODS` that is known in both runs; never paired.
-    curves : tuple of RewardCurve
-        Mean reward against completions.
-    level : float
-        Mean reward at the end of the run before.
-    share, share_low, share_high : float
-        Completions that the run after needs to reach that level, divided by those of the run before; infinite
-        if it does not reach it. A 95 % interval by bootstrap over prompts.
-    different : tuple of str
-        Quantities, `SHARE` among them, whose difference is shown by an interval that holds for all `n_tested` at once.
-    n_tested : int
-    share_known : bool
-        Whether prompts are shared, and the interval of the share does not go from a number to "not reached".
-    """
-
-    names: tuple[str, str]
+    names: tuple[str, str]  # Names of the two logs, before and after
     facts: tuple[LogFacts, LogFacts]
+    # One row per quantity: both values with 95 % intervals over prompts; the difference, after less before, with its
+    # interval; and ``n_common``, the prompts that it is paired over, 0 where the runs count as independent
     figures: pd.DataFrame
-    errors: pd.DataFrame
-    curves: tuple[RewardCurve, RewardCurve]
-    level: float
+    errors: pd.DataFrame  # The same of the value MSE of each of `METHODS` that is known in both runs; never paired
+    curves: tuple[RewardCurve, RewardCurve]  # Mean reward against completions
+    level: float  # Mean reward at the end of the run before
+    # Completions that the run after needs to reach that level, divided by those of the run before; infinite if it does
+    # not reach it. A 95 % interval by bootstrap over prompts
     share: float
     share_low: float
     share_high: float
+    # Quantities, `SHARE` among them, whose difference is shown by an interval that holds for all `n_tested` at once
     different: tuple[str, ...]
     n_tested: int
+    # Whether prompts are shared, and the interval of the share does not go from a number to "not reached"
     share_known: bool
 
 
@@ -79,21 +61,8 @@ def compare_runs(
 ) -> RunComparison:
     """A comparison of two runs: rewards, dead groups, value errors, completions to an equal mean reward.
 
-    Parameters
-    ----------
-    before, after : RewardLog
-        Two logs; prompts with the same name count as the same prompt.
-    names : pair of str
-    n_boot, seed
-        Bootstrap draws of prompts, and their seed; 0 draws give no interval of the share of completions, and Student's
-        intervals of the rest.
-
-    Examples
-    --------
-    >>> from kaestat.datasets import simulated_run
-    >>> runs = [simulated_run(n_prompts=40, n_epochs=8, seed=seed).log for seed in (0, 1)]
-    >>> compare_runs(*runs, n_boot=0).figures["quantity"].tolist()[:2]
-    ['mean reward, first tenth', 'mean reward, last tenth']
+    Prompts with the same name count as the same prompt. ``n_boot`` draws of prompts, from ``seed``, give the intervals;
+    0 draws give no interval of the share of completions, and Student's intervals of the rest.
     """
     n_boot = draws_of(n_boot)
     per_prompt = [_prompt_figures(log) for log in (before, after)]

@@ -29,15 +29,7 @@ from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sa
 from kaestat.report.law import LAW_TITLE, law_header, law_line, law_rows
 from kaestat.report.printable import printable
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
-from kaestat.report.tables import (
-    PATH_HEADER,
-    comparison,
-    fact_lines,
-    path_rows,
-    selection_line,
-    unit_line,
-    unit_of,
-)
+from kaestat.report.tables import PATH_HEADER, comparison, fact_lines, path_rows, selection_line, unit_line, unit_of
 from kaestat.report.unit import Unit
 from kaestat.report.watch_text import watch_facts, watch_header, watch_headline, watch_rows
 from kaestat.smoothing.selectors import BandwidthSelection
@@ -73,20 +65,10 @@ def stage(what: str, *, quiet: bool = False) -> Iterator[None]:
 def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: int | None = None) -> None:
     """Print the answer, then facts, tables and notes.
 
-    Parameters
-    ----------
-    analysis : Analysis
-    source : str
-    with_paths : bool
-        Also show the risk of KAE along the bandwidth.
-    rows : int, optional
-        So many of the main table, with those that the answer names; None shows all.
+    With ``rows`` so many of the main table, with those that the answer names; ``with_paths`` adds the risk of KAE along
+    the bandwidth.
     """
     terminal = screen()
-    terminal.print(Text(source, style="bold"))
-    for line in fact_lines(analysis.facts):
-        terminal.print(Text(line))
-    terminal.print()
     for part in headline_parts(analysis):
         terminal.print(Text(part, style="bold"))
     for where, line in paste_lines(analysis):
@@ -94,6 +76,10 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: in
         terminal.print(Text(f"  {line}"), soft_wrap=True)
     for note in filter(None, (*paste_notes(analysis), sampling_hint(analysis))):
         terminal.print(Text(note))
+    terminal.print()
+    terminal.print(Text(source, style="bold"))
+    for line in fact_lines(analysis.facts):
+        terminal.print(Text(line))
     terminal.print()
     header, every = comparison(analysis)
     named = (analysis.recommendation.row, analysis.recommendation.rival)
@@ -129,6 +115,9 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: in
 def show_comparison(found: RunComparison) -> None:
     """Print a comparison of two runs."""
     terminal = screen()
+    for part in comparison_headline(found):
+        terminal.print(Text(part, style="bold"))
+    terminal.print()
     terminal.print(_table(comparison_header(found), figure_rows(found)))
     if not found.errors.empty:
         terminal.print()
@@ -137,9 +126,6 @@ def show_comparison(found: RunComparison) -> None:
     terminal.print()
     for note in comparison_notes(found):
         terminal.print(Text(note, style="dim"))
-    terminal.print()
-    for part in comparison_headline(found):
-        terminal.print(Text(part, style="bold"))
 
 
 def show_run(summary: RunSummary, waiting: str) -> None:

@@ -6,42 +6,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaestat.logs.readers.accuracies import smallest_group_size
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.tuning import return_gaps
 
 
 @dataclass(frozen=True)
 class LogFacts:
-    """The main facts about a log.
-
-    Attributes
-    ----------
-    n_completions, n_prompts, n_visits, n_steps : int
-    group_size, visits_per_prompt : tuple of int
-        Smallest and largest number of completions of a group, and of visits of a prompt.
-    time_axis : {"step", "visit"}
-    binary : bool
-        Whether every reward is 0 or 1, so that the mean reward is an accuracy.
-    reward_start, reward_end : float
-        Mean reward over the first and the last tenth of the completions, in the order of time.
-    return_gap : float or None
-        Median number of steps between two visits of a prompt; None where none comes back.
-    dead_groups : float or None
-        Share of groups of two completions or more whose rewards are all alike; None where there are none.
-    """
+    """The main facts about a log."""
 
     n_completions: int
     n_prompts: int
     n_visits: int
     n_steps: int
-    group_size: tuple[int, int]
+    group_size: tuple[int, int]  # Smallest and largest number of completions of a group, and of visits of a prompt
     visits_per_prompt: tuple[int, int]
     time_axis: str
-    binary: bool
-    reward_start: float
+    binary: bool  # Whether every reward is 0 or 1, so that the mean reward is an accuracy
+    reward_start: float  # Mean reward over the first and the last tenth of the completions, in the order of time
     reward_end: float
-    return_gap: float | None
+    return_gap: float | None  # Median number of steps between two visits of a prompt; None where none comes back
+    # Share of groups of two completions or more whose rewards are all alike; None where there are none
     dead_groups: float | None
+    mean_of: (
+        int | None
+    )  # Where each visit has one reward, and not all are 0 or 1: K, if all are multiples of 1/K in [0, 1]
 
     @classmethod
     def of(cls, log: RewardLog) -> LogFacts:
@@ -62,7 +51,15 @@ class LogFacts:
             reward_end=float(reward[-tenth:].mean()),
             return_gap=float(np.median(return_gaps(log))) if visits.max() > 1 else None,
             dead_groups=_dead_groups(log),
+            mean_of=_mean_of(log),
         )
+
+
+def _mean_of(log: RewardLog) -> int | None:
+    distinct = np.unique(log.frame["reward"])
+    if log.group_sizes.max() > 1 or distinct[0] < 0 or distinct[-1] > 1 or np.isin(distinct, (0.0, 1.0)).all():
+        return None
+    return smallest_group_size(distinct)
 
 
 def _dead_groups(log: RewardLog) -> float | None:

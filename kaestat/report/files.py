@@ -33,20 +33,10 @@ from kaestat.report.unit import Unit
 def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike[str]) -> list[Path]:
     """Write all files: each is complete before the first is written, and each replaces its old file atomically.
 
-    Parameters
-    ----------
-    analysis : Analysis
-    provenance : Provenance
-    folder : path
-        Made if absent.
-
-    Returns
-    -------
-    list of Path
-        The files written: ``risk.csv``, ``bandwidth.csv`` and ``risk_vs_bandwidth.png, .pdf`` where the log identifies
-        the MSE (G >= 2), ``gradient.csv`` where it has weights or lengths, ``law.csv`` where also rewards are 0 and 1
-        and prompts come back, ``sampling.csv`` if asked for, and always
-        ``differences.csv, provenance.json, report.html``.
+    Returns the files written to the folder, which is made if absent: ``risk.csv``, ``bandwidth.csv`` and
+    ``risk_vs_bandwidth.png, .pdf`` where the log identifies the MSE (G >= 2), ``gradient.csv`` where it has weights or
+    lengths, ``law.csv`` where also rewards are 0 and 1 and prompts come back, ``sampling.csv`` if asked for, and always
+    ``differences.csv, provenance.json, report.html``.
     """
     texts = text_files(analysis, provenance)
     files: dict[str, bytes | str] = dict(texts)

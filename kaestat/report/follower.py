@@ -21,22 +21,13 @@ SAVING_SHARE = 20  # a state is saved once in a minute, or in this many times wh
 
 @dataclass
 class LeftOut:
-    """Counts of what could not be read and was skipped.
-
-    Attributes
-    ----------
-    rows, files : int
-    first_row, first_file : str
-        Where the first of them is, and what is wrong with it.
-    ungraded : int
-        Completions without a reward.
-    """
+    """Counts of what could not be read and was skipped."""
 
     rows: int = 0
     files: int = 0
-    first_row: str = ""
+    first_row: str = ""  # Where the first of them is, and what is wrong with it
     first_file: str = ""
-    ungraded: int = 0
+    ungraded: int = 0  # Completions without a reward
 
     def add(self, reading: Reading) -> None:
         """Add the counts of one look."""
@@ -64,26 +55,8 @@ class Follower:
 
     Bad rows are set aside. What cannot be done now, as on a full disk or with a file that has vanished, is named in
     `waiting` and tried again at the next look. With ``out``, the state is kept there. The next follower of the same
-    run, with the same methods and hints, goes on from it.
-
-    Parameters
-    ----------
-    run : Path
-    format : str
-    hints : dict
-    methods : list of str
-    out : Path or None
-        Where the files go.
-    command : str
-        For the page.
-    clock : callable
-        Seconds from any origin.
-
-    Attributes
-    ----------
-    monitor : RunMonitor
-    waiting : str
-        What is waited for, or went wrong at the last look.
+    run, with the same methods and hints, goes on from it. `monitor` has the state, and `waiting` says what is waited
+    for, or went wrong at the last look. ``command`` is for the page, and ``clock`` returns seconds from any origin.
     """
 
     def __init__(
@@ -131,13 +104,9 @@ class Follower:
     def look(self, *, last: bool = False) -> None:
         """Read what is new, and write the files if there is anything.
 
-        Raises
-        ------
-        ValueError, TypeError
-            If the log cannot be read whatever its rows are, and nothing of it has been read before; with ``last``, also
-            if none of its rows can be read.
-        OSError
-            With ``last``, if the log or a file cannot be opened, read or written.
+        A ValueError or TypeError if the log cannot be read whatever its rows are, and nothing of it has been read
+        before; with ``last``, also if none of its rows can be read, and an OSError if the log or a file cannot be
+        opened, read or written.
         """
         changed, more, waiting = False, True, ""
         while more:
@@ -161,13 +130,7 @@ class Follower:
             self._keep(last=last)
 
     def finish(self) -> None:
-        """Count the newest step as complete, as nothing more will come.
-
-        Raises
-        ------
-        OSError
-            If a file cannot be written.
-        """
+        """Count the newest step as complete, as nothing more will come; an OSError if a file cannot be written."""
         if self._out is not None and self._save_at > -float("inf"):
             self._save()  # without the newest step, of which more may come if the run is followed again
         self.monitor.finish()

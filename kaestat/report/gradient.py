@@ -33,59 +33,37 @@ ROUNDING = 1e-6  # a smaller share of a noise is not a difference
 
 @dataclass(frozen=True, eq=False)
 class GradientAnalysis:
-    """The gradient noise of several methods, and conclusions.
+    """The gradient noise of several methods, and conclusions."""
 
-    Attributes
-    ----------
-    noise : DataFrame
-        `kaestat.gradient_risk` of the methods, lowest first.
-    ratio, ratio_low, ratio_high : float
-        Mean weight of completions below the mean of their group over that of those above it
-        (`kaestat.logs.weight_ratio`), with a 95 % interval; NaN where no group has both.
-    value : str
-        The method that is recommended for the value.
-    plain : str
-        The row of lowest noise among those whose values are averaged without weights.
-    row, weights : str
-        Of the weighted rows that are tied for the lowest noise `SAFEST`, or else the simplest; empty where no method
-        takes weights.
-    simpler : str
-        The simplest of these rows where `SAFEST` was taken in its place; empty where it was not.
-    setting : Setting
-        What gives a run the method of that row.
-    saving, saving_low, saving_high : float
-        Share by which its noise is below that of ``plain``.
-    misled : bool
-        Whether ``plain`` is no baseline at all and shown to leave less noise than ``value``: values are not what to
-        subtract.
-    matter : bool
-        Whether the weighted row is the one to use: shown to leave less noise than ``plain``, or `SAFEST` and not
-        shown to leave more where values mislead and there are groups.
-    by_history, by_history_low, by_history_high : float
-        Share by which a weighted history lowers the noise of the batch mean with the same weights, which has no
-        history; NaN where one of them was not measured.
-    law : LawAnalysis or None
-        What the law of the baseline predicts; None where rewards are not 0 and 1, or no prompt comes back.
-    """
-
-    noise: pd.DataFrame
+    noise: pd.DataFrame  # `kaestat.gradient_risk` of the methods, lowest first
+    # Mean weight of completions below the mean of their group over that of those above it
+    # (`kaestat.logs.weight_ratio`), with a 95 % interval; NaN where no group has both
     ratio: float
     ratio_low: float
     ratio_high: float
-    value: str
-    plain: str
+    value: str  # The method that is recommended for the value
+    plain: str  # The row of lowest noise among those whose values are averaged without weights
+    # Of the weighted rows that are tied for the lowest noise `SAFEST`, or else the simplest; empty where no method
+    # takes weights
     row: str
     weights: str
-    simpler: str
-    setting: Setting
-    saving: float
+    simpler: str  # The simplest of these rows where `SAFEST` was taken in its place; empty where it was not
+    setting: Setting  # What gives a run the method of that row
+    saving: float  # Share by which its noise is below that of ``plain``
     saving_low: float
     saving_high: float
+    # Whether ``plain`` is no baseline at all and shown to leave less noise than ``value``: values are not what to
+    # subtract
     misled: bool
+    # Whether the weighted row is the one to use: shown to leave less noise than ``plain``, or `SAFEST` and not shown to
+    # leave more where values mislead and there are groups
     matter: bool
+    # Share by which a weighted history lowers the noise of the batch mean with the same weights, which has no history;
+    # NaN where one of them was not measured
     by_history: float
     by_history_low: float
     by_history_high: float
+    # What the law of the baseline predicts; None where rewards are not 0 and 1, or no prompt comes back
     law: LawAnalysis | None
 
     @property
@@ -110,18 +88,11 @@ def analyze_gradient(
     min_visits: int,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> GradientAnalysis:
-    """A comparison of methods by gradient noise, with and without weights.
+    """A comparison of methods by gradient noise, with and without weights, of a log with weights or lengths.
 
-    Parameters
-    ----------
-    log : RewardLog
-        With weights or lengths.
-    methods : sequence of str or Baseline, optional
-        None means `DEFAULT_METHODS`. Those whose values contain the completion's own reward are skipped.
-    also : str
-        Row of the value's tables that is recommended, which takes part as well.
-    n_boot, seed, min_visits, track
-        As in `kaestat.report.analysis.analyze`.
+    ``methods`` are `DEFAULT_METHODS` by default; those whose values contain the completion's own reward are skipped.
+    ``also`` is the row that the value's tables recommend, which takes part as well. Other arguments are as for
+    `kaestat.report.analysis.analyze`.
     """
     value = also.removesuffix(MARK)
     named = list(dict.fromkeys((*DEFAULT_METHODS, value))) if methods is None else methods

@@ -15,7 +15,7 @@ from kaestat.report.tables import unit_of
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
 MANY_DEAD = 0.25  # of the groups
 NAMED = 4  # tied rows; the others are counted
-FEW_PROMPTS = 40  # up to here an interval over prompts says little of how large a reduction is
+FEW_PROMPTS = 40  # with fewer, an interval over prompts says little about how large a reduction is
 NEARLY_ALL = 0.99  # an unbiased estimate of a small error may be negative: such a reduction is not a number to quote
 
 
@@ -46,8 +46,15 @@ def _on_value(analysis: Analysis) -> str:
     once = "" if facts.return_gap is not None else "Every prompt occurs once: a history cannot help. "
     if once and facts.group_size[1] == 1:
         once = (
-            "Every prompt occurs once, with one completion: if that is not so, the ids are unique per completion, and "
-            "must be those of prompts. "
+            "Every prompt occurs once, with one completion. If that is wrong, your ids differ from completion to "
+            "completion: give each the id of its prompt. "
+        )
+    elif facts.group_size[1] == 1 and not facts.binary and facts.n_prompts == 1:
+        once = "There is one reward per step. If it is a mean, log the reward of every completion with its prompt. "
+    elif facts.mean_of is not None:
+        once = (
+            f"Each visit has one reward, a multiple of 1/{facts.mean_of}. If it is the mean of a group, log the reward "
+            "of every completion. "
         )
     if not found.better:
         return once + (_undecided(analysis) if _has_method(analysis) else _keep(analysis))
@@ -60,7 +67,9 @@ def _on_value(analysis: Analysis) -> str:
         sentences.append(f"The log cannot tell it apart from {_in_words(found.tied)}.")
     sentences += _noise(analysis)
     if analysis.risk is None:
-        sentences.append("With one completion per visit levels are not identified, only differences.")
+        sentences.append(
+            "With one completion per visit only differences of errors are known, not the errors themselves."
+        )
     return " ".join(sentences)
 
 
@@ -72,10 +81,13 @@ def _all_alike(analysis: Analysis) -> bool:
 
 def _undecided(analysis: Analysis) -> str:
     """Where the log shows neither that a method is better than the rival nor that they are level."""
-    found, facts = analysis.recommendation, analysis.facts
+    found = analysis.recommendation
+    which = counted(found.n_prompts, "prompt")
+    if found.n_prompts < analysis.facts.n_prompts:
+        which += f" of {analysis.facts.n_prompts:,} can be scored"
     return (
-        f"Use {_setting(analysis)}: this log ({counted(facts.n_prompts, 'prompt')}) is too small to show which method "
-        f"has the lowest value error (MSE), or a lower one than {RIVALS[found.rival]}."
+        f"Use {_setting(analysis)}: this log ({which}) is too small to show which method has the lowest value error "
+        f"(MSE), or a lower one than {RIVALS[found.rival]}."
     )
 
 
@@ -92,7 +104,7 @@ def _has_method(analysis: Analysis) -> bool:
 def _one_sided(analysis: Analysis) -> bool:
     """Whether only the lower end of the reduction is worth a number."""
     found = analysis.recommendation
-    return analysis.facts.n_prompts < FEW_PROMPTS or max(found.reduction, found.reduction_high) >= NEARLY_ALL
+    return found.n_prompts < FEW_PROMPTS or max(found.reduction, found.reduction_high) >= NEARLY_ALL
 
 
 def stated_reduction(analysis: Analysis) -> tuple[float, float] | None:
@@ -166,7 +178,7 @@ def paste_notes(analysis: Analysis) -> Iterator[str]:
 def sampling_hint(analysis: Analysis) -> str:
     """How to analyse sampling; empty if that is done, prompts do not return, or few groups are dead."""
     dead = analysis.facts.dead_groups or 0.0
-    if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD:
+    if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD or _all_alike(analysis):
         return ""
     return (
         f"{_percent(dead)} of the groups were dead: kaestat analyze --sampling estimates how many completions you "
@@ -180,7 +192,7 @@ def _keep(analysis: Analysis) -> str:
     rival = RIVALS[found.rival]
     if math.isnan(found.difference_low):
         return f"Keep {rival}: with one prompt there are no intervals, and no method is shown to have a lower error."
-    return f"Keep {rival}: the value errors (MSE) of {_setting(analysis)} and of it differ by less than a tenth."
+    return f"Keep {rival}: its value error (MSE) and that of {_setting(analysis)} differ by less than a tenth."
 
 
 def _setting(analysis: Analysis) -> str:

@@ -26,44 +26,21 @@ MEDIA_TYPES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a sortable table.
+    """A cell of a sortable table."""
 
-    Attributes
-    ----------
-    text : str
-        Escaped by the template.
-    css : str
-        Classes.
-    key : float or None
-        What to sort by, where the text does not begin with that number.
-    drawing : str
-        SVG shown instead of the text, made by `kaestat.report.interval_marks`; never text from outside.
-    href : str
-        Where the text leads; empty for no link.
-    note : str
-        What stands below the text, in small print, where there is room.
-    """
-
-    text: str
-    css: str = ""
-    key: float | None = None
-    drawing: str = ""
-    href: str = ""
-    note: str = ""
+    text: str  # Escaped by the template
+    css: str = ""  # Classes
+    key: float | None = None  # What to sort by, where the text does not begin with that number
+    drawing: str = ""  # SVG shown instead of the text, made by `kaestat.report.interval_marks`; never text from outside
+    href: str = ""  # Where the text leads; empty for no link
+    note: str = ""  # What stands below the text, in small print, where there is room
 
 
 @dataclass(frozen=True)
 class Download:
-    """A file embedded in the page.
+    """A file embedded in the page."""
 
-    Attributes
-    ----------
-    name : str
-        What it is saved as, with one of the suffixes of `MEDIA_TYPES`.
-    content : bytes
-    """
-
-    name: str
+    name: str  # What it is saved as, with one of the suffixes of `MEDIA_TYPES`
     content: bytes
 
     @property

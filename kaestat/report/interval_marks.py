@@ -13,25 +13,9 @@ def interval_marks(
 ) -> tuple[str, list[str], bool]:
     """A dot for each estimate and a line for its interval, as SVG.
 
-    Parameters
-    ----------
-    estimates : sequence of float
-    lows, highs : sequence of float
-        Ends of the intervals; NaN where there is none.
-
-    Returns
-    -------
-    axis : str
-        Tick labels, for the head of the column.
-    marks : list of str
-        One drawing for each estimate.
-    logarithmic : bool
-        Whether the axis is logarithmic, which it is if everything drawn is positive.
-
-    Raises
-    ------
-    ValueError
-        If there is no finite estimate.
+    Returns the tick labels for the head of the column, one drawing for each estimate, and whether the axis is
+    logarithmic, which it is if everything drawn is positive. Ends of intervals are NaN where there are none. A
+    ValueError if there is no finite estimate.
     """
     drawn = [x for x in (*estimates, *lows, *highs) if math.isfinite(x)]
     if not any(map(math.isfinite, estimates)):

@@ -32,47 +32,28 @@ USUAL_GROUP = 8  # that a log of single completions is compared with
 
 @dataclass(frozen=True, eq=False)
 class LawAnalysis:
-    """The law's predictions for a log.
+    """The law's predictions for a log."""
 
-    Attributes
-    ----------
-    table : DataFrame
-        `kaestat.logs.baseline_law.LawPrediction.table`, and ``measured``: the same ratio by a replay of the log, NaN
-        for designs that the log cannot replay or that were not asked for.
-    threshold : tuple of float
-        `kaestat.theory.PromptMoments.threshold`, and its interval.
-    history, drift, bandwidth : float
-        `kaestat.logs.baseline_law.LawInputs`; the mean of ``drift``.
-    none_to_value : tuple of float
-        Noise of no baseline over that of the value, and its interval.
-    to_batch, to_group : tuple of float
-        Noise of a weighted history over that of a weighted batch mean, and of GRPO in groups of ``group``, and their
-        intervals.
-    group : int
-    """
-
+    # `kaestat.logs.baseline_law.LawPrediction.table`, and ``measured``: the same ratio by a replay of the log, NaN for
+    # designs that the log cannot replay or that were not asked for
     table: pd.DataFrame
-    threshold: tuple[float, float, float]
-    history: float
+    threshold: tuple[float, float, float]  # `kaestat.theory.PromptMoments.threshold`, and its interval
+    history: float  # `kaestat.logs.baseline_law.LawInputs`; the mean of ``drift``
     drift: float
     bandwidth: float
-    none_to_value: tuple[float, float, float]
+    none_to_value: tuple[float, float, float]  # Noise of no baseline over that of the value, and its interval
+    # Noise of a weighted history over that of a weighted batch mean, and of GRPO in groups of ``group``, and their
+    # intervals
     to_batch: tuple[float, float, float]
     to_group: tuple[float, float, float]
     group: int
 
     @classmethod
     def of(cls, log: RewardLog, noise: pd.DataFrame, *, seed: int, min_visits: int) -> LawAnalysis | None:
-        """The predictions for a log; None if the law does not apply.
+        """The predictions for a log with weights or lengths; None if the law does not apply.
 
-        Parameters
-        ----------
-        log : RewardLog
-            With weights or lengths.
-        noise : DataFrame
-            `kaestat.gradient_risk` of the log.
-        seed, min_visits
-            As in `kaestat.logs.baseline_law.law_of_log`.
+        ``noise`` is `kaestat.gradient_risk` of the log; ``seed`` and ``min_visits`` are as for
+        `kaestat.logs.baseline_law.law_of_log`.
         """
         if not law_applies(log, min_visits=min_visits):
             return None
@@ -113,7 +94,7 @@ def design_name(design: str) -> str:
 def law_header(law: LawAnalysis) -> tuple[str, ...]:
     """Names of the columns of `law_rows`."""
     unit = design_name(str(law.table["unit"].iloc[0]))
-    return "design", f"noise over that of {unit}", "95 % interval", "replayed", f"if between/within is {BETWEEN:g}"
+    return "design", f"noise relative to {unit}", "95 % interval", "replayed", f"if between/within is {BETWEEN:g}"
 
 
 def law_rows(law: LawAnalysis) -> list[tuple[str, ...]]:
@@ -131,10 +112,11 @@ def law_rows(law: LawAnalysis) -> list[tuple[str, ...]]:
 def law_line(law: LawAnalysis) -> str:
     """A line that explains the numbers of the table and their basis."""
     return (
-        "Predicted from the spread of success rates and the weights of right and wrong answers; replayed: measured by "
-        "a replay of the log, in which a history has the rest of the group as well as the past. The history has "
-        f"{law.history:.3g} effective completions of each prompt, and changes of the policy add {law.drift:.2g} to its "
-        "squared error. A log cannot tell how much prompts' mean gradients differ: between/within is 0 here, about as "
-        f"measured for long free answers. Worlds of short answers have {BETWEEN:g}, which speaks against groups. A log "
-        "cannot tell the noise scale either: far above it no baseline matters."
+        "The law predicts from the spread of success rates and the weights of right and wrong answers. The column "
+        "replayed is measured by a replay of the log, in which a history has the rest of the group and the past. "
+        f"The history has {law.history:.3g} effective completions of each prompt, and changes of the policy add "
+        f"{law.drift:.2g} to its squared error. A log does not show how much prompts' mean gradients differ: "
+        "between/within is 0 here, about as measured for long free answers. Tasks with short answers have "
+        f"{BETWEEN:g}, where groups do worse. A log does not show the noise scale either: with batches far above it, "
+        "the baseline hardly matters."
     )

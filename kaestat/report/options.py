@@ -1,4 +1,4 @@
-"""The common part of the commands of ``kaestat``: the application, options, and checks before the work."""
+"""The common part of the commands of ``kaestat``: options, and checks before the work."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from kaestat.logs.readers import FORMATS
+from kaestat.report.application import Interruption
 from kaestat.report.out_folder import check_folder
-
-UsageError: Any = typer.BadParameter.__base__  # typer exports it under no name of its own
-Interruption = typer.Abort
-
-app = typer.Typer(rich_markup_mode=None)
 
 Log = Annotated[Path | None, typer.Argument(metavar="LOG", help="Reward log: a file or folder.", show_default=False)]
 Simulated = Annotated[bool, typer.Option("--simulated", help="Use the simulated run instead of LOG.")]

@@ -18,12 +18,7 @@ _LIST = ".kaestat-manifest.json"
 def check_folder(folder: Path) -> None:
     """Raise an error unless files can be written to the folder, or it can be created.
 
-    Raises
-    ------
-    ValueError
-        If it is a file, or lies in one.
-    PermissionError
-        If nothing can be written there.
+    A ValueError if it is a file, or lies in one; a PermissionError if nothing can be written there.
     """
     there = next(part for part in (folder, *folder.absolute().parents) if part.exists() or part.is_symlink())
     if not there.is_dir():
@@ -42,23 +37,9 @@ def replace_files(folder: Path, write: Callable[[Path], list[Path]]) -> list[Pat
     """Write files and remove all those of an earlier analysis; other files are left alone.
 
     All are written to a hidden folder first, so that one that fails, or an interruption, leaves the old ones as they
-    were. A hidden list says by name and checksum what was written.
-
-    Parameters
-    ----------
-    folder : Path
-        Made if absent.
-    write : callable
-        Writes to the folder that it is given, and returns what it wrote.
-
-    Returns
-    -------
-    list of Path
-
-    Raises
-    ------
-    OSError, KeyboardInterrupt
-        If a file cannot be written, or the user interrupts; the message says what was written.
+    were. A hidden list says by name and checksum what was written. ``write`` writes to the folder that it is given, and
+    returns what it wrote. An OSError or KeyboardInterrupt if a file cannot be written, or the user interrupts, says
+    what was written.
     """
     made = not folder.exists()
     wanted: list[str] = []

@@ -32,17 +32,7 @@ STYLE: dict[Any, Any] = {
 def risk_against_bandwidth(analysis: Analysis, kernels: Sequence[str] | None = None) -> Figure:
     """A figure with a panel per kernel: risk path with 95 % band, and GRPO and REINFORCE++ as levels.
 
-    Parameters
-    ----------
-    analysis : Analysis
-        With bandwidth paths.
-    kernels : sequence of str, optional
-        Which of ``analysis.paths``; None draws all.
-
-    Raises
-    ------
-    ValueError
-        If the analysis has no bandwidth paths.
+    A ValueError if the analysis has no bandwidth paths.
     """
     import matplotlib
     from matplotlib.figure import Figure

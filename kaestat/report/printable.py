@@ -10,11 +10,5 @@ _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 
 
 def printable(text: str) -> str:
-    """The text, with an escape for each character that a terminal would obey.
-
-    Examples
-    --------
-    >>> print(printable("\\x1b[31mred"))
-    \\x1b[31mred
-    """
+    """The text, with an escape for each character that a terminal would obey."""
     return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)

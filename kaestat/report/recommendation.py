@@ -26,51 +26,29 @@ UNRANKED = 1 + max(method.simplicity for method in METHODS.values() if method.si
 
 @dataclass(frozen=True)
 class Recommendation(Setting):
-    """A method for the next run, and its benefit on the log.
+    """A method for the next run, and its benefit on the log."""
 
-    Attributes
-    ----------
-    row : str
-        Its row in the tables.
-    method, params
-        See `Setting`.
-    rival : str
-        The method it is compared with: ``grpo``, or ``reinforce++`` for a log with one completion per visit.
-    difference, difference_low, difference_high : float
-        Difference of its MSE and the rival's, with a 95 % interval; negative if it is better.
-    reduction, reduction_low, reduction_high : float
-        Share by which its MSE is lower than the rival's; NaN where the rival's is not clear of 0, or not identified.
-    noise_reduction : float
-        Share by which the noise of the gradient falls, per completion, where score norms do not matter: of the reward
-        variance plus the MSE.
-    mse_share, rival_mse_share : float
-        MSE in units of the reward variance; NaN where that is not identified.
-    lowest : str
-        The row of lowest MSE.
-    tied : tuple of str
-        Rows whose paired difference to the lowest has an interval that contains 0, beside ``row``; without intervals
-        (one prompt) there are none.
-    better : bool
-        Whether the interval of the difference to the rival is below 0.
-    level : bool
-        Whether the interval shows that the two differ by less than `MARGIN` of the rival's MSE.
-    """
-
-    row: str
-    rival: str
-    difference: float
+    row: str  # Its row in the tables
+    rival: str  # The method it is compared with: ``grpo``, or ``reinforce++`` for a log with one completion per visit
+    difference: float  # Difference of its MSE and the rival's, with a 95 % interval; negative if it is better
     difference_low: float
     difference_high: float
+    # Share by which its MSE is lower than the rival's; NaN where the rival's is not clear of 0, or not identified
     reduction: float
     reduction_low: float
     reduction_high: float
+    # Share by which the noise of the gradient falls, per completion, where score norms do not matter: of the reward
+    # variance plus the MSE
     noise_reduction: float
-    mse_share: float
+    mse_share: float  # MSE in units of the reward variance; NaN where that is not identified
     rival_mse_share: float
-    lowest: str
+    lowest: str  # The row of lowest MSE
+    # Rows whose paired difference to the lowest has an interval that contains 0, beside ``row``; without intervals (one
+    # prompt) there are none
     tied: tuple[str, ...]
-    better: bool
-    level: bool
+    better: bool  # Whether the interval of the difference to the rival is below 0
+    level: bool  # Whether the interval shows that the two differ by less than `MARGIN` of the rival's MSE
+    n_prompts: int  # Number of prompts with a scored visit
 
 
 def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: int, seed: int) -> Recommendation:
@@ -85,14 +63,8 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
     no others. In a log where every prompt occurs once, all methods with a history are skipped too, and
     `DEFAULT_WITHOUT_HISTORY` is preferred.
 
-    Parameters
-    ----------
-    log : RewardLog
-    scored : PromptRisks
-        The rows to choose from and, at the end, what the choice is compared with: GRPO's group mean or, for a log with
-        one completion per visit, REINFORCE++'s batch mean, both in leave-one-out form.
-    min_visits, n_boot, seed
-        As in `kaestat.value_risk`.
+    ``scored`` has the rows to choose from and, at the end, what the choice is compared with: GRPO's group mean or, for
+    a log with one completion per visit, REINFORCE++'s batch mean, both in leave-one-out form.
     """
     rival = len(scored.methods) - 1
     rows = [k for k in range(rival) if _recommendable(scored.methods[k], log)] or list(range(rival))
@@ -130,34 +102,19 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
         tied=tuple(dict.fromkeys(str(scored.methods[k]) for k in tied if k != chosen)),
         better=bool(gap.ci_high < 0),
         level=bool(max(abs(gap.ci_low), abs(gap.ci_high)) <= MARGIN * abs(mean[rival])),
+        n_prompts=len(scored.per_prompt),
     )
 
 
 def lowest_of(
     scored: PromptRisks, rows: Sequence[int], rival: int, preferred: Any = None, *, n_boot: int, seed: int
 ) -> tuple[int, list[int], list[int]]:
-    """The row with the lowest MSE, and the rows that may be chosen instead of it.
+    """The row with the lowest MSE, those tied with it, and those that may be chosen instead of it.
 
-    Parameters
-    ----------
-    scored : PromptRisks
-    rows : sequence of int
-        Positions in it.
-    rival : int
-        The row to compare the choice with.
-    preferred : optional
-        A method that stays among those to choose from unless an interval for all rows at once (Bonferroni's) shows that
-        the lowest is better.
-    n_boot, seed
-        As in `kaestat.value_risk`.
-
-    Returns
-    -------
-    lowest : int
-    tied : list of int
-        Rows whose paired difference to the lowest has an interval that contains 0.
-    open_to : list of int
-        The lowest and those tied with it; if it is better than the rival, those of them that are.
+    A row is tied if its paired difference to the lowest has an interval that contains 0. If the lowest is better than
+    the ``rival``, only those that are better, too, may be chosen. ``preferred`` stays among them unless an interval for
+    all rows at once (Bonferroni's) shows that the lowest is better. ``n_boot`` and ``seed`` are as for
+    `kaestat.value_risk`.
     """
     mean = scored.per_prompt.mean(axis=0)
     lowest = min(rows, key=lambda k: (mean[k], complexity(scored.methods[k])))

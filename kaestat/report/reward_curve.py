@@ -19,21 +19,14 @@ QUANTILES = (0.025, 0.975)
 
 @dataclass(frozen=True, eq=False)
 class RewardCurve:
-    """Rewards of a run by prompt and part of the run.
+    """Rewards of a run by prompt and part of the run."""
 
-    Attributes
-    ----------
-    prompts : list of hashables, length P
-    total, count : ndarray, shape (P, B)
-        Sum of the rewards, and number of completions, in each of B parts of the run of equally many completions.
-    completions : ndarray, shape (B,)
-        Completions up to the end of each part.
-    """
-
-    prompts: list[Hashable]
+    prompts: list[Hashable]  # length P
+    # shape (P, B); sum of the rewards, and number of completions, in each of B parts of the run of equally many
+    # completions
     total: np.ndarray
     count: np.ndarray
-    completions: np.ndarray
+    completions: np.ndarray  # shape (B,); completions up to the end of each part
 
     @classmethod
     def of(cls, log: RewardLog) -> RewardCurve:
@@ -51,13 +44,7 @@ class RewardCurve:
         return cls(log.prompts, total, count, ends)
 
     def means(self, times: np.ndarray | None = None) -> np.ndarray:
-        """Running mean of the rewards over `WINDOW` parts, shape (..., B).
-
-        Parameters
-        ----------
-        times : ndarray, shape (..., P), optional
-            How often each prompt counts.
-        """
+        """Running mean of the rewards over `WINDOW` parts, (..., B), with each prompt so many ``times``, (..., P)."""
         times = np.ones(len(self.prompts)) if times is None else times
         total, count = (np.cumsum(times @ sums, axis=-1) for sums in (self.total, self.count))
         for sums in (total, count):
@@ -81,14 +68,9 @@ def reaching(
 ) -> tuple[float, tuple[float, float, float]]:
     """The final level of the run before, and the share of its completions that the run after needs to reach it.
 
-    Returns
-    -------
-    level : float
-        Running mean of ``before`` at its end.
-    share, low, high : float
-        First completions at which the running mean of ``after`` is at the level, over those of ``before``; infinite if
-        it never is. Interval: percentiles of a bootstrap over prompts, a prompt of both runs being drawn for both; NaN
-        without draws.
+    The level is the running mean of ``before`` at its end. The share, with its interval, is the first completions at
+    which the running mean of ``after`` is at the level, over those of ``before``; infinite if it never is. The interval
+    has percentiles of a bootstrap over prompts, a prompt of both runs being drawn for both; NaN without draws.
     """
     level = float(before.means()[-1])
     share = float(_shares(before, after, None, None))

@@ -25,18 +25,10 @@ VERL_WEIGHTS = ("length", "score_norm")  # what verl's adapter can weigh complet
 
 @dataclass(frozen=True)
 class Setting:
-    """A method and its parameters.
+    """A method and its parameters."""
 
-    Attributes
-    ----------
-    method : str
-        Its name in `kaestat.baselines.registry.METHODS`; empty for a baseline object.
-    params : dict
-        Its parameters; bandwidth and kernel are spelled out where prompts come back.
-    """
-
-    method: str
-    params: dict[str, Any]
+    method: str  # Its name in `kaestat.baselines.registry.METHODS`; empty for a baseline object
+    params: dict[str, Any]  # Its parameters; bandwidth and kernel are spelled out where prompts come back
 
     @classmethod
     def of(cls, row: str | Baseline, log: RewardLog) -> Setting:

@@ -14,15 +14,9 @@ NAMES = {0: "1", -3: "0.001", 3: "1,000"}
 
 @dataclass(frozen=True)
 class Unit:
-    """A power of a thousand.
+    """A power of a thousand."""
 
-    Attributes
-    ----------
-    power : int
-        Of ten.
-    """
-
-    power: int = -3
+    power: int = -3  # Of ten
 
     @classmethod
     def of(cls, risks: Iterable[float]) -> Unit:

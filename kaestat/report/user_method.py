@@ -12,6 +12,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import METHODS
 from kaestat.baselines.specification import parse_specification
 from kaestat.core.checks import check_parameters
+from kaestat.core.spelling import nearest
 
 _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)(?::(.*))?")
 
@@ -19,12 +20,8 @@ _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)(?::(.*))?")
 def method_or_baseline(text: str) -> str | Baseline:
     """The specification, or the baseline named by ``package.module:Class`` or ``...:Class:key=value``.
 
-    Modules are looked for in the working directory too.
-
-    Raises
-    ------
-    ValueError
-        If there is no such module or name in it, or it is not a baseline.
+    Modules are looked for in the working directory too. A ValueError if there is no such module or name in it, or it is
+    not a baseline.
     """
     place = _PLACE.fullmatch(text.strip())
     if place is None or place[1] in METHODS:
@@ -52,5 +49,5 @@ def _named(text: str, module: str, name: str) -> Any:
     finally:
         sys.path.remove(here)
     if not hasattr(found, name):
-        raise ValueError(f"--method {text}: {found.__file__} has no {name}.")
+        raise ValueError(f"--method {text}: {found.__file__} has no {name}{nearest(name, vars(found))}.")
     return getattr(found, name)

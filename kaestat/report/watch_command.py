@@ -17,8 +17,9 @@ from rich.live import Live
 
 from kaestat.logs.readers import FORMATS
 from kaestat.report import console
+from kaestat.report.application import app
 from kaestat.report.follower import MINUTE, Follower
-from kaestat.report.options import Hint, app, check_out, hints_by_name, interruptible
+from kaestat.report.options import Hint, check_out, hints_by_name, interruptible
 from kaestat.report.printable import printable
 from kaestat.report.watch_text import watch_line
 from kaestat.watch import RunSummary
@@ -44,8 +45,7 @@ def watch(
     hint: Hint = [],  # noqa: B006
     once: Annotated[bool, typer.Option("--once", help="Look once, with the newest step, and end.")] = False,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder for watch.html and watch.json.", show_default=False),
+        Path | None, typer.Option(metavar="DIR", help="Folder for watch.html and watch.json.", show_default=False)
     ] = None,
 ) -> None:
     """Follow a running job: value errors, dead groups, reach of the history, noise. Ends by Ctrl-C."""

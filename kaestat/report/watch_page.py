@@ -28,15 +28,8 @@ def watch_page(
 ) -> str:
     """One self-contained HTML page.
 
-    Parameters
-    ----------
-    summary : RunSummary
-    along : (ndarray, dict of ndarray)
-        The run's figures along its steps, from `binned`.
-    source, command : str
-        Name of the log, and what was called.
-    following : bool
-        Whether the page will be written again, and so reloads itself.
+    ``along`` has the run's figures along its steps, from `binned`; ``source`` is the log's name, ``command`` what was
+    called. If ``following``, the page will be written again, and so reloads itself.
     """
     return _template().render(
         source=source,
@@ -95,14 +88,9 @@ def charts(along: tuple[np.ndarray, Figures], summary: RunSummary) -> list[Chart
 
 
 def binned(steps: Mapping[str, Sequence[float]]) -> tuple[np.ndarray, Figures]:
-    """Means over runs of neighbouring steps, at most `POINTS` of them.
+    """Means over runs of neighbouring steps, at most `POINTS` of them: the last step of each, (B,), and its figures.
 
-    Returns
-    -------
-    step : ndarray, shape (B,)
-        The last step of each.
-    figures : dict of ndarray, each of shape (B,)
-        NaN where none of the steps has the figure.
+    They are NaN where none of the steps has the figure.
     """
     step = np.array(steps["step"])
     if len(step) == 0:

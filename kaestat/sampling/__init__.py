@@ -7,13 +7,4 @@ from kaestat.sampling.policies import POLICIES, Policy, make_policy
 from kaestat.sampling.sampler import PromptSampler
 from kaestat.sampling.systematic import systematic
 
-__all__ = [
-    "POLICIES",
-    "Draw",
-    "Policy",
-    "PromptSampler",
-    "allocate",
-    "expected_noise",
-    "make_policy",
-    "systematic",
-]
+__all__ = ["POLICIES", "Draw", "Policy", "PromptSampler", "allocate", "expected_noise", "make_policy", "systematic"]

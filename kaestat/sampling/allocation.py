@@ -11,14 +11,7 @@ from kaestat.core.checks import check_finite_number, check_per_prompt, check_sha
 ROUNDS = 200  # each fixes at least one more prompt at a bound, or bisects; a handful is usual
 
 
-def allocate(
-    score: Any,
-    budget: float,
-    *,
-    share: Any = None,
-    floor: float = 0.0,
-    most: float = np.inf,
-) -> np.ndarray:
+def allocate(score: Any, budget: float, *, share: Any = None, floor: float = 0.0, most: float = np.inf) -> np.ndarray:
     """Expected completions ``nu`` of each prompt: ``nu = clip(c score, floor B share, most)`` with ``sum nu = B``.
 
     For ``score = share sqrt(m / c)`` this is the allocation of least variance at its cost, between the bounds (Neyman,

@@ -20,21 +20,11 @@ CLIP = 4.0  # of "clipped"
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The expected completions of every prompt under a policy, before the draw.
+    """The expected completions of every prompt under a policy, before the draw."""
 
-    Attributes
-    ----------
-    prediction : Prediction
-        Predictions for every prompt that can be drawn, shape (P,).
-    share : ndarray, shape (P,)
-        Weights pi of the prompts in the objective; they sum to 1.
-    expected : ndarray, shape (P,)
-        Expected completions.
-    """
-
-    prediction: Prediction
-    share: np.ndarray
-    expected: np.ndarray
+    prediction: Prediction  # Predictions for every prompt that can be drawn, shape (P,)
+    share: np.ndarray  # shape (P,); weights pi of the prompts in the objective; they sum to 1
+    expected: np.ndarray  # shape (P,); expected completions
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,12 +131,8 @@ class Draw:
 def corrections(expected: np.ndarray, uniform: np.ndarray, correction: str) -> np.ndarray:
     """``uniform / expected``: with it, a mean over the budget's completions estimates the objective's gradient.
 
-    Parameters
-    ----------
-    expected, uniform : ndarray, shape (K,)
-        Expected completions under the policy, and under the objective's own weights (B pi).
-    correction : {"full", "clipped", "none"}
-        The full factor; at most 4, for less variance and some bias; or 1.
+    ``expected`` are the completions expected under the policy, ``uniform`` under the objective's own weights (B pi). A
+    ``correction`` is "full", "clipped" (at most 4, for less variance and some bias), or "none", which gives 1.
     """
     if correction == "none":
         return np.ones(len(expected))

@@ -17,16 +17,8 @@ def known_before(
 ) -> tuple[Pool, dict[str, np.ndarray], Population]:
     """Predictions, the policy's own state, and the population before the first step.
 
-    A prior counts as a visit, also for a policy with counts of its own.
-
-    Parameters
-    ----------
-    predictor : AdvantageEstimator
-    policy : Policy
-    row : mapping
-        Position of each of the sampler's prompts; a prior's other prompts count only for the population.
-    step : int
-        The first step.
+    A prior counts as a visit, also for a policy with counts of its own. Prompts of a prior that are not in ``row``, the
+    positions of the sampler's prompts, count only for the population.
     """
     pool, state = Pool.unknown(len(row)), policy.initial_state(len(row))
     population = Population.of(predictor.history)

@@ -16,15 +16,9 @@ class Pool:
     """Predictions for all prompts, each as of the step after its last visit; shape (P,) each.
 
     The pool avoids a query of the whole history at each step: between visits only their age changes, and ``newest``
-    holds that.
-
-    Attributes
-    ----------
-    value, standard_error, effective_completions, reward_variance : ndarray
-        See `kaestat.estimator.prediction.Prediction`; 0 for prompts never seen.
-    newest : ndarray
-        Step of the newest visit, -1 for none. Visits of a prior may have negative steps too, and these count.
-    weighted : ndarray, shape (P, 3), or (P, 0) while completions have no weights
+    holds that. The columns are as in `Prediction`, and 0 for prompts never seen; a ``newest`` of -1 is none, and a
+    prior's visits may have negative steps, which count. ``weighted`` has shape (P, 3), or (P, 0) while completions have
+    no weights.
     """
 
     value: np.ndarray
@@ -92,13 +86,7 @@ class Pool:
 
     @classmethod
     def of_plain(cls, state: dict[str, np.ndarray], size: int) -> Pool:
-        """The inverse of `plain`.
-
-        Raises
-        ------
-        ValueError
-            If the arrays do not match the number of prompts.
-        """
+        """The inverse of `plain`; a ValueError if the arrays do not match the number of prompts."""
         names = {f.name for f in fields(cls)}
         if not isinstance(state, dict) or set(state) != names:
             raise ValueError("state: not the predictions of a PromptSampler; the state was altered.")

@@ -17,25 +17,8 @@ _CELLS = 8_000_000  # random keys drawn at once, to bound memory
 def uniform(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> np.ndarray:
     """A fresh minibatch at each step, uniform without replacement, independent over steps (paper, Assumption 1).
 
-    Parameters
-    ----------
-    n_prompts : int
-        Number of prompts.
-    batch_size : int
-        Prompts of a step, at most ``n_prompts``.
-    n_steps : int
-        Number of steps.
-    seed : int
-        Seed of the generator.
-
-    Returns
-    -------
-    ndarray of int, shape (n_steps, batch_size)
-
-    Raises
-    ------
-    ValueError
-        If a size is not a whole number of at least 1, or the batch is larger than the set of prompts.
+    An array of int, shape (n_steps, batch_size), of the ``n_prompts`` prompts. Raises a ValueError if a size is not a
+    whole number of at least 1, or the batch is larger than the set of prompts.
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     return _shuffled_rows(n_steps, n_prompts, check_seed(seed), keep=batch_size)
@@ -48,11 +31,6 @@ def epochs(n_prompts: int, batch_size: int, n_steps: int, *, seed: int = 0) -> n
     each pass) are left out, as by a data loader that drops the last, short batch.
 
     Parameters, returns and errors are those of `uniform`.
-
-    Examples
-    --------
-    >>> sorted(epochs(6, 2, 3).reshape(-1).tolist())
-    [0, 1, 2, 3, 4, 5]
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     per_pass = n_prompts // batch_size
@@ -65,29 +43,8 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
     """The paper's schedule: a fixed partition into minibatches, each used for ``repeats`` (J) consecutive steps.
 
     Minibatches are drawn without replacement; once all have been used, a new pass begins in a new order. The
-    ``n_prompts % batch_size`` prompts (random ones) that do not fill a minibatch are never sampled.
-
-    Parameters
-    ----------
-    n_prompts, batch_size, n_steps, seed
-        As in `uniform`.
-    repeats : int
-        J; the paper uses 10 (GSM8K, MATH) and 8 (DAPO).
-
-    Returns
-    -------
-    ndarray of int, shape (n_steps, batch_size)
-
-    Raises
-    ------
-    ValueError
-        As `uniform`, and if ``repeats`` is not a whole number of at least 1.
-
-    Examples
-    --------
-    >>> schedule = reuse(8, 2, 6, repeats=3)
-    >>> bool((schedule[0] == schedule[2]).all()), bool((schedule[2] == schedule[3]).any())
-    (True, False)
+    ``n_prompts % batch_size`` prompts (random ones) that do not fill a minibatch are never sampled. The paper's J is 10
+    (GSM8K, MATH) and 8 (DAPO). The result and errors are as for `uniform`; J must be 1 or more.
     """
     n_prompts, batch_size, n_steps = _sizes(n_prompts, batch_size, n_steps)
     repeats = check_whole("repeats", repeats)
@@ -102,6 +59,8 @@ def reuse(n_prompts: int, batch_size: int, n_steps: int, *, repeats: int = 10, s
 def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None) -> np.ndarray:
     """Lags of the past visits of some prompts: the content of a history when a step begins.
 
+    Raises a ValueError if ``schedule`` or ``prompts`` has another form, or ``step`` lies outside the schedule.
+
     Parameters
     ----------
     schedule : ndarray of int, shape (steps, batch_size)
@@ -114,17 +73,6 @@ def past_lags(schedule: np.ndarray, step: int, prompts: np.ndarray | None = None
     -------
     ndarray of float, shape (P, V)
         ``step`` minus the step of each visit, oldest first; padded on the left with 0, which is never a lag.
-
-    Raises
-    ------
-    ValueError
-        If ``schedule`` or ``prompts`` has another form, or ``step`` lies outside the schedule.
-
-    Examples
-    --------
-    >>> past_lags(np.array([[0, 1], [0, 2], [1, 0]]), step=2)
-    array([[0., 2.],
-           [2., 1.]])
     """
     try:
         schedule = np.asarray(schedule)

@@ -14,11 +14,10 @@ from functools import cached_property
 from numbers import Real
 from typing import ClassVar
 
-import array_api_compat.numpy as numpy_namespace
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
-from kaestat.core.arrays import Array, Namespace
+from kaestat.core.arrays import Array, Namespace, namespace
 from kaestat.core.spelling import nearest
 
 
@@ -50,7 +49,7 @@ class Kernel(ABC):
     square_moments: tuple[float, float, float]
 
     def __call__(self, u: Array) -> Array:
-        xp = array_namespace(u)
+        xp = namespace(u)
         return xp.where(u >= 0, self.weight(xp.where(u >= 0, u, xp.zeros_like(u)), xp), xp.zeros_like(u))
 
     @abstractmethod
@@ -58,9 +57,9 @@ class Kernel(ABC):
         """K(u) for ``u >= 0``, without checks; the inner loop of every kernel estimator."""
 
     @property
-    @abstractmethod
     def at_zero(self) -> float:
         """K(0), the weight of the current step."""
+        return self.polynomial[0] if self.polynomial is not None else float(self(np.zeros(1))[0])
 
     @property
     def mu1(self) -> float:
@@ -112,10 +111,6 @@ class Triangular(Kernel):
         weight += 2.0
         return weight
 
-    @property
-    def at_zero(self) -> float:
-        return 2.0
-
 
 @dataclass(frozen=True)
 class Uniform(Kernel):
@@ -129,10 +124,6 @@ class Uniform(Kernel):
 
     def weight(self, u: Array, xp: Namespace) -> Array:
         return xp.astype(u < 1, u.dtype)
-
-    @property
-    def at_zero(self) -> float:
-        return 1.0
 
 
 @dataclass(frozen=True)
@@ -149,10 +140,6 @@ class Epanechnikov(Kernel):
         inside = _at_most_one(u, xp)  # a square of all could overflow
         return 1.5 - 1.5 * inside * inside
 
-    @property
-    def at_zero(self) -> float:
-        return 1.5
-
 
 @dataclass(frozen=True)
 class HalfNormal(Kernel):
@@ -166,10 +153,6 @@ class HalfNormal(Kernel):
     def weight(self, u: Array, xp: Namespace) -> Array:
         near = xp.clip(u, None, 40.0)  # 0 beyond; a square of all could overflow
         return math.sqrt(2 / math.pi) * xp.exp(-0.5 * near * near)
-
-    @property
-    def at_zero(self) -> float:
-        return math.sqrt(2 / math.pi)
 
 
 @dataclass(frozen=True, init=False)
@@ -279,7 +262,9 @@ class CallableKernel(Kernel):
 
 def _at_most_one(u: Array, xp: Namespace) -> Array:
     """``min(u, 1)`` as a new array; several times quicker than ``clip`` where there are few lags."""
-    return np.minimum(u, 1.0) if xp is numpy_namespace else xp.minimum(u, xp.ones((), dtype=u.dtype, device=device(u)))
+    if type(u) is np.ndarray:
+        return np.minimum(u, 1.0)
+    return xp.minimum(u, xp.ones((), dtype=u.dtype, device=device(u)))
 
 
 def _is_number(value: object) -> bool:

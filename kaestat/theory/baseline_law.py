@@ -231,6 +231,8 @@ def predict_noise(
       to ``p (1 - p) E[W]^(1/2)``: the difference of the mean scores of right and wrong answers,
       ``g_x / (p (1 - p))``, then has the same size for all prompts, relative to ``E[W]^(1/2)``.
 
+    Raises a ValueError or TypeError if a number is out of its range, or shapes do not match.
+
     Parameters
     ----------
     moments : PromptMoments
@@ -248,11 +250,6 @@ def predict_noise(
     -------
     tuple of DesignNoise
         By increasing noise for the same signal.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a number is out of its range, or shapes do not match.
     """
     completions = check_whole("completions", completions, least=2)
     past = check_factors("history", history, least=0, finite=False)

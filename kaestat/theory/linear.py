@@ -71,6 +71,9 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
 
         L sum_j (lag_(j) - lag_(j-1)) |sum_{k: lag_k >= lag_(j)} w_k|       lags sorted, lag_(0) = 0
 
+    Raises a ValueError or TypeError if an argument is not a number, a lag or the constant is negative, or shapes do not
+    match.
+
     Parameters
     ----------
     weights, lags : array, shape (..., K)
@@ -81,11 +84,6 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     Returns
     -------
     array, shape (...)
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is not a number, a lag or the constant is negative, or shapes do not match.
     """
     weights, lags = check_factors_like("weights", weights, ndim=1), check_factors_like("lags", lags, least=0, ndim=1)
     lipschitz = check_factors_like("lipschitz", lipschitz, least=0)

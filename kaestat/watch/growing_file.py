@@ -17,19 +17,11 @@ _LONGEST_ROW = 2**20  # bytes after an open quote from which on it is taken for 
 
 
 class GrowingFile:
-    """A long table or a verl dump in one file.
+    """A long table or a verl dump in one file, of the format "csv", "jsonl" or "verl".
 
     Each piece is read as a file of its own, with the header before it, so that formats, hints and errors are those of
-    `kaestat.read_log`. A row is read once its line break exists. Unreadable rows are skipped, and so is a
-    line with a quote that stays open while the file grows.
-
-    Parameters
-    ----------
-    path : Path
-    format : str
-        ``"csv"``, ``"jsonl"`` or ``"verl"``.
-    hints : dict
-        As `kaestat.read_log` takes them.
+    `kaestat.read_log`. A row is read once its line break exists. Unreadable rows are skipped, and so is a line with a
+    quote that stays open while the file grows.
     """
 
     def __init__(self, path: Path, format: str, hints: dict[str, Any]):
@@ -56,19 +48,10 @@ class GrowingFile:
         self._header, self._parted, self._first, self._last = (bytes.fromhex(state[name]) for name in names)
 
     def read(self, *, last: bool = False) -> Reading:
-        """The new rows.
+        """The new rows; at the ``last`` look also a row without a line break, if possible.
 
-        Parameters
-        ----------
-        last : bool
-            Whether this is the last look: a row without a line break is then read too, if possible.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the file cannot be read for a reason other than faulty rows: a column is missing, a hint unknown.
-        OSError
-            If the file cannot be opened, or there is no space for a temporary one.
+        A ValueError or TypeError for a reason other than faulty rows (a column is missing, a hint unknown), and an
+        OSError if the file cannot be opened, or there is no space for a temporary one.
         """
         reading = self._read(last=last)  # if this fails, the next look still reports the restart
         anew, self._anew = self._anew, False

@@ -17,13 +17,7 @@ _SUMS = ("_errors", "_raw", "_noises")
 
 
 def monitor_state(monitor: RunMonitor) -> dict[str, Any]:
-    """The whole state of a monitor.
-
-    Raises
-    ------
-    TypeError
-        If a prompt or a method cannot be stored.
-    """
+    """The whole state of a monitor; a TypeError if a prompt or a method cannot be stored."""
     return {
         "estimators": {str(n): method.estimator.content()["state"] for n, method in enumerate(monitor._methods)},
         "prompts": encode_keys(list(monitor._number)),
@@ -43,10 +37,7 @@ def monitor_state(monitor: RunMonitor) -> dict[str, Any]:
 def restore_monitor(monitor: RunMonitor, state: dict[str, Any]) -> None:
     """Load the result of `monitor_state` into a monitor with the same methods.
 
-    Raises
-    ------
-    ValueError
-        If the state is of other methods, or was altered. The monitor is then unusable.
+    A ValueError if the state is of other methods, or was altered. The monitor is then unusable.
     """
     try:
         if set(state["steps"]) != set(monitor.steps) or len(state["estimators"]) != len(monitor._methods):

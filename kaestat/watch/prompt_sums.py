@@ -8,28 +8,14 @@ _FIRST_SIZE = 1024
 
 
 class PromptSums:
-    """Sums over visits by method and prompt, in arrays that grow with the prompts.
-
-    Parameters
-    ----------
-    n_methods : int
-    """
+    """Sums over visits by method and prompt, in arrays that grow with the prompts."""
 
     def __init__(self, n_methods: int):
         self._sums = np.zeros((n_methods, _FIRST_SIZE))
         self._size = np.zeros(_FIRST_SIZE)
 
     def add(self, prompt: np.ndarray, figures: np.ndarray, size: np.ndarray) -> None:
-        """Add the visits of some distinct prompts.
-
-        Parameters
-        ----------
-        prompt : ndarray of int, shape (P,)
-        figures : ndarray, shape (M, P)
-            Mean figure of each visit.
-        size : ndarray, shape (P,)
-            How often each visit counts.
-        """
+        """Add the visits of some distinct prompts, (P,): mean figures, (M, P), and how often each counts, (P,)."""
         if len(prompt) == 0:
             return
         self._grow(int(prompt.max()) + 1)

@@ -29,14 +29,6 @@ class RolloutFolder:
     A file is read once a newer one exists, so that it is complete. If a file changes after it was read, or an older
     one appears, the run has started again. The folder is listed once per look, and all new files are
     read. From a file that stays incomplete, the readable rows are used.
-
-    Parameters
-    ----------
-    path : Path
-    format : str
-        ``"verl"`` or ``"trl"``.
-    hints : dict
-        As `kaestat.read_log` takes them.
     """
 
     def __init__(self, path: Path, format: str, hints: dict[str, Any]):
@@ -66,20 +58,10 @@ class RolloutFolder:
         self._any_read = bool(self._taken)
 
     def read(self, *, last: bool = False) -> Reading:
-        """The next new files.
+        """The next new files; at the ``last`` look the newest file, too, if possible.
 
-        Parameters
-        ----------
-        last : bool
-            Whether this is the last look: the newest file is then read too, if possible.
-
-        Raises
-        ------
-        ValueError
-            With ``last``, if the only file cannot be read. Other unreadable files are left out, and the reading says
-            so.
-        OSError
-            If the folder cannot be listed, or there is no space for a temporary file.
+        With ``last`` a ValueError if the only file cannot be read. Other unreadable files are left out, and the reading
+        says so. An OSError if the folder cannot be listed, or there is no space for a temporary file.
         """
         reading = self._read(last=last)  # if this fails, the next look still reports the restart
         anew, self._anew = self._anew, False

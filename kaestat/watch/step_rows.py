@@ -14,23 +14,12 @@ from kaestat.logs.reward_log import RewardLog
 
 @dataclass(frozen=True, eq=False)
 class StepVisits:
-    """The step's prompts, each visited once.
+    """The step's prompts, each visited once."""
 
-    Attributes
-    ----------
-    prompt : ndarray of int, shape (P,)
-        Distinct prompts, in ascending order.
-    place : ndarray of int, shape (N,)
-        Position of each completion's prompt.
-    count : ndarray of int, shape (P,)
-    variance : ndarray, shape (P,)
-        Sample variance of the rewards (ddof 1); NaN for a lone completion.
-    """
-
-    prompt: np.ndarray
-    place: np.ndarray
-    count: np.ndarray
-    variance: np.ndarray
+    prompt: np.ndarray  # of int, shape (P,); distinct prompts, in ascending order
+    place: np.ndarray  # of int, shape (N,); position of each completion's prompt
+    count: np.ndarray  # of int, shape (P,)
+    variance: np.ndarray  # shape (P,); sample variance of the rewards (ddof 1); NaN for a lone completion
 
     def mean(self, figures: np.ndarray) -> np.ndarray:
         """Mean over each prompt's completions, shape (P,)."""
@@ -39,24 +28,14 @@ class StepVisits:
 
 @dataclass(frozen=True, eq=False)
 class StepRows:
-    """Completions of one step.
-
-    Attributes
-    ----------
-    step : int
-    prompt : ndarray of int, shape (N,)
-        Number of each completion's prompt in the run.
-    reward : ndarray, shape (N,)
-    stream : ndarray of int, shape (N,), or None
-        Number of each completion's group in the run; None for logs without groups.
-    weights : dict of str to ndarray
-        Columns that can weigh the completions (`RewardLog.weightings`), the better one first.
-    """
+    """Completions of one step."""
 
     step: int
-    prompt: np.ndarray
-    reward: np.ndarray
+    prompt: np.ndarray  # of int, shape (N,); number of each completion's prompt in the run
+    reward: np.ndarray  # shape (N,)
+    # of int, shape (N,); number of each completion's group in the run; None for logs without groups
     stream: np.ndarray | None
+    # Columns that can weigh the completions (`RewardLog.weightings`), the better one first
     weights: dict[str, np.ndarray]
 
     @classmethod

@@ -118,13 +118,8 @@ def method_figures(
 ) -> tuple[MethodFigures, ...]:
     """Figures of all methods, lowest error first; the last method given is the reference.
 
-    Parameters
-    ----------
-    names : list of str, length M
-    errors, noises : (ndarray of shape (M, C), ndarray of shape (C,))
-        Mean of each prompt, and its weight: equal for errors, the number of completions for noises.
-    absolute : bool
-        Whether errors are known, not only their differences.
+    ``errors`` and ``noises`` hold the mean of each prompt, (M, C), and its weight, (C,): equal for errors, the number
+    of completions for noises. With ``absolute`` errors are known, not only their differences.
     """
     per_prompt, size = errors[0].T, np.ones(len(errors[1]))
     shown = per_prompt if absolute else per_prompt - per_prompt[:, -1:]

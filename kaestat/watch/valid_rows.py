@@ -21,54 +21,27 @@ _PLACE = re.compile(r"^.*?, (?:line|data row) \d+: |^.*?: (?=is )", re.DOTALL)
 
 @dataclass(frozen=True)
 class Record:
-    """A row of the file.
+    """A row of the file."""
 
-    Attributes
-    ----------
-    text : bytes
-        With its line break.
-    line : int
-        Line on which it begins, from 1.
-    """
-
-    text: bytes
-    line: int
+    text: bytes  # With its line break
+    line: int  # Line on which it begins, from 1
 
 
 @dataclass(frozen=True, eq=False)
 class ValidRows:
-    """The rows that could be read.
+    """The rows that could be read."""
 
-    Attributes
-    ----------
-    log : RewardLog or None
-        None if no row is valid.
-    left_out : int
-        Number of rows that are not valid.
-    first : str
-        Line of the first of them, and its fault: ``"line 7: reward is 'much'; ..."``.
-    """
-
-    log: RewardLog | None
-    left_out: int = 0
-    first: str = ""
+    log: RewardLog | None  # None if no row is valid
+    left_out: int = 0  # Number of rows that are not valid
+    first: str = ""  # Line of the first of them, and its fault: ``"line 7: reward is 'much'; ..."``
 
 
 @dataclass(frozen=True, eq=False)
 class TextRows:
     """The rules to split and read the rows of a CSV or JSONL file.
 
-    Parameters
-    ----------
-    name : str
-        Name of the file, whose ending gives the field separator.
-    format : str
-    hints : dict
-        As `kaestat.read_log` takes them.
-    header : bytes
-        The first line of a CSV file; empty for others.
-    parted : bytes
-        Field separator of a CSV file; empty for others.
+    The ending of ``name`` gives the field separator; ``hints`` are as for `kaestat.read_log`. ``header`` is the first
+    line of a CSV file, ``parted`` its field separator; both are empty for others.
     """
 
     name: str
@@ -100,12 +73,8 @@ class TextRows:
     def read(self, data: bytes, line: int) -> ValidRows:
         """The valid rows of complete data that begins at a line start.
 
-        Raises
-        ------
-        ValueError, TypeError
-            For a fault other than invalid rows: a column is missing, a hint unknown.
-        OSError
-            If the piece cannot be written to a temporary folder.
+        A ValueError or TypeError for a fault other than invalid rows (a column is missing, a hint unknown), and an
+        OSError if the piece cannot be written to a temporary folder.
         """
         if not self._masked(data)[1]:
             try:
@@ -127,13 +96,7 @@ class TextRows:
         return ValidRows(log, len(left), f"line {first.line}: {self._reason(first)}")
 
     def parsed(self, rows: bytes) -> RewardLog:
-        """The log of some rows.
-
-        Raises
-        ------
-        ValueError, TypeError, OSError
-            As `read`, and if a row is invalid.
-        """
+        """The log of some rows; errors as `read`, and if a row is invalid."""
         with tempfile.TemporaryDirectory() as folder:
             piece = Path(folder) / self.name
             piece.write_bytes(self.header + rows)

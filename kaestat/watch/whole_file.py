@@ -10,16 +10,7 @@ from kaestat.watch.reading import Reading
 
 
 class WholeFile:
-    """A log in one file that cannot be read in parts.
-
-    Parameters
-    ----------
-    path : Path
-    format : str
-        A name in `kaestat.logs.readers.FORMATS`.
-    hints : dict
-        As `kaestat.read_log` takes them.
-    """
+    """A log in one file that cannot be read in parts."""
 
     def __init__(self, path: Path, format: str, hints: dict[str, Any]):
         self._path, self._format, self._hints = path, format, hints
@@ -39,15 +30,7 @@ class WholeFile:
     def read(self, *, last: bool = False) -> Reading:
         """The whole log if the file has changed.
 
-        Parameters
-        ----------
-        last : bool
-            Whether this is the last look, so that an unreadable file is an error.
-
-        Raises
-        ------
-        ValueError
-            With ``last``, if the file cannot be read; otherwise it may be incomplete.
+        At the ``last`` look a ValueError if the file cannot be read; before that it may be incomplete.
         """
         stat = self._path.stat()
         found = (stat.st_ino, stat.st_size, stat.st_mtime_ns)

@@ -32,27 +32,14 @@ def score_norm_table(
 ) -> pd.DataFrame:
     """What score norms and rewards of a pool say, for each prompt.
 
-    Parameters
-    ----------
-    step : int
-    weight : ndarray, shape (P, N)
-        W, squared norm of each completion's score: the Gram's diagonal.
-    reward : ndarray, shape (P, N)
-    prompts : sequence of str, optional
-        Ids; None numbers the prompts.
-
-    Returns
-    -------
-    DataFrame
-        ``step, prompt, n, value, norm2, norm2_right, norm2_wrong, correlation, best_baseline, noise_ratio``: mean W of
-        all, right (reward above one half) and wrong completions; correlation of W and Z; ``sum W Z / sum W``;
-        ``sum W (Z - b*)^2 / sum W (Z - V)^2``, at most 1, and biased downwards by order 1/N as b* is fitted.
-        NaN where a prompt has no such completions, or no variation.
-
-    Raises
-    ------
-    ValueError
-        If shapes differ, or a weight is negative or not finite.
+    weight (ndarray, shape (P, N)): W, squared norm of each completion's score: the Gram's diagonal.
+    reward: ndarray, shape (P, N).
+    prompts: Ids; None numbers the prompts.
+    Returns: ``step, prompt, n, value, norm2, norm2_right, norm2_wrong, correlation, best_baseline, noise_ratio``: mean
+        W of all, right (reward above one half) and wrong completions; correlation of W and Z; ``sum W Z / sum W``;
+        ``sum W (Z - b*)^2 / sum W (Z - V)^2``, at most 1, and biased downwards by order 1/N as b* is fitted. NaN where
+        a prompt has no such completions, or no variation.
+    Raises ValueError if shapes differ, or a weight is negative or not finite.
     """
     weight, reward = np.asarray(weight, dtype=float), np.asarray(reward, dtype=float)
     if weight.shape != reward.shape or reward.ndim != 2:
@@ -88,16 +75,10 @@ def score_norm_table(
 def score_norm_summary(table: pd.DataFrame) -> pd.DataFrame:
     """Means over the prompts of each step, with standard errors.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Of one step or more, from `score_norm_table`.
-
-    Returns
-    -------
-    DataFrame
-        ``step, quantity, mean, se, n_prompts``. Quantities: ``value``; ``correlation``; ``log_wrong_over_right``, the
-        logarithm of the ratio of mean norms; ``shift``, b* less V; ``noise_ratio``. Each over the prompts that have it.
+    table: Of one step or more, from `score_norm_table`.
+    Returns: ``step, quantity, mean, se, n_prompts``. Quantities: ``value``; ``correlation``; ``log_wrong_over_right``,
+        the logarithm of the ratio of mean norms; ``shift``, b* less V; ``noise_ratio``. Each over the prompts that have
+        it.
     """
     quantities = {
         "value": table["value"],

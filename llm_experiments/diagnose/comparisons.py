@@ -19,11 +19,7 @@ DIFFERENCE_COLUMNS = ["step", *(name for name in LOG_COLUMNS if name != "n_visit
 class PromptErrors:
     """Mean squared error of each method for each prompt of one target step.
 
-    Attributes
-    ----------
-    step : int
-    methods : tuple of str, length K
-    per_prompt : ndarray, shape (P, K)
+    per_prompt: ndarray, shape (P, K).
     """
 
     step: int
@@ -48,19 +44,10 @@ class PromptErrors:
     def differences(self, references: Sequence[str], *, n_boot: int, seed: int) -> pd.DataFrame:
         """Every method against each reference, prompt by prompt.
 
-        Parameters
-        ----------
-        references : sequence of str
-            Those that are not among the methods are skipped.
-        n_boot : int
-            Bootstrap draws of prompts; 0 gives normal intervals of the differences, and none of the ratios.
-        seed : int
-
-        Returns
-        -------
-        DataFrame
-            ``step, method, reference, difference`` (negative where the method is better), its ``se`` over prompts and
-            95 % interval ``ci_low, ci_high``; ``ratio`` of the MSEs with its interval ``ratio_low, ratio_high``;
+        references: Those that are not among the methods are skipped.
+        n_boot: Bootstrap draws of prompts; 0 gives normal intervals of the differences, and none of the ratios.
+        Returns: ``step, method, reference, difference`` (negative where the method is better), its ``se`` over prompts
+            and 95 % interval ``ci_low, ci_high``; ``ratio`` of the MSEs with its interval ``ratio_low, ratio_high``;
             ``n_prompts``. No ratio where the reference's own interval reaches 0.
         """
         frames = []

@@ -12,15 +12,9 @@ from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, T
 class CheckpointUpdatesConfig(Section):
     """Policy-gradient updates on the fixed minibatch, whose checkpoints are diagnosed.
 
-    Attributes
-    ----------
-    method : str
-        A method of `kaestat`, such as ``kae:bandwidth=10``.
-    group_size : int
-        Completions per prompt and step, G.
-    learning_rate : float
-    batch_tokens : int
-        Tokens per forward and backward pass.
+    method: A method of `kaestat`, such as ``kae:bandwidth=10``.
+    group_size: Completions per prompt and step, G.
+    batch_tokens: Tokens per forward and backward pass.
     """
 
     method: str = "kae:bandwidth=10"
@@ -32,28 +26,16 @@ class CheckpointUpdatesConfig(Section):
 class DiagnosticConfig(Section):
     """Sizes of the pools and of the value diagnostic.
 
-    Attributes
-    ----------
-    steps : tuple of int
-        Target steps i; checkpoint i is the policy before update i, so 0 is the initial model.
-    history : int
-        Past steps i-1, ..., i-history whose policies give KAE its past.
-    group_size : int
-        Completions per prompt in each repeat, G.
-    n_oracle : int
-        Target-step completions per prompt that make the oracle value.
-    n_estimation : int
-        Target-step completions per prompt, disjoint from these, that current groups are drawn from.
-    n_history : int
-        Completions per prompt at each past step.
-    repeats : int
-        R.
-    bandwidths : tuple of float
-        Of the sensitivity analysis, in steps.
-    kernels : tuple of str
-        Likewise.
-    n_boot : int
-        Bootstrap draws of prompts.
+    steps: Target steps i; checkpoint i is the policy before update i, so 0 is the initial model.
+    history: Past steps i-1, ..., i-history whose policies give KAE its past.
+    group_size: Completions per prompt in each repeat, G.
+    n_oracle: Target-step completions per prompt that make the oracle value.
+    n_estimation: Target-step completions per prompt, disjoint from these, that current groups are drawn from.
+    n_history: Completions per prompt at each past step.
+    repeats: R.
+    bandwidths: Of the sensitivity analysis, in steps.
+    kernels: Likewise.
+    n_boot: Bootstrap draws of prompts.
     """
 
     steps: tuple[int, ...]
@@ -98,20 +80,13 @@ class DiagnosticConfig(Section):
 class GradientDiagnosticConfig(Section):
     """The gradient diagnostic.
 
-    Attributes
-    ----------
-    parameters : str
-        ``all``, ``final_block`` (final decoder block and output layer, as the paper for 7B), or a regular expression
-        that parameter names must match.
-    repeats : int
-        M.
-    n_prompts : int or None
-        Prompts whose Gram matrices are computed; None takes all.
-    memory_gib : float
-        Working memory of the Gram matrix beyond the model itself.
-    exact_history_weights : bool
-        Whether the score norms of past completions are computed too, each at its own checkpoint, for the
-        score-weighted forms of estimators with a history.
+    parameters: ``all``, ``final_block`` (final decoder block and output layer, as the paper for 7B), or a regular
+        expression that parameter names must match.
+    repeats: M.
+    n_prompts: Prompts whose Gram matrices are computed; None takes all.
+    memory_gib: Working memory of the Gram matrix beyond the model itself.
+    exact_history_weights: Whether the score norms of past completions are computed too, each at its own checkpoint, for
+        the score-weighted forms of estimators with a history.
     """
 
     parameters: str = "final_block"
@@ -124,17 +99,11 @@ class GradientDiagnosticConfig(Section):
 class Config(Section):
     """A whole diagnostic run.
 
-    Attributes
-    ----------
-    name : str
-        Names the folders of the run and of its results.
-    seed : int
-    model, task, sampling, training, diagnostic, gradient
-        The sections. Without ``training``, ``checkpoints`` names existing ones.
-    checkpoints : str or None
-        Model folders by step, such as ``runs/math7b/checkpoint-{step}``.
-    problem_ids : tuple of str or None
-        Ids of the task's problems to diagnose; None takes all that ``task`` gives.
+    name: Names the folders of the run and of its results.
+    model, task, sampling, training, diagnostic, gradient: The sections. Without ``training``, ``checkpoints`` names
+        existing ones.
+    checkpoints: Model folders by step, such as ``runs/math7b/checkpoint-{step}``.
+    problem_ids: Ids of the task's problems to diagnose; None takes all that ``task`` gives.
     """
 
     name: str = Field(pattern=NAME)
@@ -160,11 +129,8 @@ class Config(Section):
 def load_config(path: str | Path) -> Config:
     """Read and check a configuration.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not YAML, or a setting is unknown, missing or out of range; the message lists all of them.
+    Raises FileNotFoundError if there is no such file.
+    Raises ValueError if it is not YAML, or a setting is unknown, missing or out of range; the message lists all of
+        them.
     """
     return checked(Config, str(path), read_yaml(path))

@@ -37,20 +37,10 @@ GRADIENT_MEASURES = ("gradient_mse", "gradient_mse_debiased")
 class Diagnosis:
     """One configuration's run.
 
-    Parameters
-    ----------
-    config : Config
-    runs : path
-        Folder of models, checkpoints, pools and scores: large, and can be made again.
-    results : path
-        Folder of all results; this run's are in ``results/NAME``.
-    progress : callable
-        ``progress(part, total)`` is a context whose value is called after each unit of the part.
-
-    Attributes
-    ----------
-    results : Path
-        Folder of the tables.
+    runs: Folder of models, checkpoints, pools and scores: large, and can be made again.
+    results: Folder of all results; this run's are in ``results/NAME``.
+    progress: ``progress(part, total)`` is a context whose value is called after each unit of the part.
+    results: Folder of the tables.
     """
 
     def __init__(self, config: Config, *, runs: Path, results: Path, progress: ProgressBar):

@@ -21,13 +21,9 @@ CHUNK_CELLS = 2_000_000  # numbers in one array: 16 MB
 class DrawnGroups:
     """R repeats of the current groups, and of the groups at the past steps.
 
-    Attributes
-    ----------
-    pool : PoolRewards
-    indices : integer ndarray, shape (R, P, G)
-        Position in the target pool of each drawn completion, in the order of the group.
-    history_indices : integer ndarray, shape (R, P, H, G')
-        Position in the pool of each past step, oldest first.
+    indices (integer ndarray, shape (R, P, G)): Position in the target pool of each drawn completion, in the order of
+        the group.
+    history_indices (integer ndarray, shape (R, P, H, G')): Position in the pool of each past step, oldest first.
     """
 
     pool: PoolRewards
@@ -51,11 +47,7 @@ class DrawnGroups:
     def visits(self, weighting: str = "", *, before: int | None = None) -> Visits:
         """The past as seen from the target step, or from an earlier one.
 
-        Parameters
-        ----------
-        weighting : str
-        before : int, optional
-            See only the past steps before this position, from the step at it; None sees all from the target step.
+        before: See only the past steps before this position, from the step at it; None sees all from the target step.
         """
         seen = self.pool.n_history if before is None else before
         reward = self._past(self.pool.history)[..., :seen, :]
@@ -90,22 +82,11 @@ class DrawnGroups:
 class Drawing:
     """How groups are drawn.
 
-    Attributes
-    ----------
-    group_size : int
-        G.
-    first : int
-        Completions at the head of the target pool that are left out: the oracle pool.
-    replace : bool
-        With replacement within a group, as in the paper's gradient diagnostic; its value diagnostic draws without.
-    seed : int
-    purpose : int
-        Separates diagnostics that share a seed.
-
-    Raises
-    ------
-    ValueError
-        If a size is out of range.
+    group_size: G.
+    first: Completions at the head of the target pool that are left out: the oracle pool.
+    replace: With replacement within a group, as in the paper's gradient diagnostic; its value diagnostic draws without.
+    purpose: Separates diagnostics that share a seed.
+    Raises ValueError if a size is out of range.
     """
 
     group_size: int
@@ -123,10 +104,7 @@ class Drawing:
     def chunks(self, pool: PoolRewards, repeats: int) -> Iterator[DrawnGroups]:
         """All repeats, in chunks that bound the memory.
 
-        Raises
-        ------
-        ValueError
-            If a pool is too small for a group, or there are no repeats.
+        Raises ValueError if a pool is too small for a group, or there are no repeats.
         """
         self._check(pool, repeats)
         cells = pool.n_prompts * max(self.group_size * (1 + pool.n_history), pool.n_target)

@@ -49,13 +49,8 @@ GRADIENT_REFERENCES = (*REFERENCES, WEIGHTED_KAE_EB)
 class Estimator:
     """A baseline as the diagnostics use it.
 
-    Attributes
-    ----------
-    name : str
-        The specification it was made from.
-    baseline : Baseline
-    weighting : str
-        Which of `WEIGHTINGS` it smooths with; empty for the plain form.
+    name: The specification it was made from.
+    weighting: Which of `WEIGHTINGS` it smooths with; empty for the plain form.
     """
 
     name: str
@@ -99,11 +94,8 @@ class Estimator:
 def make_estimator(specification: str) -> Estimator:
     """The estimator of a specification.
 
-    Raises
-    ------
-    ValueError
-        If it cannot be read, names an unknown or excluded method or weighting, or weighs a baseline that takes no
-        weights.
+    Raises ValueError if it cannot be read, names an unknown or excluded method or weighting, or weighs a baseline that
+        takes no weights.
     """
     method, at, weighting = specification.partition("@")
     name, params = parse_method(method)

@@ -39,27 +39,13 @@ def pooled_gradient_errors(
 ) -> PromptErrors:
     """Run the diagnostic at one target step.
 
-    Parameters
-    ----------
-    pool : PoolRewards
-        With ``history_weight["exact"]`` where the score norms of the past completions are known.
-    gram : ndarray, shape (P, N, N)
-        Inner products of the target pool's scores; the diagonal is the exact weight of each completion.
-    estimators : sequence of Estimator, optional
-        They share the draws. None takes all plain ones, and the score-weighted ones whose weights are known.
-    group_size, repeats : int
-        G (at least 2) and M.
-    seed : int
-
-    Returns
-    -------
-    PromptErrors
-        Of the estimators, then of `FLOORS`.
-
-    Raises
-    ------
-    ValueError
-        If the Gram matrices do not fit the pool, or an estimator lacks its weights.
+    pool: With ``history_weight["exact"]`` where the score norms of the past completions are known.
+    gram (ndarray, shape (P, N, N)): Inner products of the target pool's scores; the diagonal is the exact weight of
+        each completion.
+    estimators: They share the draws. None takes all plain ones, and the score-weighted ones whose weights are known.
+    group_size, repeats: G (at least 2) and M.
+    Returns: Of the estimators, then of `FLOORS`.
+    Raises ValueError if the Gram matrices do not fit the pool, or an estimator lacks its weights.
     """
     pool, estimators = prepared(pool, gram, estimators, group_size=group_size)
     reference = (pool.target - pool.target.mean(axis=1, keepdims=True)) / pool.n_target

@@ -53,20 +53,10 @@ def debiased_gradient_errors(
 ) -> PromptErrors:
     """Unbiased estimates of ``E ||ghat - g||^2`` for each prompt.
 
-    Parameters
-    ----------
-    pool, gram, estimators, group_size, repeats, seed
-        As in `llm_experiments.diagnose.gradient_mse.pooled_gradient_errors`; N must be at least G + 2, and 4.
-
-    Returns
-    -------
-    PromptErrors
-        Of the estimators, then of `FLOORS`.
-
-    Raises
-    ------
-    ValueError
-        If a pool is too small, or as in `pooled_gradient_errors`.
+    pool, gram, estimators, group_size, repeats, seed: As in
+        `llm_experiments.diagnose.gradient_mse.pooled_gradient_errors`; N must be at least G + 2, and 4.
+    Returns: Of the estimators, then of `FLOORS`.
+    Raises ValueError if a pool is too small, or as in `pooled_gradient_errors`.
     """
     pool, estimators = prepared(pool, gram, estimators, group_size=group_size)
     if pool.n_target < max(group_size + 2, 4):
@@ -92,15 +82,9 @@ def squared_gradient_norm(gram: np.ndarray, reward: np.ndarray) -> np.ndarray:
     The U-statistic over distinct (h, k, l, m) of ``(Z_h - Z_k) (Z_l - Z_m) <s_h - s_k, s_l - s_m> / 4`` in the closed
     form of Song et al. (2012, "Feature selection via dependence maximization", Theorem 5).
 
-    Parameters
-    ----------
-    gram : ndarray, shape (P, N, N)
-    reward : ndarray, shape (P, N)
-        N at least 4.
-
-    Returns
-    -------
-    ndarray, shape (P,)
+    gram: ndarray, shape (P, N, N).
+    reward (ndarray, shape (P, N)): N at least 4.
+    Returns ndarray, shape (P,).
     """
     n = reward.shape[-1]
     centred = reward - reward.mean(axis=-1, keepdims=True)  # changes nothing but rounding
@@ -145,12 +129,8 @@ def _least(mass: np.ndarray, carried: np.ndarray, squared: np.ndarray) -> np.nda
 def _products(gram: np.ndarray, drawn: DrawnGroups) -> tuple[np.ndarray, np.ndarray]:
     """Inner products of the drawn scores.
 
-    Returns
-    -------
-    within : ndarray, shape (R, P, G, G)
-        With each other.
-    across : ndarray, shape (R, P, G)
-        With minus the reference gradient of the rest of the pool.
+    Returns within (ndarray, shape (R, P, G, G)): With each other.
+    Returns across (ndarray, shape (R, P, G)): With minus the reference gradient of the rest of the pool.
     """
     indices, reward = drawn.indices, drawn.pool.target
     prompt = np.arange(len(reward))[:, None]

@@ -15,23 +15,13 @@ NO_WEIGHTS: Mapping[str, np.ndarray] = MappingProxyType({})
 class PoolRewards:
     """Rewards of the pooled completions at a target step and at the steps just before it.
 
-    Attributes
-    ----------
-    step : int
-        Target step i.
-    target : ndarray, shape (P, N_target)
-        Rewards at step i, P prompts.
-    history : ndarray, shape (P, H, N_history)
-        Rewards at steps i - H, ..., i - 1, oldest first. H may be 0.
-    target_weight, history_weight : mapping of str to ndarray, optional
-        Squared score norms of the same completions, or proxies of them, by the name of the weighting (see
-        `llm_experiments.diagnose.estimators.WEIGHTINGS`); shapes as the rewards. A weighting may be known at the
-        target step alone.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, a number is not finite, or a weight is negative.
+    step: Target step i.
+    target (ndarray, shape (P, N_target)): Rewards at step i, P prompts.
+    history (ndarray, shape (P, H, N_history)): Rewards at steps i - H, ..., i - 1, oldest first. H may be 0.
+    target_weight, history_weight: Squared score norms of the same completions, or proxies of them, by the name of the
+        weighting (see `llm_experiments.diagnose.estimators.WEIGHTINGS`); shapes as the rewards. A weighting may be
+        known at the target step alone.
+    Raises ValueError if shapes do not fit, a number is not finite, or a weight is negative.
     """
 
     step: int

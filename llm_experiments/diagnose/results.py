@@ -45,21 +45,12 @@ PROVENANCE = "provenance.json"
 class Results:
     """The frames of a run, all steps in each; None where that stage was not run.
 
-    Attributes
-    ----------
-    value_mse, value_mse_differences, value_sensitivity : DataFrame or None
-        See `value_mse` and `sensitivity`.
-    gradient_mse, gradient_mse_differences, gradient_mse_debiased, gradient_mse_debiased_differences : DataFrame or None
-        See `gradient_mse` and `gradient_mse_debiased`.
-    score_norms, score_norms_summary : DataFrame or None
-        See `assumption6`.
-    provenance : dict
-        Plain data: configuration, versions, machine, times.
-
-    Raises
-    ------
-    ValueError
-        If a frame has other columns than it should, or a column holds something else than it should.
+    value_mse, value_mse_differences, value_sensitivity: See `value_mse` and `sensitivity`.
+    gradient_mse, gradient_mse_differences, gradient_mse_debiased, gradient_mse_debiased_differences: See `gradient_mse`
+        and `gradient_mse_debiased`.
+    score_norms, score_norms_summary: See `assumption6`.
+    provenance: Plain data: configuration, versions, machine, times.
+    Raises ValueError if a frame has other columns than it should, or a column holds something else than it should.
     """
 
     value_mse: pd.DataFrame | None = None
@@ -86,10 +77,7 @@ class Results:
 def write_results(folder: str | os.PathLike, results: Results) -> list[Path]:
     """Write ``NAME.csv`` of each frame, and ``provenance.json``; files of stages that were not run stay as they are.
 
-    Returns
-    -------
-    list of Path
-        The files written.
+    Returns: The files written.
     """
     folder, written = Path(folder), []
     for name, frame in results.frames().items():
@@ -104,12 +92,8 @@ def write_results(folder: str | os.PathLike, results: Results) -> list[Path]:
 def read_results(folder: str | os.PathLike) -> Results:
     """Read a results folder, checked.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder holds no results.
-    ValueError
-        If a file is not what it should be; the message names it.
+    Raises FileNotFoundError if the folder holds no results.
+    Raises ValueError if a file is not what it should be; the message names it.
     """
     folder = Path(folder)
     frames = {name: _read(folder / f"{name}.csv", name) for name in COLUMNS if (folder / f"{name}.csv").exists()}

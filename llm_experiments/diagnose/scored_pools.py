@@ -26,19 +26,10 @@ ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 class ScoredPools:
     """Rewards and scores of a run's pools.
 
-    Parameters
-    ----------
-    config : Config
-    store : PoolStore
-    folder : path
-        Of the scores.
-    policy : callable
-        Gives the policy whose scores are wanted; called only when there are scores to compute.
-    task : Task
-    checkpoint : callable
-        Model folder of a step.
-    progress : callable
-        As in `llm_experiments.diagnose.diagnosis.Diagnosis`.
+    folder: Of the scores.
+    policy: Gives the policy whose scores are wanted; called only when there are scores to compute.
+    checkpoint: Model folder of a step.
+    progress: As in `llm_experiments.diagnose.diagnosis.Diagnosis`.
     """
 
     def __init__(

@@ -42,28 +42,13 @@ def value_sensitivity(
 ) -> pd.DataFrame:
     """The value diagnostic of KAE at every kernel and bandwidth, on the same draws.
 
-    Parameters
-    ----------
-    pool : PoolRewards
-        Its history truncates every kernel: a bandwidth beyond H steps only evens out the weights.
-    kernels : sequence of str
-    bandwidths : sequence of float
-        In steps.
-    n_oracle, group_size, repeats, seed
-        As in `value_errors`.
-    n_boot : int
-        Bootstrap draws of prompts behind the 95 % bands; 0 gives normal ones.
-
-    Returns
-    -------
-    DataFrame
-        ``step, method, kernel, bandwidth, mse, se, ci_low, ci_high, mse_debiased, ci_low_debiased, ci_high_debiased,
-        n_prompts``; GRPO and REINFORCE++ at the end, with empty kernel and NaN as bandwidth.
-
-    Raises
-    ------
-    ValueError
-        If there is no kernel or bandwidth, or as in `value_errors`.
+    pool: Its history truncates every kernel: a bandwidth beyond H steps only evens out the weights.
+    bandwidths: In steps.
+    n_oracle, group_size, repeats, seed: As in `value_errors`.
+    n_boot: Bootstrap draws of prompts behind the 95 % bands; 0 gives normal ones.
+    Returns: ``step, method, kernel, bandwidth, mse, se, ci_low, ci_high, mse_debiased, ci_low_debiased,
+        ci_high_debiased, n_prompts``; GRPO and REINFORCE++ at the end, with empty kernel and NaN as bandwidth.
+    Raises ValueError if there is no kernel or bandwidth, or as in `value_errors`.
     """
     if not kernels or not bandwidths:
         raise ValueError("kernels and bandwidths must not be empty.")

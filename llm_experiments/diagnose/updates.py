@@ -29,12 +29,7 @@ from llm_experiments.tasks.base import Task
 
 @dataclass(frozen=True)
 class UpdateFolders:
-    """Where the updates leave their files.
-
-    Attributes
-    ----------
-    root : Path
-    """
+    """Where the updates leave their files."""
 
     root: Path
 
@@ -59,19 +54,10 @@ def make_checkpoints(
 ) -> None:
     """Update the policy step by step and save it at the steps asked for; an interrupted call begins again.
 
-    Parameters
-    ----------
-    policy : TransformersPolicy
-        At its initial weights; changed in place.
-    task : Task
-    config : CheckpointUpdatesConfig
-    folders : UpdateFolders
-    steps : collection of int
-        Checkpoint i is the policy before update i.
-    seed : int
-        Of the run.
-    done : callable
-        Called after each step.
+    policy: At its initial weights; changed in place.
+    steps: Checkpoint i is the policy before update i.
+    seed: Of the run.
+    done: Called after each step.
     """
     last = max(steps)
     if all(folders.checkpoint(step).exists() for step in steps):

@@ -39,12 +39,8 @@ VALUE_DIFFERENCE_COLUMNS = [*DIFFERENCE_COLUMNS[:-1], *DEBIASED_RATIO, DIFFERENC
 class ValueErrors:
     """What the diagnostic found at one target step.
 
-    Attributes
-    ----------
-    errors : PromptErrors
-        The paper's figure.
-    oracle_noise : ndarray, shape (P,)
-        Unbiased estimate of the variance of each prompt's oracle mean.
+    errors: The paper's figure.
+    oracle_noise (ndarray, shape (P,)): Unbiased estimate of the variance of each prompt's oracle mean.
     """
 
     errors: PromptErrors
@@ -81,19 +77,9 @@ def value_errors(
 ) -> ValueErrors:
     """Run the diagnostic at one target step.
 
-    Parameters
-    ----------
-    pool : PoolRewards
-    estimators : sequence of Estimator, optional
-        They share the draws. None takes every method of the library that applies.
-    n_oracle, group_size, repeats : int
-        N_oracle (at least 2), G (at least 2) and R.
-    seed : int
-
-    Raises
-    ------
-    ValueError
-        If the pools are too small, or an estimator lacks its weights.
+    estimators: They share the draws. None takes every method of the library that applies.
+    n_oracle, group_size, repeats: N_oracle (at least 2), G (at least 2) and R.
+    Raises ValueError if the pools are too small, or an estimator lacks its weights.
     """
     estimators = plain_estimators() if estimators is None else list(estimators)
     check_estimators(estimators, pool)

@@ -14,17 +14,11 @@ from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 class Estimate:
     """A mean over problems.
 
-    Attributes
-    ----------
-    mean : float
-    se : float
-        Standard error with problems as clusters: problems are a sample of all that might have been asked. NaN with a
+    se: Standard error with problems as clusters: problems are a sample of all that might have been asked. NaN with a
         single problem.
-    se_sampling : float
-        Standard error with the problems fixed: how far another draw of completions would move the mean. NaN unless
-        every problem has two completions.
-    ci_low, ci_high : float
-        95 % percentile interval of a bootstrap over problems.
+    se_sampling: Standard error with the problems fixed: how far another draw of completions would move the mean. NaN
+        unless every problem has two completions.
+    ci_low, ci_high: 95 % percentile interval of a bootstrap over problems.
     """
 
     mean: float
@@ -37,17 +31,9 @@ class Estimate:
 def accuracy(rewards: np.ndarray, *, n_boot: int = 2000, seed: int = 0) -> Estimate:
     """Mean reward over problems.
 
-    Parameters
-    ----------
-    rewards : ndarray, shape (P, m)
-        Reward of each completion of each problem.
-    n_boot, seed : int
-        Bootstrap over problems.
-
-    Raises
-    ------
-    ValueError
-        If the array has another shape, is empty, or holds something not finite.
+    rewards (ndarray, shape (P, m)): Reward of each completion of each problem.
+    n_boot, seed: Bootstrap over problems.
+    Raises ValueError if the array has another shape, is empty, or holds something not finite.
 
     Examples
     --------
@@ -62,16 +48,8 @@ def accuracy(rewards: np.ndarray, *, n_boot: int = 2000, seed: int = 0) -> Estim
 def difference(rewards: np.ndarray, reference: np.ndarray, *, n_boot: int = 2000, seed: int = 0) -> Estimate:
     """Accuracy of one model less that of another on the same problems, paired problem by problem.
 
-    Parameters
-    ----------
-    rewards, reference : ndarray, shapes (P, m) and (P, k)
-        Rows stand for the same problems in the same order.
-    n_boot, seed : int
-
-    Raises
-    ------
-    ValueError
-        As `accuracy`, and if the numbers of problems differ.
+    rewards, reference (ndarray, shapes (P, m) and (P, k)): Rows stand for the same problems in the same order.
+    Raises ValueError: As `accuracy`, and if the numbers of problems differ.
     """
     rewards, reference = _checked(rewards), _checked(reference)
     if len(rewards) != len(reference):
@@ -100,21 +78,10 @@ def pass_at_k(rewards: np.ndarray, k: int) -> np.ndarray:
 
     ``1 - C(m - c, k) / C(m, k)`` with c right ones (Chen et al., 2021, equation 1).
 
-    Parameters
-    ----------
-    rewards : ndarray, shape (P, m)
-        A completion is right if its reward is 1.
-    k : int
-        From 1 to m.
-
-    Returns
-    -------
-    ndarray, shape (P,)
-
-    Raises
-    ------
-    ValueError
-        If ``k`` is out of range.
+    rewards (ndarray, shape (P, m)): A completion is right if its reward is 1.
+    k: From 1 to m.
+    Returns ndarray, shape (P,).
+    Raises ValueError if ``k`` is out of range.
 
     Examples
     --------

@@ -12,19 +12,11 @@ from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section
 class EvaluationConfig(Section):
     """An evaluation of one model.
 
-    Attributes
-    ----------
-    name : str
-        Names the folders of completions and results.
-    seed : int
-    model, sampling
-        As in `llm_experiments.diagnose.config.Config`. The paper evaluates at temperature 0.6.
-    suite : str
-        See `llm_experiments.evaluation.suites.parse_suite`.
-    limit : int or None
-        Problems of each set, its first; None takes all.
-    options : dict
-        Further arguments of the sets' tasks, such as ``workers`` of the verifier or another ``template``.
+    name: Names the folders of completions and results.
+    model, sampling: As in `llm_experiments.diagnose.config.Config`. The paper evaluates at temperature 0.6.
+    suite: See `llm_experiments.evaluation.suites.parse_suite`.
+    limit: Problems of each set, its first; None takes all.
+    options: Further arguments of the sets' tasks, such as ``workers`` of the verifier or another ``template``.
     """
 
     name: str = Field(pattern=NAME)

@@ -37,22 +37,11 @@ GRADING = ("timeout", "memory_mib", "workers", "budget")  # options of verifiers
 class Evaluation:
     """One model on the sets of a suite.
 
-    Parameters
-    ----------
-    config : EvaluationConfig
-    data : path or None
-        Folder of local files of the sets; those that it lacks are read from their public source.
-    runs : path
-        Completions lie in ``runs/evaluations/NAME/SET``.
-    results : path
-        Tables are written to ``results/evaluations/NAME``.
-    progress : callable
-        ``progress(part, total)`` is a context whose value is called after each unit of the part.
-
-    Attributes
-    ----------
-    results : Path
-        Folder of the tables.
+    data: Folder of local files of the sets; those that it lacks are read from their public source.
+    runs: Completions lie in ``runs/evaluations/NAME/SET``.
+    results: Tables are written to ``results/evaluations/NAME``.
+    progress: ``progress(part, total)`` is a context whose value is called after each unit of the part.
+    results: Folder of the tables.
     """
 
     def __init__(
@@ -67,22 +56,11 @@ class Evaluation:
     def run(self, *, regrade: bool = False) -> pd.DataFrame:
         """Sample and grade what is missing, then write the tables.
 
-        Parameters
-        ----------
-        regrade : bool
-            Grade stored completions anew, after a verifier has changed; nothing is sampled.
-
-        Returns
-        -------
-        DataFrame
-            See `accuracy_table`.
-
-        Raises
-        ------
-        FileNotFoundError
-            With ``regrade``, if completions are missing; or if a set or the model can not be read.
-        ValueError
-            If stored completions are of another model or other settings.
+        regrade: Grade stored completions anew, after a verifier has changed; nothing is sampled.
+        Returns: See `accuracy_table`.
+        Raises FileNotFoundError: With ``regrade``, if completions are missing; or if a set or the model can not be
+            read.
+        Raises ValueError if stored completions are of another model or other settings.
         """
         tasks = {each.task: self._task(each) for each in self._sets}  # all sets are read before a model is loaded
         pools = {each.task: self._pools(each, tasks[each.task], regrade) for each in self._sets}

@@ -11,18 +11,11 @@ from pathlib import Path
 class EvaluationSet:
     """One set of problems.
 
-    Attributes
-    ----------
-    task : str
-        Name in `llm_experiments.tasks.TASKS`.
-    samples : int
-        Completions per problem.
-    n_problems : int
-        Problems of the whole set, as the paper evaluates it.
-    split : str or None
-        Split of the public data set; None takes the task's own.
-    files : tuple of str
-        Names under which a folder of local data may hold the set.
+    task: Name in `llm_experiments.tasks.TASKS`.
+    samples: Completions per problem.
+    n_problems: Problems of the whole set, as the paper evaluates it.
+    split: Split of the public data set; None takes the task's own.
+    files: Names under which a folder of local data may hold the set.
     """
 
     task: str
@@ -64,10 +57,7 @@ def parse_suite(text: str) -> tuple[EvaluationSet, ...]:
 
     A number after a colon takes the place of the set's number of completions per problem.
 
-    Raises
-    ------
-    ValueError
-        If a name is unknown or given twice, or a number is not a whole number of at least 1.
+    Raises ValueError if a name is unknown or given twice, or a number is not a whole number of at least 1.
 
     Examples
     --------

@@ -22,10 +22,7 @@ def accuracy_table(
 ) -> pd.DataFrame:
     """Accuracy of each set, and their plain average: the paper's own six sets where all are there, else all.
 
-    Returns
-    -------
-    DataFrame
-        ``set, accuracy, se, se_sampling, ci_low, ci_high, pass_at_samples, n_problems, n_problems_whole, samples,
+    Returns: ``set, accuracy, se, se_sampling, ci_low, ci_high, pass_at_samples, n_problems, n_problems_whole, samples,
         mean_length, finished``: see `accuracy.Estimate`; the chance that one of a problem's completions is right;
         problems graded and those of the whole set; tokens per completion, and the share that the model ended itself.
         The last row is ``paper_average``, over `PAPER_SETS` alone, or else ``average``; a single set has none.
@@ -66,25 +63,12 @@ def problem_table(pools: Mapping[str, Sequence[PromptPool]]) -> pd.DataFrame:
 def comparison_table(folder: Path, reference: Path, *, seed: int = 0) -> pd.DataFrame:
     """Paired differences of two evaluations on the sets and problems that both have.
 
-    Parameters
-    ----------
-    folder, reference : Path
-        Results folders of two evaluations.
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    DataFrame
-        ``set, difference, se, se_sampling, ci_low, ci_high, n_problems``; the last row is an average, as in
+    folder, reference: Results folders of two evaluations.
+    seed: Of the bootstrap.
+    Returns: ``set, difference, se, se_sampling, ci_low, ci_high, n_problems``; the last row is an average, as in
         `accuracy_table`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a folder holds no evaluation.
-    ValueError
-        If the two share no set, or a set was evaluated on other problems.
+    Raises FileNotFoundError if a folder holds no evaluation.
+    Raises ValueError if the two share no set, or a set was evaluated on other problems.
     """
     mine, theirs = _rewards(folder), _rewards(reference)
     shared = [name for name in mine if name in theirs]

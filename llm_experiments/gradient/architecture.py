@@ -14,19 +14,11 @@ from torch import nn
 class Decoder:
     """A causal language model taken apart.
 
-    Attributes
-    ----------
-    model : Module
-        The whole model.
-    body : Module
-        From token ids to final hidden states.
-    embedding : Embedding
-    layers : tuple of Module
-        Decoder layers, each a map of hidden states.
-    norm : Module
-        After the last layer.
-    head : Linear
-        Output layer, from hidden states to logits.
+    model: The whole model.
+    body: From token ids to final hidden states.
+    layers: Decoder layers, each a map of hidden states.
+    norm: After the last layer.
+    head: Output layer, from hidden states to logits.
     """
 
     model: nn.Module
@@ -40,10 +32,7 @@ class Decoder:
     def of(cls, model: nn.Module) -> Decoder:
         """Take the model apart.
 
-        Raises
-        ------
-        ValueError
-            If it is not built as Llama and Qwen2 are; the message tells which part was not found.
+        Raises ValueError if it is not built as Llama and Qwen2 are; the message tells which part was not found.
         """
         body = getattr(model, "model", None)
         get_head = getattr(model, "get_output_embeddings", lambda: None)
@@ -108,15 +97,9 @@ Part = LinearPart | DirectPart
 class Selection:
     """The parameters that scores are taken with respect to.
 
-    Attributes
-    ----------
-    layers : tuple of tuple of Part
-        By decoder layer.
-    norm : tuple of Part
-    head_weight, head_bias, embedding : bool
-        With tied weights ``head_weight`` and ``embedding`` are one parameter and go together.
-    tied : bool
-    n_parameters : int
+    layers: By decoder layer.
+    head_weight, head_bias, embedding: With tied weights ``head_weight`` and ``embedding`` are one parameter and go
+        together.
     """
 
     layers: tuple[tuple[Part, ...], ...]
@@ -138,18 +121,10 @@ class Selection:
 def select(decoder: Decoder, parameters: str) -> Selection:
     """Choose parameters.
 
-    Parameters
-    ----------
-    decoder : Decoder
-    parameters : str
-        ``"all"``; ``"final_block"``, the last decoder layer and the output layer (which is the embedding matrix too
-        where they are tied; the norm between them is left out, as in the paper's 7B diagnostic); or a regular
+    parameters: ``"all"``; ``"final_block"``, the last decoder layer and the output layer (which is the embedding matrix
+        too where they are tied; the norm between them is left out, as in the paper's 7B diagnostic); or a regular
         expression that is searched for in the names of ``model.named_parameters()``. Tied parameters go by either name.
-
-    Raises
-    ------
-    ValueError
-        If no name matches, or a chosen parameter belongs to no part whose scores can be taken.
+    Raises ValueError if no name matches, or a chosen parameter belongs to no part whose scores can be taken.
     """
     chosen = chosen_parameters(decoder, parameters)
     reached: set[int] = set()

@@ -25,10 +25,7 @@ class Record:
 def recording(parts: Sequence[Part]) -> Iterator[dict[str, Record]]:
     """Record the parts' calls within, by name; deltas are there after the backward pass. Hooks go at the end.
 
-    Raises
-    ------
-    ValueError
-        If a part is called twice, or otherwise than with one tensor.
+    Raises ValueError if a part is called twice, or otherwise than with one tensor.
     """
     records: dict[str, Record] = {}
 
@@ -75,13 +72,8 @@ class PoolFactors:
 
     Modules that are called with the same tensor, such as the three projections of attention, share one copy of it.
 
-    Parameters
-    ----------
-    parts : sequence of LinearPart
-    tokens : int
-        Tokens in the pool.
-    dtype, device
-        As of the model.
+    tokens: Tokens in the pool.
+    dtype, device: As of the model.
     """
 
     def __init__(self, parts: Sequence[LinearPart], tokens: int, dtype: torch.dtype, device: torch.device):

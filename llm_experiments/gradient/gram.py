@@ -23,23 +23,15 @@ from llm_experiments.gradient.reverse_pass import PassResult, ReversePass, undis
 class ScoreGram:
     """Inner products of the scores of N completions of one prompt.
 
-    Attributes
-    ----------
-    gram : float64 ndarray, shape (N, N)
-        ``s_h . s_k`` in the chosen parameters.
-    log_probs : float64 ndarray, shape (N,)
-        ``log pi(y_h | x)`` under the tempered policy, end token included.
-    n_parameters : int
-        Number of chosen parameters; tied ones count once.
-    backward_passes : int
-        Completions that were taken through a backward pass: distinct ones, times the turns that the modules of a
-        decoder layer took where the memory budget could not hold them all at once.
-    peak_bytes : int
-        Highest memory during the computation beyond that before it.
-    total_bytes : int
-        Highest memory during the computation, the model and all else in the process (on a GPU: its allocator) included.
-    peak_measure : str
-        How it was measured; see `PeakMemory`.
+    gram (float64 ndarray, shape (N, N)): ``s_h . s_k`` in the chosen parameters.
+    log_probs (float64 ndarray, shape (N,)): ``log pi(y_h | x)`` under the tempered policy, end token included.
+    n_parameters: Number of chosen parameters; tied ones count once.
+    backward_passes: Completions that were taken through a backward pass: distinct ones, times the turns that the
+        modules of a decoder layer took where the memory budget could not hold them all at once.
+    peak_bytes: Highest memory during the computation beyond that before it.
+    total_bytes: Highest memory during the computation, the model and all else in the process (on a GPU: its allocator)
+        included.
+    peak_measure: How it was measured; see `PeakMemory`.
     """
 
     gram: np.ndarray
@@ -55,10 +47,7 @@ class ScoreGram:
 class ScoreNorms:
     """Squared norms of the scores of N completions of one prompt; the rest as in `ScoreGram`.
 
-    Attributes
-    ----------
-    squared_norms : float64 ndarray, shape (N,)
-        ``||s_h||^2``.
+    squared_norms (float64 ndarray, shape (N,)): ``||s_h||^2``.
     """
 
     squared_norms: np.ndarray
@@ -82,32 +71,16 @@ def gram_matrix(
 ) -> ScoreGram:
     """Gram matrix of the scores of pooled completions, exact, within a memory budget.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Causal language model built as Llama or Qwen2 is, on one device. Its gradients, modes and flags stay as
-        they are. Products are taken in float32 for half-precision models.
-    prompt_ids : sequence of int
-    completions : sequence of N sequences of int
-        Tokens of each completion, its end token included where it has one. Equal ones are computed once.
-    temperature : float
-        Of the policy ``softmax(logits / temperature)``.
-    parameters : str
-        ``"all"``, ``"final_block"`` or a regular expression; see `llm_experiments.gradient.architecture.select`.
-    memory_gib : float
-        Working memory beyond the model itself.
-    batch_tokens : int
-        Most tokens of a forward or backward pass, padding included.
-
-    Returns
-    -------
-    ScoreGram
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, the model's structure is not understood, or the budget is too small
-        (`MemoryBudgetError`, which tells the memory needed).
+    model: Causal language model built as Llama or Qwen2 is, on one device. Its gradients, modes and flags stay as they
+        are. Products are taken in float32 for half-precision models.
+    completions: Tokens of each completion, its end token included where it has one. Equal ones are computed once.
+    temperature: Of the policy ``softmax(logits / temperature)``.
+    parameters: ``"all"``, ``"final_block"`` or a regular expression; see
+        `llm_experiments.gradient.architecture.select`.
+    memory_gib: Working memory beyond the model itself.
+    batch_tokens: Most tokens of a forward or backward pass, padding included.
+    Raises ValueError if an argument is out of range, the model's structure is not understood, or the budget is too
+        small (`MemoryBudgetError`, which tells the memory needed).
     """
     decoder, pool, selection = _prepare(
         model, prompt_ids, completions, temperature, parameters, memory_gib, batch_tokens

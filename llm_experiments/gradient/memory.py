@@ -31,16 +31,10 @@ class MemoryBudgetError(ValueError):
 class MemoryPlan:
     """How a reverse pass keeps its budget.
 
-    Attributes
-    ----------
-    batch_tokens : int
-        Tokens of a micro-batch.
-    stride : int
-        Hidden states are kept at each so many layers, and computed again between them.
-    capture_bytes : int
-        For inputs and output gradients of a decoder layer's modules; beyond it they take turns.
-    buffer_bytes : int
-        For one step of a product.
+    batch_tokens: Tokens of a micro-batch.
+    stride: Hidden states are kept at each so many layers, and computed again between them.
+    capture_bytes: For inputs and output gradients of a decoder layer's modules; beyond it they take turns.
+    buffer_bytes: For one step of a product.
     """
 
     batch_tokens: int
@@ -56,22 +50,10 @@ def plan_memory(
 
     Micro-batches shrink first, then hidden states are kept at fewer layers, then modules take turns.
 
-    Parameters
-    ----------
-    decoder : Decoder
-    selection : Selection
-    pool : CompletionPool
-    memory_gib : float
-        Budget beyond the model itself.
-    batch_tokens : int
-        Most tokens of a micro-batch.
-    pairs : bool
-        Whether inner products of all pairs are wanted.
-
-    Raises
-    ------
-    MemoryBudgetError
-        If not even single completions, the fewest hidden states and one module at a time fit.
+    memory_gib: Budget beyond the model itself.
+    batch_tokens: Most tokens of a micro-batch.
+    pairs: Whether inner products of all pairs are wanted.
+    Raises MemoryBudgetError if not even single completions, the fewest hidden states and one module at a time fit.
     """
     need = _Need(decoder, selection, pool, n=len(pool) if pairs else 1)
     budget = SHARE * memory_gib * GIB
@@ -138,14 +120,9 @@ class PeakMemory:
     milliseconds where ``/proc`` tells it; elsewhere the growth of its highest mark, which misses what stays below an
     earlier peak.
 
-    Attributes
-    ----------
-    peak_bytes : int
-        Known after the block. Small where memory that was freed before is used again.
-    total_bytes : int
-        The peak itself, with what was there at the start.
-    measure : str
-        ``"cuda allocator"``, ``"resident set, sampled"`` or ``"resident set, highest mark"``.
+    peak_bytes: Known after the block. Small where memory that was freed before is used again.
+    total_bytes: The peak itself, with what was there at the start.
+    measure: ``"cuda allocator"``, ``"resident set, sampled"`` or ``"resident set, highest mark"``.
     """
 
     INTERVAL = 0.004

@@ -24,13 +24,9 @@ from llm_experiments.gradient.products import (
 class Predicted:
     """Tokens that the policy chose, in order of the completions.
 
-    Attributes
-    ----------
-    hidden : tensor, shape (tokens, d)
-        Final hidden states that they were predicted from, at least float32.
-    targets : integer tensor, shape (tokens,)
-    log_normalizer : tensor, shape (tokens,)
-        Log-sum-exp of the tempered logits.
+    hidden (tensor, shape (tokens, d)): Final hidden states that they were predicted from, at least float32.
+    targets: integer tensor, shape (tokens,).
+    log_normalizer (tensor, shape (tokens,)): Log-sum-exp of the tempered logits.
     """
 
     hidden: torch.Tensor
@@ -48,13 +44,7 @@ class Predicted:
 class OutputLayer:
     """Scores of the policy ``softmax(logits / temperature)`` at its logits, and what follows from them.
 
-    Parameters
-    ----------
-    decoder : Decoder
-    selection : Selection
-    temperature : float
-    buffer_bytes : int
-        Memory that one step may take.
+    buffer_bytes: Memory that one step may take.
     """
 
     def __init__(self, decoder: Decoder, selection: Selection, *, temperature: float, buffer_bytes: int):
@@ -111,17 +101,11 @@ class OutputLayer:
     ) -> None:
         """Add the inner products in the chosen parameters of output layer and embedding.
 
-        Parameters
-        ----------
-        products : ScoreProducts
-        predicted : Predicted or None
-            Of all completions; None if no parameter of the output layer is chosen.
-        predicted_bounds : sequence of int
-            Where each completion's predicted tokens begin.
-        embedded : tensor, shape (tokens, d), optional
-            Gradients at the embeddings of the tokens that were read; needed if the embedding is chosen.
-        ids, bounds : optional
-            These tokens, and where each completion's begin.
+        predicted: Of all completions; None if no parameter of the output layer is chosen.
+        predicted_bounds: Where each completion's predicted tokens begin.
+        embedded (tensor, shape (tokens, d), optional): Gradients at the embeddings of the tokens that were read; needed
+            if the embedding is chosen.
+        ids, bounds: These tokens, and where each completion's begin.
         """
         for block in products.blocks():
             chosen, starts = None, block.bounds(predicted_bounds)

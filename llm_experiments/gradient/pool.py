@@ -14,13 +14,8 @@ import torch
 class CompletionPool:
     """Distinct completions of one prompt, shortest first; a completion drawn twice has one score.
 
-    Attributes
-    ----------
-    prompt : tuple of int
-    completions : tuple of tuple of int
-        Distinct, by length.
-    index : ndarray of int, shape (N,)
-        Which distinct completion each of the N given ones is.
+    completions: Distinct, by length.
+    index (ndarray of int, shape (N,)): Which distinct completion each of the N given ones is.
     """
 
     prompt: tuple[int, ...]
@@ -31,10 +26,7 @@ class CompletionPool:
     def of(cls, prompt_ids: Sequence[int], completions: Sequence[Sequence[int]], *, vocabulary: int) -> CompletionPool:
         """Pool of these completions.
 
-        Raises
-        ------
-        ValueError
-            If there is no prompt token, no completion, an empty one, or a token outside the vocabulary.
+        Raises ValueError if there is no prompt token, no completion, an empty one, or a token outside the vocabulary.
         """
         prompt, given = tuple(map(int, prompt_ids)), [tuple(map(int, completion)) for completion in completions]
         if not prompt:
@@ -84,16 +76,10 @@ class MicroBatch:
 
     The decoder is causal, so padding on the right changes nothing before it and needs no mask.
 
-    Attributes
-    ----------
-    ids : integer tensor, shape (B, T)
-        Prompt and completion without its last token; zeros after it.
-    read : integer tensor
-        Flat positions in (B, T) that hold tokens, completion by completion.
-    predicting : integer tensor
-        Flat positions whose outputs predict the completions' tokens.
-    targets : integer tensor
-        The tokens that they predict.
+    ids (integer tensor, shape (B, T)): Prompt and completion without its last token; zeros after it.
+    read: Flat positions in (B, T) that hold tokens, completion by completion.
+    predicting: Flat positions whose outputs predict the completions' tokens.
+    targets: The tokens that they predict.
     """
 
     ids: torch.Tensor

@@ -19,11 +19,7 @@ import torch
 class Block:
     """Completions whose mutual inner products are wanted: ``first`` to ``last - 1``.
 
-    Attributes
-    ----------
-    first, last : int
-    total : float64 tensor, shape (last - first, last - first)
-        Inner products are added here.
+    total (float64 tensor, shape (last - first, last - first)): Inner products are added here.
     """
 
     first: int
@@ -42,14 +38,8 @@ class Block:
 class ScoreProducts:
     """Sums of inner products over parameters: of all pairs of n completions, or of each with itself only.
 
-    Parameters
-    ----------
-    n : int
-    pairs : bool
-        Whether all pairs are wanted.
-    buffer_bytes : int
-        Memory that one summand may take.
-    device : torch.device
+    pairs: Whether all pairs are wanted.
+    buffer_bytes: Memory that one summand may take.
     """
 
     def __init__(self, n: int, *, pairs: bool, buffer_bytes: int, device: torch.device):
@@ -72,12 +62,9 @@ class ScoreProducts:
     def add_factors(self, inputs: torch.Tensor, deltas: torch.Tensor, bounds: Sequence[int]) -> None:
         """Add a linear map's weight.
 
-        Parameters
-        ----------
-        inputs : tensor, shape (tokens, d_in)
-        deltas : tensor, shape (tokens, d_out)
-        bounds : sequence of int, length n + 1
-            Completion h owns the tokens ``bounds[h]`` to ``bounds[h + 1] - 1``.
+        inputs: tensor, shape (tokens, d_in).
+        deltas: tensor, shape (tokens, d_out).
+        bounds: Completion h owns the tokens ``bounds[h]`` to ``bounds[h + 1] - 1``.
         """
         for block in self.blocks():
             span = block.span(bounds)

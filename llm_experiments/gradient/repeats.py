@@ -13,26 +13,14 @@ def gradient_errors(gram: np.ndarray, reference: np.ndarray, indices: np.ndarray
 
         sum_{g, k} A_g A_k K[h_g, h_k] / G^2  -  2 sum_g A_g (K cref)[h_g] / G  +  cref' K cref
 
-    Parameters
-    ----------
-    gram : ndarray, shape (N, N)
-        K, inner products of the pool's scores.
-    reference : ndarray, shape (N,)
-        Coefficients ``cref`` of the reference gradient; ``(z_h - mean z) / N`` in the paper.
-    indices : integer ndarray, shape (R, G)
-        Which pooled completions each of R repeats drew; a completion may be drawn more than once.
-    advantages : ndarray, shape (..., R, G)
-        Of the drawn completions; leading axes (methods) share the draws.
-
-    Returns
-    -------
-    ndarray, shape (..., R)
-        Not negative; what rounding leaves below 0 is 0.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, or an index lies outside the pool.
+    gram (ndarray, shape (N, N)): K, inner products of the pool's scores.
+    reference (ndarray, shape (N,)): Coefficients ``cref`` of the reference gradient; ``(z_h - mean z) / N`` in the
+        paper.
+    indices (integer ndarray, shape (R, G)): Which pooled completions each of R repeats drew; a completion may be drawn
+        more than once.
+    advantages (ndarray, shape (..., R, G)): Of the drawn completions; leading axes (methods) share the draws.
+    Returns ndarray, shape (..., R): Not negative; what rounding leaves below 0 is 0.
+    Raises ValueError if shapes do not fit, or an index lies outside the pool.
 
     Notes
     -----

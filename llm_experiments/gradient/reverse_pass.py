@@ -27,15 +27,10 @@ from llm_experiments.gradient.products import ScoreProducts
 class Trace:
     """What the forward pass of a micro-batch leaves.
 
-    Attributes
-    ----------
-    batch : MicroBatch
-    calls : dict
-        Arguments of each decoder layer beside the hidden states.
-    states : dict of int to tensor, shape (B, T, d)
-        Hidden states that enter a decoder layer, or the final norm under the number of layers.
-    gradient : tensor, shape (B, T, d)
-        At the hidden states that the reverse pass has come to.
+    calls: Arguments of each decoder layer beside the hidden states.
+    states (dict of int to tensor, shape (B, T, d)): Hidden states that enter a decoder layer, or the final norm under
+        the number of layers.
+    gradient (tensor, shape (B, T, d)): At the hidden states that the reverse pass has come to.
     """
 
     batch: MicroBatch
@@ -48,11 +43,7 @@ class Trace:
 class PassResult:
     """Inner products (n, n) or squared norms (n,) of a pool's distinct completions; and their log-probabilities.
 
-    Attributes
-    ----------
-    products, log_probs : float64 tensor
-    sweeps : int
-        How often a decoder layer was differentiated: once, or more where the budget held only some of its modules.
+    sweeps: How often a decoder layer was differentiated: once, or more where the budget held only some of its modules.
     """
 
     products: torch.Tensor
@@ -63,15 +54,7 @@ class PassResult:
 class ReversePass:
     """The pass over one pool.
 
-    Parameters
-    ----------
-    decoder : Decoder
-    selection : Selection
-    pool : CompletionPool
-    plan : MemoryPlan
-    temperature : float
-    pairs : bool
-        Whether inner products of all pairs are wanted, or squared norms only.
+    pairs: Whether inner products of all pairs are wanted, or squared norms only.
     """
 
     def __init__(
@@ -145,12 +128,7 @@ class ReversePass:
 
     @torch.no_grad()
     def _check(self, trace: Trace) -> None:
-        """Refuse a model that does more around its decoder layers than embed, normalise and multiply.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Refuse a model that does more around its decoder layers than embed, normalise and multiply."""
         name, head = type(self.decoder.model).__name__, self.decoder.head
         if self.selection.embedding and not torch.equal(trace.states[0], self.decoder.embedding(trace.batch.ids)):
             raise ValueError(f"{name} changes token embeddings before its first layer; choose parameters without them.")

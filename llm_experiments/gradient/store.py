@@ -20,20 +20,12 @@ FORMAT, VERSION = "kaestat-scores", 2
 class PromptScores:
     """What the score functions of one prompt's completions say.
 
-    Attributes
-    ----------
-    norm : ndarray, shape (N,)
-        Squared norm of each completion's score, over the parameters of the run.
-    logit_norm : ndarray, shape (N,)
-        The same at the level of the logits, ``sum_t (1 - 2 pi(y_t) + sum_v pi(v)^2)``.
-    length : ndarray, shape (N,)
-        Tokens.
-    gram : ndarray, shape (N, N), or (0, 0)
-        Inner products of the scores; empty for past steps, of which the norms suffice.
-    backward_passes : int
-    total_bytes : int
-        Highest memory of the computation, the model included.
-    seconds : float
+    norm (ndarray, shape (N,)): Squared norm of each completion's score, over the parameters of the run.
+    logit_norm (ndarray, shape (N,)): The same at the level of the logits, ``sum_t (1 - 2 pi(y_t) + sum_v pi(v)^2)``.
+    length (ndarray, shape (N,)): Tokens.
+    gram (ndarray, shape (N, N), or (0, 0)): Inner products of the scores; empty for past steps, of which the norms
+        suffice.
+    total_bytes: Highest memory of the computation, the model included.
     """
 
     norm: np.ndarray
@@ -48,11 +40,8 @@ class PromptScores:
 class ScoreStore:
     """The folder of a run's scores: one checksummed file for each prompt and step.
 
-    Parameters
-    ----------
-    folder : path
-    identity : mapping
-        What scores depend on beyond the pool: its settings, and the parameters. Each identity has a folder of its own.
+    identity: What scores depend on beyond the pool: its settings, and the parameters. Each identity has a folder of its
+        own.
     """
 
     def __init__(self, folder: str | Path, identity: Mapping[str, Any]):
@@ -70,12 +59,7 @@ class ScoreStore:
     def write(self, step: int, row: int, checkpoint: str, scores: PromptScores) -> None:
         """Store the scores of one prompt, all or nothing.
 
-        Parameters
-        ----------
-        step, row : int
-        checkpoint : str
-            Digest of the weights.
-        scores : PromptScores
+        checkpoint: Digest of the weights.
         """
         content = {field.name: getattr(scores, field.name) for field in fields(scores)}
         save_state(self.path(step, row), {"checkpoint": checkpoint, "scores": content})
@@ -83,12 +67,8 @@ class ScoreStore:
     def read(self, step: int, row: int, checkpoint: str) -> PromptScores:
         """The scores of one prompt.
 
-        Raises
-        ------
-        FileNotFoundError
-            If they were not computed yet.
-        ValueError
-            If the file is damaged, or the scores are of other weights.
+        Raises FileNotFoundError if they were not computed yet.
+        Raises ValueError if the file is damaged, or the scores are of other weights.
         """
         content = load_state(self.path(step, row))
         if content["checkpoint"] != checkpoint:

@@ -20,13 +20,8 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 def starting_model(config: CellConfig, models: Path, progress: Progress) -> ModelConfig:
     """The model that a cell begins with: its own, or the base model that is made of it for a made world.
 
-    Parameters
-    ----------
-    config : CellConfig
-    models : Path
-        Folder of models that are made; what is there is not made again.
-    progress : callable
-        As of `llm_experiments.law.measurement.LawMeasurement`.
+    models: Folder of models that are made; what is there is not made again.
+    progress: As of `llm_experiments.law.measurement.LawMeasurement`.
     """
     if config.task.name not in MADE_WORLDS or (config.model.pretraining is None and config.teaching is None):
         return config.model

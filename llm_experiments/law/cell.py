@@ -44,15 +44,8 @@ DRIFT = {"float32": 1e-3, "bfloat16": 0.15}  # of a log-probability, for each to
 class Cell:
     """One policy on one task.
 
-    Parameters
-    ----------
-    name : str
-    config : CellConfig
-    runs : Path
-    folder : Path
-        Of this cell's completions, norms and tables.
-    data, progress
-        As of `LawMeasurement`.
+    folder: Of this cell's completions, norms and tables.
+    data, progress: As of `LawMeasurement`.
     """
 
     def __init__(

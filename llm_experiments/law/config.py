@@ -29,27 +29,17 @@ OF_FILE = ("name", "step_completions", "past_completions", "n_boot")
 class CellConfig(Section):
     """One policy on one task.
 
-    Attributes
-    ----------
-    seed : int
-        Of prompts, completions and updates. A made world's base model has the seed of its world, as in the studies.
-    model, task, sampling
-        The sections that all commands share.
-    teaching : PretrainingConfig or None
-        Supervised training of a language model in a made world, as of a study's base models. Its width and layers do
-        not count.
-    training : CheckpointUpdatesConfig or None
-        Policy-gradient updates on the prompts, from the model on.
-    checkpoints : str or None
-        Model folders by step, with ``{step}``, in place of updates made here.
-    steps : tuple of int
-        Where the inputs are measured: 0 is the model itself, i the policy after i updates.
-    completions : int
-        Of each prompt, N, of which the inputs are taken; at least 4.
-    history : int
-        Further completions of each prompt, H, of which Adam's mean squares are made: H batches of one of each prompt.
-    batch_tokens : int
-        Most tokens of a forward and backward pass, padding included.
+    seed: Of prompts, completions and updates. A made world's base model has the seed of its world, as in the studies.
+    model, task, sampling: The sections that all commands share.
+    teaching: Supervised training of a language model in a made world, as of a study's base models. Its width and layers
+        do not count.
+    training: Policy-gradient updates on the prompts, from the model on.
+    checkpoints: Model folders by step, with ``{step}``, in place of updates made here.
+    steps: Where the inputs are measured: 0 is the model itself, i the policy after i updates.
+    completions: Of each prompt, N, of which the inputs are taken; at least 4.
+    history: Further completions of each prompt, H, of which Adam's mean squares are made: H batches of one of each
+        prompt.
+    batch_tokens: Most tokens of a forward and backward pass, padding included.
     """
 
     seed: int = Field(default=0, ge=0)
@@ -88,17 +78,10 @@ class CellConfig(Section):
 class LawConfig(Section):
     """The cells of one file, and what they have in common.
 
-    Attributes
-    ----------
-    name : str
-        Names the folders of the run and of its results.
-    cells : dict of str to CellConfig
-    step_completions : int
-        Completions of a step for which designs are predicted, B.
-    past_completions : float
-        Effective past completions of each prompt that a history is predicted to have.
-    n_boot : int
-        Bootstrap draws of prompts.
+    name: Names the folders of the run and of its results.
+    step_completions: Completions of a step for which designs are predicted, B.
+    past_completions: Effective past completions of each prompt that a history is predicted to have.
+    n_boot: Bootstrap draws of prompts.
     """
 
     name: str = Field(pattern=NAME)
@@ -121,12 +104,9 @@ def load_law(path: str | Path) -> LawConfig:
     A file holds the settings of `LawConfig` and the sections of a cell. With ``cells``, a mapping of names to sections,
     each cell has the file's sections with its own settings in place of theirs. Without, the file is one cell, ``all``.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not YAML, or a setting is unknown, missing or out of range; the message lists all of them.
+    Raises FileNotFoundError if there is no such file.
+    Raises ValueError if it is not YAML, or a setting is unknown, missing or out of range; the message lists all of
+        them.
     """
     content = read_yaml(path)
     own = {key: content.pop(key) for key in OF_FILE if key in content}

@@ -29,23 +29,10 @@ def mean_squares(
 ) -> dict[nn.Parameter, torch.Tensor]:
     """Mean square of each trained coordinate's gradient over batches.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Built as Llama or Qwen2 is.
-    prompts : sequence of P sequences of int
-    completions : sequence of P sequences of H completions
-    rewards : ndarray, shape (P, H)
-        H at least 2.
-    temperature : float
-    batch_tokens : int
-    done : callable
-        Called after each of H batches.
-
-    Raises
-    ------
-    ValueError
-        If no reward differs from those of the same prompt: then there is no gradient to square.
+    model: Built as Llama or Qwen2 is.
+    rewards (ndarray, shape (P, H)): H at least 2.
+    done: Called after each of H batches.
+    Raises ValueError if no reward differs from those of the same prompt: then there is no gradient to square.
     """
     rewards = np.asarray(rewards, dtype=float)
     n, h = rewards.shape

@@ -22,22 +22,11 @@ from .tables import COMPLETIONS, PREDICTIONS, PROMPTS, PROVENANCE, SUMMARY, writ
 class LawMeasurement:
     """The inputs of the law for one file of cells.
 
-    Parameters
-    ----------
-    config : LawConfig
-    runs : Path
-        Folder of models, completions and norms: large, and can be made again.
-    results : Path
-        Folder of all results; this file's are in ``results/law/NAME``.
-    data : Path or None
-        Folder that relative paths of tasks are read from.
-    progress : callable
-        ``progress(part, total)`` is a context whose value is called after each unit of the part.
-
-    Attributes
-    ----------
-    results : Path
-        Folder of the tables.
+    runs: Folder of models, completions and norms: large, and can be made again.
+    results: Folder of all results; this file's are in ``results/law/NAME``.
+    data: Folder that relative paths of tasks are read from.
+    progress: ``progress(part, total)`` is a context whose value is called after each unit of the part.
+    results: Folder of the tables.
     """
 
     def __init__(self, config: LawConfig, *, runs: Path, results: Path, data: Path | None, progress: Progress):
@@ -47,22 +36,11 @@ class LawMeasurement:
     def run(self, cells: Sequence[str] | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Measure cells, and write the tables of all that are measured.
 
-        Parameters
-        ----------
-        cells : sequence of str, optional
-            None takes all.
-
-        Returns
-        -------
-        summary : DataFrame
-            See `summary.summary_table`.
-        predicted : DataFrame
-            See `prediction.predictions`.
-
-        Raises
-        ------
-        ValueError
-            If a cell is unknown, rewards are neither 0 nor 1, or what is kept is of other weights or settings.
+        cells: None takes all.
+        Returns summary: See `summary.summary_table`.
+        Returns predicted: See `prediction.predictions`.
+        Raises ValueError if a cell is unknown, rewards are neither 0 nor 1, or what is kept is of other weights or
+            settings.
         """
         unknown = [name for name in cells or () if name not in self.config.cells]
         if unknown:

@@ -11,14 +11,9 @@ def squared_gradient(rewards: np.ndarray, norms: np.ndarray, products: np.ndarra
     The same U-statistic as `llm_experiments.diagnose.gradient_mse_debiased.squared_gradient_norm`, for rewards 0 and 1:
     there the matrix of inner products is needed by its sums over right and wrong completions alone.
 
-    Parameters
-    ----------
-    rewards : ndarray, shape (N,)
-        0 or 1; N at least 4.
-    norms : ndarray, shape (N,)
-        Squared norms of the scores.
-    products : ndarray, shape (3,)
-        ``|r|^2``, ``<r, w>`` and ``|w|^2``; see `prompt_scores.MetricScores`.
+    rewards (ndarray, shape (N,)): 0 or 1; N at least 4.
+    norms (ndarray, shape (N,)): Squared norms of the scores.
+    products (ndarray, shape (3,)): ``|r|^2``, ``<r, w>`` and ``|w|^2``; see `prompt_scores.MetricScores`.
     """
     n = len(rewards)
     if n < 4:
@@ -40,10 +35,7 @@ def noise_at_value(rewards: np.ndarray, norms: np.ndarray) -> float:
     The mean over distinct (h, k, l) of ``W_h (R_h - R_k) (R_h - R_l)``, which for rewards 0 and 1 counts pairs of the
     other kind.
 
-    Parameters
-    ----------
-    rewards, norms : ndarray, shape (N,)
-        N at least 3.
+    rewards, norms (ndarray, shape (N,)): N at least 3.
     """
     n = len(rewards)
     right = rewards == 1

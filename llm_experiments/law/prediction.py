@@ -22,14 +22,9 @@ reference, at the step's size; ``rank`` among the designs that can be run, 1 for
 def moments_of(own: pd.DataFrame, products: np.ndarray, draw: np.ndarray | None = None) -> PromptMoments:
     """The law's moments from the table of prompts.
 
-    Parameters
-    ----------
-    own : DataFrame
-        `summary.PROMPT_COLUMNS` of one cell, step and metric.
-    products : ndarray, shape (P, P)
-        Inner products of the prompts' mean gradients.
-    draw : ndarray of int, optional
-        Prompts to take, with repeats; None takes each once.
+    own: `summary.PROMPT_COLUMNS` of one cell, step and metric.
+    products (ndarray, shape (P, P)): Inner products of the prompts' mean gradients.
+    draw: Prompts to take, with repeats; None takes each once.
     """
     rows = np.arange(len(own)) if draw is None else draw
     column = {name: own[name].to_numpy(float) for name in ("value", "right", "wrong", "right_square", "wrong_square")}
@@ -54,22 +49,12 @@ def predictions(
 ) -> pd.DataFrame:
     """Predicted noise of all designs at each step of a cell, in each metric that has inner products.
 
-    Parameters
-    ----------
-    cell : str
-    prompts : DataFrame
-        The cell's rows, columns `summary.PROMPT_COLUMNS`.
-    means : mapping of (step, metric) to ndarray, shape (P, P)
-    completions : int
-        Of a step.
-    history : float
-        Effective past completions of each prompt.
-
-    Returns
-    -------
-    DataFrame
-        Columns `PREDICTION_COLUMNS`, by rising noise within each step and metric. Empty where all answers are right or
-        all are wrong: then there is nothing to predict.
+    prompts: The cell's rows, columns `summary.PROMPT_COLUMNS`.
+    means: mapping of (step, metric) to ndarray, shape (P, P).
+    completions: Of a step.
+    history: Effective past completions of each prompt.
+    Returns: Columns `PREDICTION_COLUMNS`, by rising noise within each step and metric. Empty where all answers are
+        right or all are wrong: then there is nothing to predict.
     """
     frames = []
     for (step, metric), own in prompts.groupby(["step", "metric"], sort=False):

@@ -33,15 +33,11 @@ Squares = Mapping[nn.Parameter, torch.Tensor]
 class MetricScores:
     """One prompt's scores in one metric.
 
-    Attributes
-    ----------
-    norms : ndarray, shape (N,)
-        Squared norm of each completion's score.
-    products : ndarray, shape (3,)
-        ``|r|^2``, ``<r, w>`` and ``|w|^2``, r and w the sums of right and of wrong completions' scores.
-    mean : ndarray of float32, shape (D,)
-        Sketch of ``sum_h (R_h - mean R) s_h / (N - 1)``, an unbiased estimate of the prompt's gradient; the vector
-        itself where it has at most `SKETCH` coordinates.
+    norms (ndarray, shape (N,)): Squared norm of each completion's score.
+    products (ndarray, shape (3,)): ``|r|^2``, ``<r, w>`` and ``|w|^2``, r and w the sums of right and of wrong
+        completions' scores.
+    mean (ndarray of float32, shape (D,)): Sketch of ``sum_h (R_h - mean R) s_h / (N - 1)``, an unbiased estimate of the
+        prompt's gradient; the vector itself where it has at most `SKETCH` coordinates.
     """
 
     norms: np.ndarray
@@ -69,23 +65,10 @@ def prompt_scores(
 ) -> PromptScores:
     """Scores of one prompt's completions in the parameters that are trained, plain and in Adam's units.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-    prompt_ids : sequence of int
-    completions : sequence of N sequences of int
-        Tokens, the end token included where it was reached. Equal ones are computed once.
-    rewards : ndarray, shape (N,)
-        0 or 1.
-    squares : mapping of Parameter to Tensor
-        Mean squares, for Adam's units.
-    temperature : float
-    batch_tokens : int
-
-    Raises
-    ------
-    ValueError
-        If a reward is neither 0 nor 1, an argument is out of range, or the model is not understood.
+    completions: Tokens, the end token included where it was reached. Equal ones are computed once.
+    rewards (ndarray, shape (N,)): 0 or 1.
+    squares: Mean squares, for Adam's units.
+    Raises ValueError if a reward is neither 0 nor 1, an argument is out of range, or the model is not understood.
     """
     rewards = np.asarray(rewards, dtype=float)
     if not np.isin(rewards, (0.0, 1.0)).all():
@@ -180,10 +163,7 @@ class Sketch:
     Charikar et al. (2002), "Finding frequent items in data streams". Products are unbiased, with variance at most
     ``(|a|^2 |b|^2 + <a, b>^2) / SKETCH``. Vectors of at most `SKETCH` coordinates are kept as they are.
 
-    Parameters
-    ----------
-    size : int
-        Coordinates of the vectors.
+    size: Coordinates of the vectors.
     """
 
     def __init__(self, size: int):

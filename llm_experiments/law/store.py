@@ -23,11 +23,7 @@ FORMAT, VERSION = "kaestat-law", 1
 class LawStore:
     """The folder of a cell's scores.
 
-    Parameters
-    ----------
-    folder : path
-    identity : mapping
-        What the scores depend on beyond the weights; each identity has a folder of its own.
+    identity: What the scores depend on beyond the weights; each identity has a folder of its own.
     """
 
     def __init__(self, folder: str | Path, identity: Mapping[str, Any]):
@@ -48,12 +44,8 @@ class LawStore:
     def read(self, step: int, row: int, checkpoint: str) -> tuple[PromptScores, np.ndarray]:
         """What `write` stored.
 
-        Raises
-        ------
-        FileNotFoundError
-            If it was not computed yet.
-        ValueError
-            If the file is damaged, or of other weights.
+        Raises FileNotFoundError if it was not computed yet.
+        Raises ValueError if the file is damaged, or of other weights.
         """
         path = self._path(step, row)
         content = load_state(path)
@@ -70,10 +62,7 @@ class LawStore:
     def read_squares(self, step: int, checkpoint: str, model: nn.Module) -> dict[nn.Parameter, torch.Tensor] | None:
         """What `write_squares` stored, on the parameters' devices; None if nothing is there.
 
-        Raises
-        ------
-        ValueError
-            If they are of other weights.
+        Raises ValueError if they are of other weights.
         """
         path = self._squares(step)
         if not path.exists():

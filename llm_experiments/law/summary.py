@@ -48,12 +48,9 @@ LEVEL = 0.95
 def prompt_table(completions: pd.DataFrame, products: Mapping[str, np.ndarray]) -> pd.DataFrame:
     """One row for each metric and prompt, columns `PROMPT_COLUMNS`.
 
-    Parameters
-    ----------
-    completions : DataFrame
-        Of one cell and step, columns `measurement.COMPLETION_COLUMNS`.
-    products : mapping of str to ndarray, shape (P, 3)
-        Of the metrics in which there are any; see `prompt_scores.MetricScores`.
+    completions: Of one cell and step, columns `measurement.COMPLETION_COLUMNS`.
+    products (mapping of str to ndarray, shape (P, 3)): Of the metrics in which there are any; see
+        `prompt_scores.MetricScores`.
     """
     rows = []
     for metric in METRICS:
@@ -90,19 +87,10 @@ def summary_table(
 ) -> pd.DataFrame:
     """All of `QUANTITIES` at each step in each metric, with errors by the bootstrap over prompts.
 
-    Parameters
-    ----------
-    cell : str
-    completions, prompts : DataFrame
-        The cell's tables.
-    means : mapping of (step, metric) to ndarray, shape (P, P)
-        Inner products of the prompts' unbiased mean gradients; those of a prompt with itself are not used.
-    n_boot : int
-
-    Returns
-    -------
-    DataFrame
-        Columns `SUMMARY_COLUMNS`: ``low`` and ``high`` hold 95 % of the draws.
+    completions, prompts: The cell's tables.
+    means (mapping of (step, metric) to ndarray, shape (P, P)): Inner products of the prompts' unbiased mean gradients;
+        those of a prompt with itself are not used.
+    Returns: Columns `SUMMARY_COLUMNS`: ``low`` and ``high`` hold 95 % of the draws.
     """
     frames = []
     for (step, metric), own in prompts.groupby(["step", "metric"], sort=False):

@@ -73,15 +73,9 @@ def paper(
 def run_parts(parts: list[Part], *, gpus: int, say: Callable[[str], None], keep_spent: bool = False) -> int:
     """Run the parts that are not done, in order; the first that fails ends it, with its exit code.
 
-    Parameters
-    ----------
-    parts : list of Part
-    gpus : int
-        Of this machine. So many parts that take one GPU run side by side.
-    say : callable
-        Takes a line for the user.
-    keep_spent : bool
-        Keep what nobody needs once a part is done (`Part.spent`).
+    gpus: Of this machine. So many parts that take one GPU run side by side.
+    say: Takes a line for the user.
+    keep_spent: Keep what nobody needs once a part is done (`Part.spent`).
     """
     waiting = list(enumerate(parts, start=1))
     free, running, failed = list(range(max(gpus, 1))), {}, 0

@@ -16,11 +16,7 @@ from llm_experiments.training.trl.resources import KNOWN_ERROR, estimate
 def needs(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> list[str]:
     """Lines for the user.
 
-    Parameters
-    ----------
-    runs_of : dict
-        From configurations to their runs; see `llm_experiments.paper.plan.wanted_runs`.
-    machinery : Machinery
+    runs_of: From configurations to their runs; see `llm_experiments.paper.plan.wanted_runs`.
     """
     lines, stays, checkpoints, estimated = [""], 0.0, 0.0, False
     for runs in runs_of.values():

@@ -24,13 +24,9 @@ Measured = Literal["diagnosed", "evaluated", "tested"]
 class Artefact:
     """A table or figure of the paper.
 
-    Attributes
-    ----------
-    files : dict
-        From configurations to the runs that the paper has of each: methods without parameters, and reuse.
-    measured : {"diagnosed", "evaluated", "tested"}
-        What is done with the trained policies: their values and gradients compared, the whole suite asked of the last,
-        or nothing beyond the tests along the run.
+    files: From configurations to the runs that the paper has of each: methods without parameters, and reuse.
+    measured ({"diagnosed", "evaluated", "tested"}): What is done with the trained policies: their values and gradients
+        compared, the whole suite asked of the last, or nothing beyond the tests along the run.
     """
 
     files: dict[str, tuple[tuple[str, int], ...]]
@@ -60,20 +56,11 @@ SEQUENCES = 256  # sampled at once by vLLM in an evaluation
 class Machinery:
     """What the parts run on, and where they read and write.
 
-    Attributes
-    ----------
-    backend : {"trl", "verl"}
-    gpus, nodes : int
-        GPUs of each machine, 0 for a CPU; machines.
-    runs, results : Path
-    data : Path or None
-        Folder of local files.
-    suite : str
-        What trained models are asked.
-    temperature : float
-        At which they answer.
-    options : tuple of str
-        Further options of verl, ``key=value``, for every run.
+    gpus, nodes: GPUs of each machine, 0 for a CPU; machines.
+    data: Folder of local files.
+    suite: What trained models are asked.
+    temperature: At which they answer.
+    options: Further options of verl, ``key=value``, for every run.
     """
 
     backend: Literal["trl", "verl"]
@@ -104,17 +91,10 @@ class Machinery:
 class Part:
     """A part of the work.
 
-    Attributes
-    ----------
-    name : str
-        For the user.
-    command : tuple of str
-    done : Path or None
-        A file whose being there says that the part is done; None where it is made anew each time, in seconds.
-    spent : Path or None
-        Folder that nobody needs once the part is done: checkpoints to go on from.
-    alone : bool
-        Whether it takes all GPUs. Parts that take one each run side by side.
+    name: For the user.
+    done: A file whose being there says that the part is done; None where it is made anew each time, in seconds.
+    spent: Folder that nobody needs once the part is done: checkpoints to go on from.
+    alone: Whether it takes all GPUs. Parts that take one each run side by side.
     """
 
     name: str
@@ -127,20 +107,11 @@ class Part:
 def plan(artefact: str, machinery: Machinery, config: Path | None = None, *, all_variants: bool = False) -> list[Part]:
     """What leads to a table or figure, in order.
 
-    Parameters
-    ----------
-    artefact : str
-        One of `ARTEFACTS`, or ``"all"``.
-    machinery : Machinery
-    config : Path or None
-        In place of the paper's configurations, to rehearse the same at another size with all of its variants.
-    all_variants : bool
-        All variants and seeds of the configurations, and not the paper's alone.
-
-    Raises
-    ------
-    ValueError
-        If the artefact is unknown, a configuration wrong, or its completions do not divide among TRL's processes.
+    artefact: One of `ARTEFACTS`, or ``"all"``.
+    config: In place of the paper's configurations, to rehearse the same at another size with all of its variants.
+    all_variants: All variants and seeds of the configurations, and not the paper's alone.
+    Raises ValueError if the artefact is unknown, a configuration wrong, or its completions do not divide among TRL's
+        processes.
     """
     parts: list[Part] = []
     for name in ARTEFACTS if artefact == ALL else (artefact,):

@@ -14,16 +14,10 @@ from llm_experiments.seeding import seed_of
 class Completion:
     """One sampled answer.
 
-    Attributes
-    ----------
-    token_ids : tuple of int
-        Generated tokens, the end-of-sequence token included where it was reached.
-    log_probs : tuple of float
-        Log-probability of each token under the distribution that it was sampled from: temperature applied.
-    text : str
-        The tokens as text, without special tokens.
-    finished : bool
-        Whether the model ended the completion itself; False where it was cut at the token limit.
+    token_ids: Generated tokens, the end-of-sequence token included where it was reached.
+    log_probs: Log-probability of each token under the distribution that it was sampled from: temperature applied.
+    text: The tokens as text, without special tokens.
+    finished: Whether the model ended the completion itself; False where it was cut at the token limit.
     """
 
     token_ids: tuple[int, ...]
@@ -39,13 +33,8 @@ class Completion:
 class SamplingSettings:
     """How completions are drawn. The full distribution is sampled (no top-k or top-p), so that scores are exact.
 
-    Attributes
-    ----------
-    temperature : float
-        Logits are divided by it, in sampling and in scores alike.
-    max_new_tokens : int
-    batch_size : int
-        Completions generated at once.
+    temperature: Logits are divided by it, in sampling and in scores alike.
+    batch_size: Completions generated at once.
     """
 
     temperature: float = 1.0
@@ -61,12 +50,7 @@ class SamplingSettings:
 
 
 class Policy(ABC):
-    """A language model that completes prompts.
-
-    Attributes
-    ----------
-    sampling : SamplingSettings
-    """
+    """A language model that completes prompts."""
 
     sampling: SamplingSettings
 

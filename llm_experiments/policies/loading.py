@@ -29,31 +29,18 @@ def load_policy(
 ) -> TransformersPolicy:
     """The policy that a configuration names, ready to sample, score and train.
 
-    Parameters
-    ----------
-    model : ModelConfig
-        Its ``chat`` and ``system`` go before those of a preset where the configuration sets them; an empty ``system``
-        leaves the system message to the template.
-    sampling : SamplingConfig
-    cache : str or Path
-        Folder for models that are made here: `smollm2` is converted and `tiny` trained once, and found again.
-    seed : int
-        Of tiny's initial weights and batches.
-    examples : sequence of (prompt, answer), optional
-        What tiny is trained on.
-    progress : callable, optional
-        Called while tiny is trained; see `tiny.pretrain`.
-    weights : bool
-        False leaves them unread, whatever they are then, for a process that another one sends its shard.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the model is neither a preset, a folder, nor a hub model that is there or can be fetched.
-    ModuleNotFoundError
-        If the preset's package is not installed.
-    ValueError
-        If tiny has no examples, the device is not there, or chat is asked of a model without a chat template.
+    model: Its ``chat`` and ``system`` go before those of a preset where the configuration sets them; an empty
+        ``system`` leaves the system message to the template.
+    cache: Folder for models that are made here: `smollm2` is converted and `tiny` trained once, and found again.
+    seed: Of tiny's initial weights and batches.
+    examples: What tiny is trained on.
+    progress: Called while tiny is trained; see `tiny.pretrain`.
+    weights: False leaves them unread, whatever they are then, for a process that another one sends its shard.
+    Raises FileNotFoundError if the model is neither a preset, a folder, nor a hub model that is there or can be
+        fetched.
+    Raises ModuleNotFoundError if the preset's package is not installed.
+    Raises ValueError if tiny has no examples, the device is not there, or chat is asked of a model without a chat
+        template.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -117,10 +104,7 @@ def sampling_settings(sampling: SamplingConfig) -> SamplingSettings:
 def resolve_device(name: str) -> str:
     """``auto`` as a device: a GPU where there is one.
 
-    Raises
-    ------
-    ValueError
-        If a GPU is asked for and there is none.
+    Raises ValueError if a GPU is asked for and there is none.
     """
     import torch
 

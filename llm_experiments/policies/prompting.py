@@ -16,22 +16,12 @@ def encode_prompt(
 ) -> tuple[int, ...]:
     """Token ids of a prompt as the model sees it.
 
-    Parameters
-    ----------
-    tokenizer : transformers tokenizer
-    prompt : str
-        What the user asks.
-    chat : bool
-        Whether it goes through the tokenizer's chat template, with the opening of the answer; else it is plain text
+    prompt: What the user asks.
+    chat: Whether it goes through the tokenizer's chat template, with the opening of the answer; else it is plain text
         with the special tokens that the tokenizer adds of itself.
-    system : str, optional
-        System message of the chat template. None leaves it to the template, which may have one of its own.
-
-    Raises
-    ------
-    ValueError
-        If ``chat`` is asked of a tokenizer without a template, ``system`` is given without ``chat``, or no token
-        comes out.
+    system: System message of the chat template. None leaves it to the template, which may have one of its own.
+    Raises ValueError if ``chat`` is asked of a tokenizer without a template, ``system`` is given without ``chat``, or
+        no token comes out.
     """
     if chat:
         if not tokenizer.chat_template:
@@ -54,19 +44,10 @@ def end_token_ids(
 ) -> tuple[int, ...]:
     """Tokens that end a completion, the tokenizer's own first.
 
-    Parameters
-    ----------
-    tokenizer : transformers tokenizer
-    shipped : int, sequence of int or None
-        ``eos_token_id`` of the model's generation settings; see `shipped_end_tokens`.
-    chat : bool
-        Whether the token that closes a turn of the chat template ends a completion too; base models often name another
-        as their end.
-
-    Raises
-    ------
-    ValueError
-        If there are none; no completion would ever be finished.
+    shipped: ``eos_token_id`` of the model's generation settings; see `shipped_end_tokens`.
+    chat: Whether the token that closes a turn of the chat template ends a completion too; base models often name
+        another as their end.
+    Raises ValueError if there are none; no completion would ever be finished.
     """
     named = shipped if isinstance(shipped, list | tuple) else [shipped]
     found = [tokenizer.eos_token_id, *named, *([_turn_end(tokenizer)] if chat else [])]

@@ -17,15 +17,10 @@ SHORT_PROMPTS = ("What is 2 + 3?", "Name a prime number.")
 def sampler_beside(policy: TransformersPolicy, engine: str, name: str, folder: Path) -> Policy:
     """What samples for a policy.
 
-    Parameters
-    ----------
-    policy : TransformersPolicy
-    engine : {"transformers", "vllm"}
-        The policy itself, or vLLM at its weights, after both have agreed on what completions are worth.
-    name : str
-        What the policy was loaded from.
-    folder : Path
-        Where its weights are saved for vLLM, which reads a model folder, if ``name`` is none.
+    engine ({"transformers", "vllm"}): The policy itself, or vLLM at its weights, after both have agreed on what
+        completions are worth.
+    name: What the policy was loaded from.
+    folder: Where its weights are saved for vLLM, which reads a model folder, if ``name`` is none.
     """
     if engine == "transformers":
         return policy

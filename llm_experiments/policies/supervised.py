@@ -35,25 +35,12 @@ def fit_answers(
 
     AdamW with a short warm-up and a cosine to zero; batches are drawn with replacement.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        On the device where it is to be trained.
-    tokenizer : transformers.PreTrainedTokenizerBase
-    examples : sequence of (prompt, answer)
-    config : PretrainingConfig
-        Its steps, batch size and learning rate.
-    seed : int
-        Of the batches.
-    context : int
-        Most tokens of an example.
-    progress : callable, optional
-        Called after each update with updates made, their total, and the loss in nats per answer token.
-
-    Raises
-    ------
-    ValueError
-        If there are no examples, one has an empty prompt, or one is longer than the context.
+    model: On the device where it is to be trained.
+    config: Its steps, batch size and learning rate.
+    seed: Of the batches.
+    context: Most tokens of an example.
+    progress: Called after each update with updates made, their total, and the loss in nats per answer token.
+    Raises ValueError if there are no examples, one has an empty prompt, or one is longer than the context.
     """
     inputs, labels = (each.to(model.device) for each in _encode(examples, tokenizer, context))
     model.train()
@@ -85,14 +72,8 @@ def taught_folder(
 ) -> Path:
     """The folder in ``cache`` of a language model that has been taught examples, made on the first call.
 
-    Parameters
-    ----------
-    cache : str or Path
-    start : str or Path
-        Folder with the ``model.safetensors`` that teaching begins with; known by their content.
-    examples, config, seed, progress
-        As for `fit_answers`.
-    device : str or torch.device
+    start: Folder with the ``model.safetensors`` that teaching begins with; known by their content.
+    examples, config, seed, progress: As for `fit_answers`.
     """
     with (Path(start) / "model.safetensors").open("rb") as weights:
         known = hashlib.file_digest(weights, "sha256").hexdigest()

@@ -21,12 +21,7 @@ END, PAD = "<|endoftext|>", "<|pad|>"
 
 @dataclass(frozen=True)
 class TinySize:
-    """Shape of the model; the default has about a million parameters.
-
-    Attributes
-    ----------
-    width, layers, heads, key_value_heads, feed_forward, context : int
-    """
+    """Shape of the model; the default has about a million parameters."""
 
     width: int = 128
     layers: int = 4
@@ -88,21 +83,9 @@ def pretrain(
 
     One seed gives the same weights on one machine.
 
-    Parameters
-    ----------
-    examples : sequence of (prompt, answer)
-    config : PretrainingConfig
-    seed : int
-    size : TinySize, optional
-        In place of the configuration's.
-    device : str or torch.device
-    progress : callable, optional
-        Called after each update with updates made, their total, and the loss in nats per answer token.
-
-    Raises
-    ------
-    ValueError
-        If there are no examples, one has an empty prompt, or one is longer than the model's context.
+    size: In place of the configuration's.
+    progress: Called after each update with updates made, their total, and the loss in nats per answer token.
+    Raises ValueError if there are no examples, one has an empty prompt, or one is longer than the model's context.
     """
     size = size or TinySize.of(config)
     tokenizer = tiny_tokenizer()

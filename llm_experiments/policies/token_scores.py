@@ -19,14 +19,10 @@ LOGITS_PER_CHUNK = 2**25
 class TokenScores:
     """What a model says about given completions of one prompt.
 
-    Attributes
-    ----------
-    log_probs : tuple of tuple of float
-        For each completion, the log-probability of each token under the tempered distribution.
-    logit_norms : np.ndarray, shape (N,)
-        Squared norm of the score with respect to the tempered logits, summed over tokens:
-        ``sum_t (1 - 2 pi_t(y_t) + sum_v pi_t(v)^2)``. A proxy, up to a constant factor, of the squared norm of the
-        score with respect to the parameters.
+    log_probs: For each completion, the log-probability of each token under the tempered distribution.
+    logit_norms (np.ndarray, shape (N,)): Squared norm of the score with respect to the tempered logits, summed over
+        tokens: ``sum_t (1 - 2 pi_t(y_t) + sum_v pi_t(v)^2)``. A proxy, up to a constant factor, of the squared norm of
+        the score with respect to the parameters.
     """
 
     log_probs: tuple[tuple[float, ...], ...]
@@ -56,23 +52,11 @@ def completion_log_probs(
     All completions go through the model at once, so the caller chooses the micro-batches; memory is dominated by the
     ``N * T * vocabulary`` logits.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-    prompt_ids : sequence of int
-    completions : sequence of N Completion or sequences of int
-    temperature : float
-        Logits are divided by it.
-    share_prompt : bool
-        Whether the prompt is computed once for all completions, which costs ``N - 1`` prompts less. False lays out
-        every row as prompt and completion; hooks that attribute activations to rows need that.
-
-    Returns
-    -------
-    log_probs : torch.Tensor, shape (N, T), float32
-        Zero beyond the end of each completion.
-    mask : torch.Tensor, shape (N, T), bool
-        True where a completion has a token.
+    temperature: Logits are divided by it.
+    share_prompt: Whether the prompt is computed once for all completions, which costs ``N - 1`` prompts less. False
+        lays out every row as prompt and completion; hooks that attribute activations to rows need that.
+    Returns log_probs (torch.Tensor, shape (N, T), float32): Zero beyond the end of each completion.
+    Returns mask (torch.Tensor, shape (N, T), bool): True where a completion has a token.
     """
     logits, tokens, mask = completion_logits(model, prompt_ids, completions, share_prompt=share_prompt)
     tempered = logits.float() / temperature
@@ -95,10 +79,7 @@ def token_scores(
     completion). Memory: the ``batch_tokens * vocabulary`` logits in the model's own type, and ``LOGITS_PER_CHUNK``
     float32 probabilities.
 
-    Raises
-    ------
-    ValueError
-        If ``batch_tokens`` is not positive, or a completion is empty.
+    Raises ValueError if ``batch_tokens`` is not positive, or a completion is empty.
     """
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens!r}.")
@@ -124,17 +105,11 @@ def completion_logits(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Logits that each token of the completions was drawn from, in the model's own type and untempered.
 
-    Returns
-    -------
-    logits : torch.Tensor, shape (N, T, vocabulary)
-    tokens : torch.Tensor, shape (N, T)
-        The completions, right-padded with token 0; causal attention makes the padding harmless.
-    mask : torch.Tensor, shape (N, T), bool
-
-    Raises
-    ------
-    ValueError
-        If the prompt or a completion is empty.
+    Returns logits (torch.Tensor, shape (N, T, vocabulary)).
+    Returns tokens (torch.Tensor, shape (N, T)): The completions, right-padded with token 0; causal attention makes the
+        padding harmless.
+    Returns mask (torch.Tensor, shape (N, T), bool).
+    Raises ValueError if the prompt or a completion is empty.
     """
     rows = [token_ids(each) for each in completions]
     if not prompt_ids:

@@ -31,26 +31,12 @@ class TransformersPolicy(Policy):
     The policy owns the model: dropout is off, and the generation settings that the model came with (top-k, penalties,
     suppressed tokens) are replaced, since scores are exact only where the full distribution is sampled.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-    tokenizer : PreTrainedTokenizerBase
-    sampling : SamplingSettings
-    chat : bool
-        Whether prompts go through the tokenizer's chat template.
-    system : str or None
-        System message of the chat template; None leaves it to the template.
-
-    Attributes
-    ----------
-    eos_ids : tuple of int
-        Tokens that end a completion: the model's and tokenizer's own, and with ``chat`` the one that closes a turn.
-
-    Raises
-    ------
-    ValueError
-        If ``chat`` is asked of a tokenizer without a template, a system message is given without ``chat``, or no token
-        ends a completion.
+    chat: Whether prompts go through the tokenizer's chat template.
+    system: System message of the chat template; None leaves it to the template.
+    eos_ids: Tokens that end a completion: the model's and tokenizer's own, and with ``chat`` the one that closes a
+        turn.
+    Raises ValueError if ``chat`` is asked of a tokenizer without a template, a system message is given without
+        ``chat``, or no token ends a completion.
     """
 
     def __init__(
@@ -79,10 +65,7 @@ class TransformersPolicy(Policy):
     def encode(self, prompt: str) -> tuple[int, ...]:
         """Token ids of a prompt as the model sees it, chat template applied where the policy uses one.
 
-        Raises
-        ------
-        ValueError
-            If the prompt has no token.
+        Raises ValueError if the prompt has no token.
         """
         return encode_prompt(self.tokenizer, prompt, chat=self.chat, system=self.system)
 
@@ -92,10 +75,8 @@ class TransformersPolicy(Policy):
         Log-probabilities are those of the distribution that each token was drawn from, taken during generation;
         `score` agrees with them to rounding. The state of torch's global generators is left as it was.
 
-        Raises
-        ------
-        ValueError
-            If ``n`` or ``seed`` is out of range, or prompt and completion could exceed the model's context.
+        Raises ValueError if ``n`` or ``seed`` is out of range, or prompt and completion could exceed the model's
+            context.
         """
         return self.sample_groups([prompt], n, seed=seed)[0]
 
@@ -132,10 +113,7 @@ class TransformersPolicy(Policy):
     def greedy(self, prompts: Sequence[str]) -> list[Completion]:
         """The likeliest token at every place, for each prompt; log-probabilities are not recorded.
 
-        Raises
-        ------
-        ValueError
-            If prompt and completion could exceed the model's context.
+        Raises ValueError if prompt and completion could exceed the model's context.
         """
         encoded = self._encode_all(prompts)
         answers: dict[int, Completion] = {}
@@ -186,10 +164,7 @@ class TransformersPolicy(Policy):
     def load_weights(self, checkpoint: str | Path) -> None:
         """Replace the weights by those of a model folder (safetensors) of the same architecture.
 
-        Raises
-        ------
-        FileNotFoundError, ValueError
-            See `model_folder.load_weights`; the weights are then as they were.
+        Raises FileNotFoundError, ValueError: See `model_folder.load_weights`; the weights are then as they were.
         """
         load_weights(self.model, checkpoint)
 

@@ -52,12 +52,8 @@ BLOCK = 256
 def require_vllm() -> None:
     """Import vLLM.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        If it is not installed; the message says how to.
-    ImportError
-        If it is, but cannot be imported.
+    Raises ModuleNotFoundError if it is not installed; the message says how to.
+    Raises ImportError if it is, but cannot be imported.
     """
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     # Its warnings are about what is meant to be so: no tokenizer in the engine, no tensor for a tied output layer.
@@ -75,24 +71,12 @@ def require_vllm() -> None:
 def start_engine(folder: str | Path, sampling: SamplingSettings, *, dtype: str, kv_cache_gib: float | None) -> LLM:
     """An engine for a model folder that takes and returns token ids, with log-probabilities after the temperature.
 
-    Parameters
-    ----------
-    folder : str or Path
-    sampling : SamplingSettings
-        ``batch_size`` completions are generated at once.
-    dtype : {"float32", "bfloat16"}
-    kv_cache_gib : float or None
-        Memory of the cached keys and values. None takes what one context and ``batch_size`` completions of
+    sampling: ``batch_size`` completions are generated at once.
+    kv_cache_gib: Memory of the cached keys and values. None takes what one context and ``batch_size`` completions of
         ``max_new_tokens`` need.
-
-    Raises
-    ------
-    ModuleNotFoundError, ImportError
-        See `require_vllm`.
-    FileNotFoundError
-        If there is no model folder.
-    ValueError
-        If the environment asks for an engine in a process of its own, on CPU.
+    Raises ModuleNotFoundError, ImportError: See `require_vllm`.
+    Raises FileNotFoundError if there is no model folder.
+    Raises ValueError if the environment asks for an engine in a process of its own, on CPU.
     """
     require_vllm()
     from vllm import LLM
@@ -130,12 +114,8 @@ def replace_weights(engine: LLM, folder: str | Path) -> None:
     vLLM's own reload is enough on a GPU. On CPU it packs every linear layer anew but an output layer that is tied to
     the embeddings: that one has no tensor of its own in the file, and keeps its packed copy of the old weights.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no model folder.
-    ValueError
-        If it holds another architecture.
+    Raises FileNotFoundError if there is no model folder.
+    Raises ValueError if it holds another architecture.
     """
     folder = Path(folder)
     _check_architecture(_read_config(folder), engine.model_config.hf_config, folder)

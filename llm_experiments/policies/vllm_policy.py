@@ -47,11 +47,7 @@ class ScoringPolicy(Protocol):
 class Agreement:
     """How far the log-probabilities of the same tokens are apart in two engines.
 
-    Attributes
-    ----------
-    mean, largest : float
-        Absolute difference in nats per token.
-    n_tokens : int
+    mean, largest: Absolute difference in nats per token.
     """
 
     mean: float
@@ -62,39 +58,20 @@ class Agreement:
 class VllmPolicy(Policy):
     """A model folder sampled by vLLM.
 
-    Parameters
-    ----------
-    folder : str or Path
-        Model folder: configuration and safetensors.
-    sampling : SamplingSettings
-        Up to ``batch_size`` completions are generated at once.
-    chat : bool
-        Whether prompts go through the tokenizer's chat template.
-    system : str, optional
-        System message of the chat template; None leaves it to the template.
-    dtype : {"float32", "bfloat16"}
-        Of weights and activations; take the scoring policy's, or the two cannot agree.
-    tokenizer : PreTrainedTokenizerBase, optional
-        The folder's own by default. vLLM sees token ids alone.
-    eos_ids : tuple of int, optional
-        Tokens that end a completion; by default the folder's and tokenizer's own, and with ``chat`` the one that closes
-        a turn.
-    kv_cache_gib : float, optional
-        Memory of cached keys and values; by default what one context and a batch of completions need.
-
-    Attributes
-    ----------
-    context : int
-        Tokens of prompt and completion that the model can hold.
-
-    Raises
-    ------
-    ModuleNotFoundError, ImportError
-        If vLLM is not installed or cannot be imported; the message says how to install it.
-    FileNotFoundError
-        If there is no model folder.
-    ValueError
-        If ``dtype`` is unknown, or no token ends a completion.
+    folder: Model folder: configuration and safetensors.
+    sampling: Up to ``batch_size`` completions are generated at once.
+    chat: Whether prompts go through the tokenizer's chat template.
+    system: System message of the chat template; None leaves it to the template.
+    dtype ({"float32", "bfloat16"}): Of weights and activations; take the scoring policy's, or the two cannot agree.
+    tokenizer: The folder's own by default. vLLM sees token ids alone.
+    eos_ids: Tokens that end a completion; by default the folder's and tokenizer's own, and with ``chat`` the one that
+        closes a turn.
+    kv_cache_gib: Memory of cached keys and values; by default what one context and a batch of completions need.
+    context: Tokens of prompt and completion that the model can hold.
+    Raises ModuleNotFoundError, ImportError if vLLM is not installed or cannot be imported; the message says how to
+        install it.
+    Raises FileNotFoundError if there is no model folder.
+    Raises ValueError if ``dtype`` is unknown, or no token ends a completion.
     """
 
     def __init__(
@@ -127,13 +104,8 @@ class VllmPolicy(Policy):
     def beside(cls, reference: TransformersPolicy, folder: str | Path, **options: Any) -> VllmPolicy:
         """The sampling companion of a transformers policy: its tokenizer, prompts, end tokens, temperature and type.
 
-        Parameters
-        ----------
-        reference : TransformersPolicy
-        folder : str or Path
-            Weights to start with.
-        **options
-            Further arguments of the class, such as ``kv_cache_gib``.
+        folder: Weights to start with.
+        **options: Further arguments of the class, such as ``kv_cache_gib``.
         """
         shared = {
             "chat": reference.chat,
@@ -153,10 +125,8 @@ class VllmPolicy(Policy):
 
         The global generators of Python, NumPy and torch are left as they were.
 
-        Raises
-        ------
-        ValueError
-            If ``n`` or ``seed`` is out of range, or prompt and completion could exceed the model's context.
+        Raises ValueError if ``n`` or ``seed`` is out of range, or prompt and completion could exceed the model's
+            context.
         """
         return self.sample_groups([prompt], n, seed=seed)[0]
 
@@ -202,10 +172,8 @@ class VllmPolicy(Policy):
 
         Call `check_agreement` afterwards.
 
-        Raises
-        ------
-        FileNotFoundError, ValueError
-            If there is no model folder, or it holds another architecture; the weights are then as they were.
+        Raises FileNotFoundError, ValueError if there is no model folder, or it holds another architecture; the weights
+            are then as they were.
         """
         replace_weights(self._engine, checkpoint)
 
@@ -228,27 +196,13 @@ class VllmPolicy(Policy):
 
         ``n`` completions of each prompt are sampled here and scored there.
 
-        Parameters
-        ----------
-        reference : ScoringPolicy
-            A `TransformersPolicy` at the same weights.
-        prompts : sequence of str
-        tolerance : float, optional
-            Largest allowed mean absolute difference in nats per token; a single token may differ by ten times that.
-            By default 1e-4 in float32, which finds the weights of one small update missing, and 0.1 in bfloat16,
+        reference: A `TransformersPolicy` at the same weights.
+        tolerance: Largest allowed mean absolute difference in nats per token; a single token may differ by ten times
+            that. By default 1e-4 in float32, which finds the weights of one small update missing, and 0.1 in bfloat16,
             which finds only other weights altogether.
-        n : int
-
-        Returns
-        -------
-        Agreement
-
-        Raises
-        ------
-        ValueError
-            If a prompt has other tokens there, or the temperatures differ.
-        RuntimeError
-            If log-probabilities differ by more; the message says by how much, why that may be, and what to do.
+        Raises ValueError if a prompt has other tokens there, or the temperatures differ.
+        Raises RuntimeError if log-probabilities differ by more; the message says by how much, why that may be, and what
+            to do.
         """
         if not prompts:
             raise ValueError("prompts is empty: nothing can be compared.")

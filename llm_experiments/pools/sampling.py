@@ -30,25 +30,11 @@ def sample_pool(
     Killed at any moment it loses the prompt in hand alone; run again it goes on there. Each prompt has a seed of its
     own, so the result is the same however often that happens.
 
-    Parameters
-    ----------
-    store : PoolStore
-    policy : Policy
-        At the weights of the checkpoint.
-    task : Task
-    step : int
-    checkpoint : str
-        Digest of these weights, see `weights_digest`.
-    size : int
-    seed : int
-        Of the run.
-    done : callable
-        Called after each prompt.
-
-    Raises
-    ------
-    ValueError
-        If pools of this step were sampled from other weights.
+    policy: At the weights of the checkpoint.
+    checkpoint: Digest of these weights, see `weights_digest`.
+    seed: Of the run.
+    done: Called after each prompt.
+    Raises ValueError if pools of this step were sampled from other weights.
     """
     problems = {problem.id: problem for problem in task.problems}
     missing = store.missing(step)
@@ -64,10 +50,7 @@ def sample_pool(
 def weights_digest(folder: str | Path) -> str:
     """SHA-256 over the names and contents of a model folder's safetensors files.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there are none.
+    Raises FileNotFoundError if there are none.
     """
     files = sorted(Path(folder).glob("*.safetensors"))
     if not files:

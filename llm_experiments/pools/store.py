@@ -33,14 +33,8 @@ SCHEMA = pa.schema(
 class PromptPool:
     """All completions of one prompt at one checkpoint.
 
-    Attributes
-    ----------
-    step : int
-    checkpoint : str
-        Digest of the weights that sampled them.
-    problem_id : str
-    completions : tuple of Completion, length N
-    rewards : ndarray, shape (N,)
+    checkpoint: Digest of the weights that sampled them.
+    rewards: ndarray, shape (N,).
     """
 
     step: int
@@ -62,21 +56,12 @@ class PoolStore:
     ``step-STEP/PROMPT.parquet`` holds the pool of one prompt, with page checksums. A pool of another version, or made
     under other settings, is refused.
 
-    Parameters
-    ----------
-    folder : path
-        Made if it does not exist.
-    identity : mapping
-        Everything that the completions depend on, as plain data.
-    problem_ids : sequence of str
-        Prompts in the order of the rows.
-    provenance : mapping, optional
-        Further facts, stored on creation and not compared.
-
-    Raises
-    ------
-    ValueError
-        If the folder holds pools of another version, or made with another identity; the message names the settings.
+    folder: Made if it does not exist.
+    identity: Everything that the completions depend on, as plain data.
+    problem_ids: Prompts in the order of the rows.
+    provenance: Further facts, stored on creation and not compared.
+    Raises ValueError if the folder holds pools of another version, or made with another identity; the message names the
+        settings.
     """
 
     def __init__(
@@ -127,12 +112,8 @@ class PoolStore:
     def read(self, step: int, problem_id: str) -> PromptPool:
         """The pool of one prompt.
 
-        Raises
-        ------
-        FileNotFoundError
-            If it was not sampled yet.
-        ValueError
-            If the file is damaged, or belongs to another prompt, step or version.
+        Raises FileNotFoundError if it was not sampled yet.
+        Raises ValueError if the file is damaged, or belongs to another prompt, step or version.
         """
         path = self.path(step, problem_id)
         try:
@@ -161,10 +142,7 @@ class PoolStore:
     def rewards(self, step: int, size: int) -> np.ndarray:
         """The first ``size`` rewards of every prompt at a step, shape (P, size).
 
-        Raises
-        ------
-        FileNotFoundError, ValueError
-            As `read`; also if a pool holds fewer.
+        Raises FileNotFoundError, ValueError: As `read`; also if a pool holds fewer.
         """
         return np.stack([self.column(step, problem_id, size) for problem_id in self.problem_ids])
 

@@ -21,23 +21,13 @@ RATE_ROUNDING = 1e-6  # of the logarithm of the multiple between two rates
 class WorldConfig(Section):
     """A made world: problems, and the models that begin in it.
 
-    Attributes
-    ----------
-    task : str
-        With the options ``world`` and ``split``.
-    options : dict
-        Further options of the task.
-    n_prompts : int
-        Prompts of each run's pool, drawn from the training split.
-    start : str or None
-        What base models are made from: `smollm2` or a model folder. None makes small models from scratch.
-    pretraining : PretrainingConfig
-        Its width and layers are those of models from scratch.
-    n_examples : int
-        Prompts and answers that a base model is made from.
-    bases : list of int
-        Seeds of the base models; each has a world of its own.
-    max_new_tokens : int
+    task: With the options ``world`` and ``split``.
+    options: Further options of the task.
+    n_prompts: Prompts of each run's pool, drawn from the training split.
+    start: What base models are made from: `smollm2` or a model folder. None makes small models from scratch.
+    pretraining: Its width and layers are those of models from scratch.
+    n_examples: Prompts and answers that a base model is made from.
+    bases: Seeds of the base models; each has a world of its own.
     """
 
     task: str
@@ -57,16 +47,11 @@ class WorldConfig(Section):
 class TestsConfig(Section):
     """How policies are tested along a run.
 
-    Attributes
-    ----------
-    every : int
-        Completions between tests; the first is before training.
-    temperatures : list of float
-        In addition to greedy answers. The best on the validation problems is the matched temperature of a test.
-    samples : int
-        Answers to each test problem at each temperature. Validation problems are answered once.
-    passes : int
-        k of pass@k at temperature 1, first and last test only.
+    every: Completions between tests; the first is before training.
+    temperatures: In addition to greedy answers. The best on the validation problems is the matched temperature of a
+        test.
+    samples: Answers to each test problem at each temperature. Validation problems are answered once.
+    passes: k of pass@k at temperature 1, first and last test only.
     """
 
     __test__ = False  # pytest: no test class
@@ -80,34 +65,18 @@ class TestsConfig(Section):
 class StudyConfig(Section):
     """A study.
 
-    Attributes
-    ----------
-    name : str
-        Names the folders of the runs and of the results.
-    world : WorldConfig
-    completions : int
-        Of each step.
-    budget : int
-        Completions that each run may generate.
-    updates : int
-        Of each step's completions; see `StackConfig`.
-    optimizer : {"adamw", "sgd"}
-    rates : list of float
-        Learning rates that each design begins with on each base model, each the same multiple of the one before. The
+    name: Names the folders of the runs and of the results.
+    completions: Of each step.
+    budget: Completions that each run may generate.
+    updates: Of each step's completions; see `StackConfig`.
+    rates: Learning rates that each design begins with on each base model, each the same multiple of the one before. The
         grid grows until the best of them lies inside.
-    rate_seeds, seeds : list of int
-        Of the choice, and of what is compared; none in both.
-    tests : TestsConfig
-    designs : dict of str to Design
-        What is compared, most important first.
-    reference : str
-        A design whose runs the part `rows` keeps beside those of the recommended one.
-    recommended : str
-        The design of which the study is to say whether it is worth changing to.
-    rivals : list of str
-        Designs without a history per prompt, that the recommended one must beat.
-    left_out : dict of str to str
-        Controls that the plan leaves out, each with the reason; see `controls.required_controls`.
+    rate_seeds, seeds: Of the choice, and of what is compared; none in both.
+    designs: What is compared, most important first.
+    reference: A design whose runs the part `rows` keeps beside those of the recommended one.
+    recommended: The design of which the study is to say whether it is worth changing to.
+    rivals: Designs without a history per prompt, that the recommended one must beat.
+    left_out: Controls that the plan leaves out, each with the reason; see `controls.required_controls`.
     """
 
     name: str = Field(pattern=NAME)
@@ -166,11 +135,7 @@ class StudyConfig(Section):
 def load_study(path: str | Path) -> StudyConfig:
     """A study from a YAML file.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a setting is unknown or wrong; the message names it.
+    Raises FileNotFoundError if there is no such file.
+    Raises ValueError if a setting is unknown or wrong; the message names it.
     """
     return checked(StudyConfig, str(path), read_yaml(path))

@@ -49,20 +49,8 @@ def best_groups(rates: pd.DataFrame, designs: Mapping[str, Design]) -> dict[int,
 
     These seeds are not compared, so that the choice does not flatter the design.
 
-    Parameters
-    ----------
-    rates : DataFrame
-        Columns `llm_experiments.study.run.RATE_COLUMNS`.
-    designs : mapping of str to Design
-
-    Returns
-    -------
-    dict of int to str
-
-    Raises
-    ------
-    ValueError
-        If no design of the table has groups.
+    rates: Columns `llm_experiments.study.run.RATE_COLUMNS`.
+    Raises ValueError if no design of the table has groups.
     """
     groups = [name for name, design in designs.items() if design.group_size > 1]
     own = rates[rates["chosen"] & rates["design"].isin(groups)]
@@ -80,19 +68,10 @@ def speed(curves: pd.DataFrame, budget: int, groups: Mapping[int, str]) -> pd.Da
     The target is the accuracy of the best group design's curve after a part of the budget, a curve being the mean over
     seeds of matched accuracy, made monotone. Over base models the ratio is the geometric mean, with Student's interval.
 
-    Parameters
-    ----------
-    curves : DataFrame
-        Columns ``design, base`` and those of `curves.CURVE_COLUMNS`, every design on every base model.
-    budget : int
-    groups : mapping of int to str
-        The best group design on each base model; see `best_groups`.
-
-    Returns
-    -------
-    DataFrame
-        Columns `SPEED_COLUMNS`, a row for each design, `FRACTIONS` and base model, and one for ``all`` of them. The
-        ratio is infinite where a design does not reach the accuracy within the budget. If that happens on some base
+    curves: Columns ``design, base`` and those of `curves.CURVE_COLUMNS`, every design on every base model.
+    groups: The best group design on each base model; see `best_groups`.
+    Returns: Columns `SPEED_COLUMNS`, a row for each design, `FRACTIONS` and base model, and one for ``all`` of them.
+        The ratio is infinite where a design does not reach the accuracy within the budget. If that happens on some base
         model, ``low`` counts the whole budget there, the least that the design can need, and ``high`` is infinite.
     """
     grid = np.linspace(0, budget, POINTS)
@@ -120,18 +99,10 @@ def differences(curves: pd.DataFrame, budget: int, reference: str | Mapping[int,
     The pairs' mean on each base model is one number; over base models their mean has Student's interval and p-value.
     P-values are adjusted for the number of designs (Holm) within each endpoint; intervals are not.
 
-    Parameters
-    ----------
-    curves, budget
-        As for `speed`.
-    reference : str or mapping of int to str
-        One design, or one for each base model, which is then named `BEST_GROUP`.
-
-    Returns
-    -------
-    DataFrame
-        Columns `DIFFERENCE_COLUMNS`, a row for each design, endpoint and base model, and one for ``all`` of them. On
-        one base model the standard error is over seeds, and there is no p-value. The reference's own rows have no
+    curves, budget: As for `speed`.
+    reference: One design, or one for each base model, which is then named `BEST_GROUP`.
+    Returns: Columns `DIFFERENCE_COLUMNS`, a row for each design, endpoint and base model, and one for ``all`` of them.
+        On one base model the standard error is over seeds, and there is no p-value. The reference's own rows have no
         difference.
     """
     values = endpoints(curves, budget)
@@ -178,10 +149,7 @@ def endpoints(curves: pd.DataFrame, budget: int) -> pd.DataFrame:
 def student(values: np.ndarray) -> tuple[float, float, float, float, float]:
     """Mean, standard error, both ends of the interval, and the two-sided p-value of a mean of 0.
 
-    Parameters
-    ----------
-    values : ndarray, shape (n,)
-        One for each base model. Of a single one there is no error.
+    values (ndarray, shape (n,)): One for each base model. Of a single one there is no error.
     """
     mean, n = float(np.mean(values)), len(values)
     if n == 1:

@@ -15,10 +15,7 @@ def required_controls(recommended: Design) -> dict[str, Callable[[Design], bool]
     A design with a history and weights owes what it gains to the history, to the weights, or to its single completions.
     The controls take one of them away at a time.
 
-    Parameters
-    ----------
-    recommended : Design
-        The weighted controls have its weights.
+    recommended: The weighted controls have its weights.
     """
 
     def single(design: Design, method: str, **fields: str) -> bool:
@@ -51,17 +48,8 @@ def required_controls(recommended: Design) -> dict[str, Callable[[Design], bool]
 def check_controls(designs: Mapping[str, Design], recommended: str, left_out: Mapping[str, str]) -> None:
     """Refuse a plan that lacks a control and does not say why.
 
-    Parameters
-    ----------
-    designs : mapping of str to Design
-    recommended : str
-    left_out : mapping of str to str
-        Controls that the plan leaves out, each with the reason.
-
-    Raises
-    ------
-    ValueError
-        If a control is missing, or one is left out that is unknown or present; the message names it.
+    left_out: Controls that the plan leaves out, each with the reason.
+    Raises ValueError if a control is missing, or one is left out that is unknown or present; the message names it.
     """
     required = required_controls(designs[recommended])
     unknown = [name for name in left_out if name not in required]

@@ -41,13 +41,7 @@ CURVE_COLUMNS = [
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """The problems of a stack: each run's own pool, and what all are tested on.
-
-    Attributes
-    ----------
-    pools : sequence of Task
-    validation, test : Task
-    """
+    """The problems of a stack: each run's own pool, and what all are tested on."""
 
     pools: Sequence[Task]
     validation: Task
@@ -66,13 +60,7 @@ class Tasks:
 class Tests:
     """Validation and test problems of a stack.
 
-    Parameters
-    ----------
-    config : TestsConfig
-    training : StackedTraining
-    validation, test : sequence of Task
-        Of each run.
-    seeds : sequence of int
+    validation, test: Of each run.
     """
 
     __test__ = False  # pytest: no test class
@@ -133,24 +121,10 @@ def learning_curves(
 ) -> pd.DataFrame:
     """Train a stack until every run has spent the budget; test it before, along the way and at the end.
 
-    Parameters
-    ----------
-    config : TestsConfig
-    setting : StackConfig
-    tasks : Tasks
-    seeds : sequence of int
-    rates : sequence of float
-        Learning rate of each run.
-    folder : Path
-        Of the base model.
-    done : callable
-        Called after each update.
-    device : str
-
-    Returns
-    -------
-    DataFrame
-        Columns `CURVE_COLUMNS`. A run that needs more completions for its updates has fewer of them.
+    rates: Learning rate of each run.
+    folder: Of the base model.
+    done: Called after each update.
+    Returns: Columns `CURVE_COLUMNS`. A run that needs more completions for its updates has fewer of them.
     """
     codec = TokenCodec(AutoTokenizer.from_pretrained(folder))
     training = StackedTraining(setting, [folder] * len(seeds), tasks.pools, seeds, codec, rates, device)

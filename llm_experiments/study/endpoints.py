@@ -12,12 +12,8 @@ ROUNDING = 1e-9  # an accuracy that is missed by less is reached
 def on_grid(curves: pd.DataFrame, column: str, grid: np.ndarray) -> np.ndarray:
     """A column of each run's curve at given numbers of completions, shape (runs, len(grid)); linear between tests.
 
-    Parameters
-    ----------
-    curves : DataFrame
-        Columns ``seed, generated`` and the one asked for.
-    column : str
-    grid : ndarray, shape (K,)
+    curves: Columns ``seed, generated`` and the one asked for.
+    grid: ndarray, shape (K,).
     """
     return np.array([np.interp(grid, run["generated"], run[column]) for _, run in curves.groupby("seed", sort=True)])
 
@@ -37,10 +33,7 @@ def completions_to(target: float, curve: np.ndarray, grid: np.ndarray) -> float:
 
     The curve is made monotone first (least squares), so that a lucky test is not taken for the crossing.
 
-    Parameters
-    ----------
-    target : float
-    curve, grid : ndarray, shape (K,)
+    curve, grid: ndarray, shape (K,).
     """
     heights = rising(curve)
     above = np.flatnonzero(heights >= target - ROUNDING)

@@ -39,25 +39,13 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 class Study:
     """The pieces of a study.
 
-    Parameters
-    ----------
-    config : StudyConfig
-    runs : Path
-        Folder of models and of single stacks' curves; the study's in NAME below it.
-    results : Path
-        Folder of result tables, the study's in NAME below it.
-    progress : callable
-        Makes a progress display from a part's name and its number of units.
-    device : str
-        Where base models are made and runs are trained.
-    stack : int, optional
-        Runs that are trained at once at most by `rates` and `compare`, where models fill the memory; None trains all of
-        a design on a base model.
-
-    Raises
-    ------
-    ValueError
-        If the folder holds a study with other settings, or ``stack`` is below 1.
+    runs: Folder of models and of single stacks' curves; the study's in NAME below it.
+    results: Folder of result tables, the study's in NAME below it.
+    progress: Makes a progress display from a part's name and its number of units.
+    device: Where base models are made and runs are trained.
+    stack: Runs that are trained at once at most by `rates` and `compare`, where models fill the memory; None trains all
+        of a design on a base model.
+    Raises ValueError if the folder holds a study with other settings, or ``stack`` is below 1.
     """
 
     def __init__(
@@ -86,20 +74,9 @@ class Study:
 
         A design's grid of rates on a base model grows until the best one lies inside.
 
-        Parameters
-        ----------
-        designs : sequence of str, optional
-            Whose missing runs are made; None takes all. The table has every design whose runs are there.
-
-        Returns
-        -------
-        DataFrame
-            Columns `RATE_COLUMNS`; `se` is over the seeds that choose rates.
-
-        Raises
-        ------
-        ValueError
-            If the best rate still lies at an edge after `GROWTH` steps.
+        designs: Whose missing runs are made; None takes all. The table has every design whose runs are there.
+        Returns: Columns `RATE_COLUMNS`; `se` is over the seeds that choose rates.
+        Raises ValueError if the best rate still lies at an edge after `GROWTH` steps.
         """
         for base, design in product(self.config.world.bases, self._known(designs)):
             self._choose_rate(design, base)
@@ -147,15 +124,8 @@ class Study:
 
         One base model is finished before the next, so that an interrupted study has all designs on some of them.
 
-        Parameters
-        ----------
-        designs : sequence of str, optional
-            Whose missing runs are made; None takes all. The table has every design whose runs are there.
-
-        Returns
-        -------
-        DataFrame
-            Columns ``design, base`` and `CURVE_COLUMNS`.
+        designs: Whose missing runs are made; None takes all. The table has every design whose runs are there.
+        Returns: Columns ``design, base`` and `CURVE_COLUMNS`.
         """
         config, wanted = self.config, self._known(designs)
         for base, design in product(config.world.bases, wanted):

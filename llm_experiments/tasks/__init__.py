@@ -56,12 +56,8 @@ TASKS: dict[str, Callable[[TaskConfig], Task]] = {
 def open_task(config: TaskConfig) -> Task:
     """All problems of a task, in order.
 
-    Raises
-    ------
-    ValueError
-        If there is no such task, or its options are wrong.
-    FileNotFoundError, ConnectionError
-        If its problems can not be read; the message says what to give.
+    Raises ValueError if there is no such task, or its options are wrong.
+    Raises FileNotFoundError, ConnectionError if its problems can not be read; the message says what to give.
     """
     if config.name not in TASKS:
         raise ValueError(f"task {config.name!r} is unknown; there are {', '.join(TASKS)}.")
@@ -74,18 +70,9 @@ def open_task(config: TaskConfig) -> Task:
 def load_task(config: TaskConfig, *, seed: int) -> Task:
     """``config.n_prompts`` problems of a task, drawn without replacement; all of them, in order, without that number.
 
-    Parameters
-    ----------
-    config : TaskConfig
-    seed : int
-        The same seed gives the same problems in the same order.
-
-    Raises
-    ------
-    ValueError
-        As `open_task`, or if the task has fewer problems.
-    FileNotFoundError, ConnectionError
-        As `open_task`.
+    seed: The same seed gives the same problems in the same order.
+    Raises ValueError: As `open_task`, or if the task has fewer problems.
+    Raises FileNotFoundError, ConnectionError: As `open_task`.
     """
     task = open_task(config)
     return task if config.n_prompts is None else select(task, config.n_prompts, seed=seed)
@@ -96,18 +83,8 @@ def pretraining_examples(
 ) -> list[tuple[str, str]]:
     """What a model made from scratch is trained on: prompts and answers of the task's kinds of problem.
 
-    Parameters
-    ----------
-    task : TaskConfig
-    pretraining : PretrainingConfig
-    seed : int
-    exclude : collection of str
-        Ids of problems that are held out.
-
-    Raises
-    ------
-    ValueError
-        If the task is not arithmetic, the only one with a training set of its own.
+    exclude: Ids of problems that are held out.
+    Raises ValueError if the task is not arithmetic, the only one with a training set of its own.
     """
     from .arithmetic import examples
 
@@ -120,15 +97,7 @@ def pretraining_examples(
 def world_examples(task: TaskConfig, n: int, *, seed: int) -> list[tuple[str, str]]:
     """Prompts, and what a model made from scratch shall say to them, right or wrong, for a made world.
 
-    Parameters
-    ----------
-    task : TaskConfig
-    n, seed : int
-
-    Raises
-    ------
-    ValueError
-        If the task is not a made world.
+    Raises ValueError if the task is not a made world.
     """
     if task.name not in MADE_WORLDS:
         raise ValueError(f"task {task.name!r} is not a made world; there are {', '.join(MADE_WORLDS)}.")

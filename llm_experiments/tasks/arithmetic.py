@@ -31,10 +31,7 @@ _KIND = re.compile(r"(?P<operation>add|sub|mul)-(?P<left>[1-6])(?:x(?P<right>[1-
 class Kind:
     """All problems with one operation and given numbers of digits.
 
-    Attributes
-    ----------
-    name : str
-        Such as ``add-2`` or ``mul-1x2``.
+    name: Such as ``add-2`` or ``mul-1x2``.
     """
 
     name: str
@@ -117,20 +114,11 @@ def arithmetic(
 ) -> ArithmeticTask:
     """Every problem of the kinds asked for.
 
-    Parameters
-    ----------
-    kinds : sequence of str
-        Such as ``["add-1", "sub-2", "mul-1x2"]``. A draw takes equal shares of them.
-    style : {"question", "bare"}
-        ``question`` for chat models ("What is 3 + 5? Answer with a number only."), ``bare`` for character models
-        ("3+5=").
-    template : str or None
-        Wording in place of the style's, with ``{left}``, ``{sign}`` and ``{right}``.
-
-    Raises
-    ------
-    ValueError
-        If a kind is unknown or given twice, or the style or the template is wrong.
+    kinds: Such as ``["add-1", "sub-2", "mul-1x2"]``. A draw takes equal shares of them.
+    style ({"question", "bare"}): ``question`` for chat models ("What is 3 + 5? Answer with a number only."), ``bare``
+        for character models ("3+5=").
+    template: Wording in place of the style's, with ``{left}``, ``{sign}`` and ``{right}``.
+    Raises ValueError if a kind is unknown or given twice, or the style or the template is wrong.
     """
     return ArithmeticTask(ArithmeticProblems(_kinds(kinds), _template(style, template)))
 
@@ -149,26 +137,12 @@ def examples(
 
     Drawn with replacement, every kind equally likely.
 
-    Parameters
-    ----------
-    kinds, style, template
-        As for `arithmetic`.
-    n : int
-    seed : int
-    exclude : collection of str
-        Ids of problems that are held out.
-    hesitation : float
-        Probability that the answer is ``?`` where the left operand is the largest; proportionally less where it is not.
-
-    Returns
-    -------
-    list of (str, str)
-        Prompt and answer of ``n`` examples.
-
-    Raises
-    ------
-    ValueError
-        As `arithmetic`, or if a kind is held out altogether.
+    kinds, style, template: As for `arithmetic`.
+    exclude: Ids of problems that are held out.
+    hesitation: Probability that the answer is ``?`` where the left operand is the largest; proportionally less where it
+        is not.
+    Returns: Prompt and answer of ``n`` examples.
+    Raises ValueError: As `arithmetic`, or if a kind is held out altogether.
     """
     task = arithmetic(kinds, style, template)
     rng = np.random.default_rng(seed)

@@ -11,16 +11,10 @@ from dataclasses import dataclass
 class Problem:
     """A prompt whose answer can be checked.
 
-    Attributes
-    ----------
-    id : str
-        Stable across runs and machines: source, split and index, such as ``gsm8k/test/17``.
-    prompt : str
-        What the user asks; the policy adds its chat template.
-    answer : str
-        Ground truth, as the task's verifier reads it.
-    level : str
-        Difficulty as the source names it; empty if it does not.
+    id: Stable across runs and machines: source, split and index, such as ``gsm8k/test/17``.
+    prompt: What the user asks; the policy adds its chat template.
+    answer: Ground truth, as the task's verifier reads it.
+    level: Difficulty as the source names it; empty if it does not.
     """
 
     id: str
@@ -30,12 +24,7 @@ class Problem:
 
 
 class Task(ABC):
-    """Problems, and what a completion of one is worth.
-
-    Attributes
-    ----------
-    problems : sequence of Problem
-    """
+    """Problems, and what a completion of one is worth."""
 
     problems: Sequence[Problem]
 

@@ -34,15 +34,9 @@ LETTERS = "abcdefgh"  # of free thoughts before an answer
 class Cell:
     """One thing to learn.
 
-    Attributes
-    ----------
-    kind : {"solved", "right_mode", "wrong_mode", "hopeless"}
-    chance : float
-        Of the right answer, in the examples that a model is made from.
-    right, habit : str
-        The right answer and the habitual one.
-    others : sequence of str
-        Rarer wrong answers, as likely as each other.
+    chance: Of the right answer, in the examples that a model is made from.
+    right, habit: The right answer and the habitual one.
+    others: Rarer wrong answers, as likely as each other.
     """
 
     kind: Kind
@@ -64,11 +58,7 @@ class Cell:
 class CellsTask(Task):
     """Problems of a made world, graded by the exact answer after free letters.
 
-    Attributes
-    ----------
-    problems : sequence of Problem
-    cells : mapping of str to frozenset of str
-        The cells that each problem, named by its id, is made of.
+    cells: The cells that each problem, named by its id, is made of.
     """
 
     problems: Sequence[Problem]
@@ -82,17 +72,8 @@ class CellsTask(Task):
 def draw_kinds(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> list[Kind]:
     """Kinds in given shares, in random order.
 
-    Parameters
-    ----------
-    n : int
-    shares : mapping
-        Kind to its share; they sum to 1.
-    rng : numpy.random.Generator
-
-    Raises
-    ------
-    ValueError
-        If a kind is unknown, a share is negative, or they do not sum to 1.
+    shares: Kind to its share; they sum to 1.
+    Raises ValueError if a kind is unknown, a share is negative, or they do not sum to 1.
     """
     unknown = [kind for kind in shares if kind not in KINDS]
     if unknown or min(shares.values(), default=-1) < 0 or abs(sum(shares.values()) - 1) > 1e-9:
@@ -110,17 +91,9 @@ def draw_cells(
 
     Hopeless cells' right answer is not a digit, and so nothing that a made model has ever said.
 
-    Parameters
-    ----------
-    n, shares, rng
-        As for `draw_kinds`.
-    answers : sequence of str, optional
-        Digit that is each cell's right answer unless the cell is hopeless; drawn if not given.
-
-    Raises
-    ------
-    ValueError
-        As `draw_kinds`.
+    n, shares, rng: As for `draw_kinds`.
+    answers: Digit that is each cell's right answer unless the cell is hopeless; drawn if not given.
+    Raises ValueError: As `draw_kinds`.
     """
     kinds = draw_kinds(n, shares, rng)
     given: Sequence[str | None] = answers or [None] * n
@@ -130,16 +103,8 @@ def draw_cells(
 def rows_of(split: str, sizes: Mapping[str, int]) -> slice:
     """Where a split's rows lie, the splits one behind another.
 
-    Parameters
-    ----------
-    split : str
-    sizes : mapping of str to int
-        Of all splits, in order.
-
-    Raises
-    ------
-    ValueError
-        If there is no such split.
+    sizes: Of all splits, in order.
+    Raises ValueError if there is no such split.
     """
     if split not in sizes:
         raise ValueError(f"split must be one of {', '.join(sizes)}, got {split!r}.")

@@ -31,19 +31,10 @@ def columns(
 ) -> CellsTask:
     """The sums of one split of a world; no sum is in two of them.
 
-    Parameters
-    ----------
-    world : int
-        Seed of the world: its habits, and which sums there are. The same number is given for all splits and for the
+    world: Seed of the world: its habits, and which sums there are. The same number is given for all splits and for the
         examples.
-    split : {"train", "validation", "test"}
-    shares : mapping
-        Of the kinds of columns; see `cells.KINDS`.
-
-    Raises
-    ------
-    ValueError
-        If the split is unknown or the shares are wrong.
+    shares: Of the kinds of columns; see `cells.KINDS`.
+    Raises ValueError if the split is unknown or the shares are wrong.
     """
     part = rows_of(split, SIZES)
     cells = _cells(world, shares)
@@ -66,15 +57,7 @@ def examples(
 
     All sums come alike, those held out from training too: the model that is made has its habits everywhere.
 
-    Parameters
-    ----------
-    n, seed : int
-    world, shares
-        As for `columns`.
-
-    Returns
-    -------
-    list of (str, str)
+    world, shares: As for `columns`.
     """
     rng = np.random.default_rng(seed)
     cells = _cells(world, shares)

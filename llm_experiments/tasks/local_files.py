@@ -16,10 +16,7 @@ def with_local_file(task: TaskConfig, data: Path | None) -> TaskConfig:
     A relative ``path`` that does not exist is looked for in the folder; without a path, a file called
     ``NAME_SPLIT.jsonl``, ``.json`` or ``.parquet``, such as ``gsm8k_train.jsonl``.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder, or neither place has the ``path``.
+    Raises FileNotFoundError if there is no such folder, or neither place has the ``path``.
     """
     if data is not None and not data.is_dir():
         raise FileNotFoundError(f"data {data}: no such folder.")

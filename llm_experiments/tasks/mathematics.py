@@ -55,31 +55,16 @@ def mathematics(
     The id of a problem is ``name/split/row``, whatever is left out; in verl's format ``source/split/index``, as the
     file says itself. A problem that stands there several times (one-shot training sets) is one problem.
 
-    Parameters
-    ----------
-    name : str
-        See `llm_experiments.tasks.sources.SOURCES`.
-    path : str, Path or None
-        Local file (.jsonl, .json or .parquet) in place of the hub.
-    split : str or None
-        Instead of the source's; for a local file, it only names the problems.
-    revision : str or None
-        Commit on the hub, to pin the data.
-    levels : sequence or None
-        Difficulties to take; None takes the source's own choice (MATH: 3 to 5), and an empty list all.
-    template : str or None
-        The prompt around ``{problem}``; None takes the source's.
-    prompt_column, answer_column : str or None
-        Columns of a file whose names differ from the source's.
-    timeout, memory_mib, workers, budget
-        Of `MathVerifier`, where the source is graded by it.
-
-    Raises
-    ------
-    FileNotFoundError, ConnectionError
-        If the problems can not be read.
-    ValueError
-        If a column is missing, a row can not be read, or nothing is left.
+    name: See `llm_experiments.tasks.sources.SOURCES`.
+    path: Local file (.jsonl, .json or .parquet) in place of the hub.
+    split: Instead of the source's; for a local file, it only names the problems.
+    revision: Commit on the hub, to pin the data.
+    levels: Difficulties to take; None takes the source's own choice (MATH: 3 to 5), and an empty list all.
+    template: The prompt around ``{problem}``; None takes the source's.
+    prompt_column, answer_column: Columns of a file whose names differ from the source's.
+    timeout, memory_mib, workers, budget: Of `MathVerifier`, where the source is graded by it.
+    Raises FileNotFoundError, ConnectionError if the problems can not be read.
+    Raises ValueError if a column is missing, a row can not be read, or nothing is left.
     """
     source = _adapted(name, template, prompt_column, answer_column)
     split = split or source.split

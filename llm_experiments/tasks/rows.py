@@ -11,12 +11,8 @@ READERS = (".jsonl", ".json", ".parquet")
 def local_rows(path: Path) -> list[dict]:
     """Rows of a JSON-lines file, a JSON list or a Parquet file.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is of another kind, or its content is not what its name says.
+    Raises FileNotFoundError if there is no such file.
+    Raises ValueError if it is of another kind, or its content is not what its name says.
     """
     if not path.is_file():
         raise FileNotFoundError(f"path {path}: no such file; give a {', '.join(READERS)} file of problems.")
@@ -41,15 +37,8 @@ def local_rows(path: Path) -> list[dict]:
 def hub_rows(hub: str, subset: str | None, split: str, revision: str | None, expected: str) -> list[dict]:
     """Rows of a data set on the hub, from the local cache where it is complete.
 
-    Parameters
-    ----------
-    expected : str
-        What a local file would have to hold; for the message.
-
-    Raises
-    ------
-    ConnectionError
-        If it can not be read, for whatever reason.
+    expected: What a local file would have to hold; for the message.
+    Raises ConnectionError if it can not be read, for whatever reason.
     """
     import datasets
 

@@ -15,19 +15,10 @@ def select(task: Task, n: int | None, *, seed: int) -> Task:
 
     Where the problems are laid out in strata (kinds of arithmetic), equal shares are taken of each, as far as they go.
 
-    Parameters
-    ----------
-    task : Task
-        A frozen dataclass with a field ``problems``, as all tasks here.
-    n : int or None
-        None keeps all, in order.
-    seed : int
-        The same seed gives the same problems in the same order.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than ``n`` problems, or ``n`` is not positive.
+    task: A frozen dataclass with a field ``problems``, as all tasks here.
+    n: None keeps all, in order.
+    seed: The same seed gives the same problems in the same order.
+    Raises ValueError if there are fewer than ``n`` problems, or ``n`` is not positive.
     """
     if n is None:
         return task
@@ -47,16 +38,8 @@ def select(task: Task, n: int | None, *, seed: int) -> Task:
 def with_ids(task: Task, ids: Sequence[str]) -> Task:
     """The same task with the problems of these ids, in this order.
 
-    Parameters
-    ----------
-    task : Task
-        A frozen dataclass with a field ``problems``, as all tasks here.
-    ids : sequence of str
-
-    Raises
-    ------
-    ValueError
-        If the task has no problem of an id.
+    task: A frozen dataclass with a field ``problems``, as all tasks here.
+    Raises ValueError if the task has no problem of an id.
     """
     by_id = {problem.id: problem for problem in task.problems}
     strange = [each for each in ids if each not in by_id]

@@ -18,27 +18,15 @@ of values; under ``ground_truth`` in verl's column ``reward_model``."""
 class Source:
     """A set of problems.
 
-    Attributes
-    ----------
-    hub : str or None
-        Id on the Hugging Face hub; None reads local files alone.
-    subset : str or None
-        Its configuration there.
-    split : str
-        Unless another is asked for.
-    prompts : tuple of str
-        Columns that may hold the problem; the first that exists counts.
-    answers : mapping of str to Reading
-        Columns that may hold the ground truth, and how; the first that exists counts.
-    level : str or None
-        Column of the difficulty.
-    levels : tuple of str
-        Levels that are taken unless others are asked for; empty takes all.
-    verifier : {"mathematics", "numbers"}
-    template : str
-        The prompt, around ``{problem}``.
-    ids : {"row", "verl"}
-        Whether problems are named by their rows, or by what verl's columns say of them.
+    hub: Id on the Hugging Face hub; None reads local files alone.
+    subset: Its configuration there.
+    split: Unless another is asked for.
+    prompts: Columns that may hold the problem; the first that exists counts.
+    answers: Columns that may hold the ground truth, and how; the first that exists counts.
+    level: Column of the difficulty.
+    levels: Levels that are taken unless others are asked for; empty takes all.
+    template: The prompt, around ``{problem}``.
+    ids ({"row", "verl"}): Whether problems are named by their rows, or by what verl's columns say of them.
     """
 
     hub: str | None

@@ -48,16 +48,12 @@ PREFERENCE = 0.15  # correlation of letters' log odds and worth: wrong workings 
 class World:
     """What a model is made from, and what workings are graded by.
 
-    Attributes
-    ----------
-    chances : ndarray, shape (problems,)
-        Of a right working, in the examples that a model is made from, as if what workings come to were normal.
-    begin, follow : ndarray, shapes (problems, letters) and (stages, problems, letters, letters)
-        Distribution functions of a working's first letter, and of the next by the letter before.
-    worth : ndarray, shape (stages, problems, letters)
-        How much further each letter takes a problem.
-    bars : ndarray, shape (problems,)
-        What right workings' letters are worth together, at least.
+    chances (ndarray, shape (problems,)): Of a right working, in the examples that a model is made from, as if what
+        workings come to were normal.
+    begin, follow (ndarray, shapes (problems, letters) and (stages, problems, letters, letters)): Distribution functions
+        of a working's first letter, and of the next by the letter before.
+    worth (ndarray, shape (stages, problems, letters)): How much further each letter takes a problem.
+    bars (ndarray, shape (problems,)): What right workings' letters are worth together, at least.
     """
 
     chances: np.ndarray
@@ -71,12 +67,8 @@ class World:
 class WorkingsTask(CellsTask):
     """Problems graded by what the letters of a working are worth together.
 
-    Attributes
-    ----------
-    length : int
-        Letters of a working.
-    worth : mapping of str to sequence of mapping of str to float
-        Of letters in each stage, by a problem's id.
+    length: Letters of a working.
+    worth: Of letters in each stage, by a problem's id.
     """
 
     length: int
@@ -97,18 +89,9 @@ def workings(
 ) -> WorkingsTask:
     """All problems of one split of a world.
 
-    Parameters
-    ----------
-    world : int
-        Seed of the world. The same number is given for all splits and for the examples.
-    split : {"train", "validation", "test"}
-    length : int
-        Letters of a working; another length is another world.
-
-    Raises
-    ------
-    ValueError
-        If the split is unknown, or the length is not a multiple of `STAGES`.
+    world: Seed of the world. The same number is given for all splits and for the examples.
+    length: Letters of a working; another length is another world.
+    Raises ValueError if the split is unknown, or the length is not a multiple of `STAGES`.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
@@ -133,15 +116,7 @@ def examples(n: int, *, seed: int, world: int = 0, length: int = LENGTH) -> list
 
     All problems and all digits come alike, those held out from training too.
 
-    Parameters
-    ----------
-    n, seed : int
-    world, length : int
-        As for `workings`.
-
-    Returns
-    -------
-    list of (str, str)
+    world, length: As for `workings`.
     """
     rng, made, names = np.random.default_rng(seed), _world(world, length), _names()
     problems, digits = rng.integers(len(names), size=n), rng.integers(10, size=n).tolist()

@@ -26,19 +26,11 @@ OUTCOMES = (*TESTED, "average", "gain")
 def collect(folder: Path, results: Path) -> list[Path]:
     """Write the tables of the finished runs of an experiment.
 
-    Parameters
-    ----------
-    folder : Path
-        ``runs/training/NAME``.
-    results : Path
-        ``results/training/NAME``. Gets ``curves.csv.gz`` (training, averaged over bins of steps) and
+    folder: ``runs/training/NAME``.
+    results: ``results/training/NAME``. Gets ``curves.csv.gz`` (training, averaged over bins of steps) and
         ``provenance.json``; of tested runs ``tests.csv``, ``final.csv`` (end of training by variant) and
         ``differences.csv`` (paired by seed).
-
-    Returns
-    -------
-    list of Path
-        The folders of the runs.
+    Returns: The folders of the runs.
     """
     done = sorted(path.parent for path in folder.glob(f"*/{CURVE}"))
     configs = [json.loads((run / IDENTITY).read_text()) for run in done]
@@ -66,12 +58,9 @@ def binned(curve: pd.DataFrame) -> pd.DataFrame:
 def run_ends(tests: pd.DataFrame) -> pd.DataFrame:
     """The end of each run, the mean of its last three tests after the first one, its average, and what it gained.
 
-    Returns
-    -------
-    DataFrame
-        ``method, weights, scale, reuse, seed, greedy, accuracy, pass_at_samples``; ``average``, the accuracy over all
-        tests after the first, which tells fast from slow learners; and ``gain``, the accuracy at the end less that of
-        the first test.
+    Returns: ``method, weights, scale, reuse, seed, greedy, accuracy, pass_at_samples``; ``average``, the accuracy over
+        all tests after the first, which tells fast from slow learners; and ``gain``, the accuracy at the end less that
+        of the first test.
     """
     by_run = tests.sort_values("step", kind="stable").groupby(KEYS, sort=False)
     ends = by_run[list(TESTED)].agg(lambda values: values.iloc[1:].iloc[-LAST_TESTS:].mean())
@@ -83,10 +72,7 @@ def run_ends(tests: pd.DataFrame) -> pd.DataFrame:
 def final(ends: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds of every variant's end, with its standard error over seeds.
 
-    Returns
-    -------
-    DataFrame
-        ``method, weights, scale, reuse, outcome, mean, se, n_seeds``.
+    Returns: ``method, weights, scale, reuse, outcome, mean, se, n_seeds``.
     """
     rows = []
     for variant, part in ends.groupby(VARIANT, sort=False):
@@ -98,11 +84,8 @@ def final(ends: pd.DataFrame) -> pd.DataFrame:
 def differences(ends: pd.DataFrame) -> pd.DataFrame:
     """Each variant's end less that of each other one, paired by seed: same start, same training problems.
 
-    Returns
-    -------
-    DataFrame
-        ``method, weights, scale, reuse, reference, outcome, difference, se, ci_low, ci_high, n_seeds``; the interval is
-        Student's, and NaN with a single seed. ``reference`` is written as by `name_of`.
+    Returns: ``method, weights, scale, reuse, reference, outcome, difference, se, ci_low, ci_high, n_seeds``; the
+        interval is Student's, and NaN with a single seed. ``reference`` is written as by `name_of`.
     """
     by_variant = {variant: part.set_index("seed") for variant, part in ends.groupby(VARIANT, sort=False)}
     rows = []

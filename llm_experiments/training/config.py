@@ -23,39 +23,22 @@ Scale = Literal["none", "group_std", "batch_std"]
 class OptimizationConfig(Section):
     """Sizes of a run and of its optimizer updates, in the paper's terms.
 
-    Attributes
-    ----------
-    steps : int
-        Training steps: generations of completions.
-    prompts : int
-        Prompts of a step's minibatch, B.
-    group_size : int
-        Completions per prompt and step, G.
-    ppo_prompts : int or None
-        Prompts per optimizer update (verl's PPO minibatch); None takes all of the step's at once.
-    reuse : int
-        J: steps in a row with the same minibatch.
-    copies : int
-        How often each prompt stands in the training set; one-shot training repeats one prompt.
-    learning_rate : float
-        Constant, AdamW without weight decay.
-    max_grad_norm : float
-        Gradients are clipped to this norm.
-    loss_type : str or None
-        Of TRL. None takes the sum over the tokens of an update divided by their number, as verl does by default
+    steps: Training steps: generations of completions.
+    prompts: Prompts of a step's minibatch, B.
+    group_size: Completions per prompt and step, G.
+    ppo_prompts: Prompts per optimizer update (verl's PPO minibatch); None takes all of the step's at once.
+    reuse: J: steps in a row with the same minibatch.
+    copies: How often each prompt stands in the training set; one-shot training repeats one prompt.
+    learning_rate: Constant, AdamW without weight decay.
+    max_grad_norm: Gradients are clipped to this norm.
+    loss_type: Of TRL. None takes the sum over the tokens of an update divided by their number, as verl does by default
         (``dapo``), and for the method ``dr_grpo`` its own, divided by a constant length.
-    micro_batch : int
-        Completions of one forward and backward pass on one device.
-    gradient_checkpointing : bool
-    lora_rank : int or None
-        Trains low-rank adapters instead of all weights.
-    save_every : int
-        Steps between checkpoints to go on from: weights, optimizer and history.
-    keep_checkpoints : int or None
-        How many of them stay, the last ones; None keeps all.
-    snapshot_every : int or None
-        Steps between snapshots, weights alone in ``model.dtype``, which all stay, to evaluate them later. None takes
-        none but those that `RunConfig.diagnose` needs.
+    micro_batch: Completions of one forward and backward pass on one device.
+    lora_rank: Trains low-rank adapters instead of all weights.
+    save_every: Steps between checkpoints to go on from: weights, optimizer and history.
+    keep_checkpoints: How many of them stay, the last ones; None keeps all.
+    snapshot_every: Steps between snapshots, weights alone in ``model.dtype``, which all stay, to evaluate them later.
+        None takes none but those that `RunConfig.diagnose` needs.
     """
 
     steps: PositiveInt
@@ -103,16 +86,10 @@ class OptimizationConfig(Section):
 class TestConfig(Section):
     """Held-out problems along the run.
 
-    Attributes
-    ----------
-    task : TaskConfig
-        Problems that the training set holds too are left out.
-    every : int
-        Training steps between tests; the first is before training, the last at its end.
-    samples : int
-        Completions per problem, for accuracy and pass@k, in addition to a greedy answer.
-    temperature : float or None
-        Of these completions; None takes the run's.
+    task: Problems that the training set holds too are left out.
+    every: Training steps between tests; the first is before training, the last at its end.
+    samples: Completions per problem, for accuracy and pass@k, in addition to a greedy answer.
+    temperature: Of these completions; None takes the run's.
     """
 
     __test__ = False  # pytest: no test class
@@ -126,12 +103,8 @@ class TestConfig(Section):
 class RunDiagnosticConfig(Section):
     """The diagnostics of a run's own policies (`llm_experiments.diagnose`), for which it keeps snapshots.
 
-    Attributes
-    ----------
-    n_prompts : int or None
-        Problems of the run's to diagnose; None takes all.
-    diagnostic, gradient
-        As in the configuration of diagnostics.
+    n_prompts: Problems of the run's to diagnose; None takes all.
+    diagnostic, gradient: As in the configuration of diagnostics.
     """
 
     n_prompts: PositiveInt | None = None
@@ -142,12 +115,8 @@ class RunDiagnosticConfig(Section):
 class PriorConfig(Section):
     """What is known of the problems before the run.
 
-    Attributes
-    ----------
-    path : Path
-        File for `kaestat.Prior.read`, ids those of the task's problems.
-    step : int
-        Date of the policy that sampled them; the default is that of the one which training starts from.
+    path: File for `kaestat.Prior.read`, ids those of the task's problems.
+    step: Date of the policy that sampled them; the default is that of the one which training starts from.
     """
 
     path: Path
@@ -157,36 +126,21 @@ class PriorConfig(Section):
 class RunConfig(Section):
     """A training run.
 
-    Attributes
-    ----------
-    name : str
-        Names the folders of the run and of its results.
-    seed : int
-        Of the data, the sampling and the order of prompts. The model's own seed is ``model_seed``.
-    model_seed : int
-        Of a model that is made here, so that runs of several seeds begin with the same one.
-    model, task, sampling
-        As in the diagnostics. Without ``task.n_prompts`` all of its problems are trained on.
-    method : str
-        A method of `kaestat` with its parameters, such as ``kae:bandwidth=10``.
-    weights : {"none", "length", "score_norm", "exact", "adam"}
-        Of completions, for the variance-optimal forms.
-    scale : {"none", "group_std", "batch_std"} or None
-        Of advantages, in place of the method's own; None keeps that.
-    objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
-        What of each prompt's success rate is maximised (`kaestat.estimator.objective`).
-    prior : PriorConfig or None
-        A warm start, for the methods of an experiment that keep a history; the others go without.
-    updates : OptimizationConfig
-    test : TestConfig or None
-        None tests nothing along the run; evaluate its checkpoints afterwards.
-    diagnose : RunDiagnosticConfig or None
-        What to diagnose of the run's policies afterwards (`diagnose --run`); None keeps no snapshots for it. In an
-        experiment it belongs to the runs with the file's own method, and not to its other variants.
-    vllm_gpu_share : float
-        Share of each GPU's memory for vLLM, where it samples.
-    report_to : tuple of str
-        Where TRL logs to, such as ``tensorboard``.
+    name: Names the folders of the run and of its results.
+    seed: Of the data, the sampling and the order of prompts. The model's own seed is ``model_seed``.
+    model_seed: Of a model that is made here, so that runs of several seeds begin with the same one.
+    model, task, sampling: As in the diagnostics. Without ``task.n_prompts`` all of its problems are trained on.
+    method: A method of `kaestat` with its parameters, such as ``kae:bandwidth=10``.
+    weights ({"none", "length", "score_norm", "exact", "adam"}): Of completions, for the variance-optimal forms.
+    scale ({"none", "group_std", "batch_std"} or None): Of advantages, in place of the method's own; None keeps that.
+    objective ({"mean", "log", "pass@K", "arcsin", "bnpo"}): What of each prompt's success rate is maximised
+        (`kaestat.estimator.objective`).
+    prior: A warm start, for the methods of an experiment that keep a history; the others go without.
+    test: None tests nothing along the run; evaluate its checkpoints afterwards.
+    diagnose: What to diagnose of the run's policies afterwards (`diagnose --run`); None keeps no snapshots for it. In
+        an experiment it belongs to the runs with the file's own method, and not to its other variants.
+    vllm_gpu_share: Share of each GPU's memory for vLLM, where it samples.
+    report_to: Where TRL logs to, such as ``tensorboard``.
     """
 
     name: str = Field(pattern=NAME)
@@ -272,10 +226,7 @@ class RunConfig(Section):
     def read_prior(self) -> Prior | None:
         """What is known before the run, where the method takes it.
 
-        Raises
-        ------
-        FileNotFoundError, ValueError
-            If the file is not there, or cannot be read.
+        Raises FileNotFoundError, ValueError if the file is not there, or cannot be read.
         """
         warm = self.warm
         if warm is None:
@@ -287,10 +238,7 @@ class RunConfig(Section):
     def opening_estimator(self) -> AdvantageEstimator:
         """A fresh estimator of the method, with the prior.
 
-        Raises
-        ------
-        FileNotFoundError, ValueError
-            As `read_prior`, and if the method has no use for it.
+        Raises FileNotFoundError, ValueError: As `read_prior`, and if the method has no use for it.
         """
         estimator, prior = self.estimator(), self.read_prior()
         if prior is not None:
@@ -324,18 +272,9 @@ def result_name(config: RunConfig) -> str:
 def load_run_config(path: str | Path, **changes: object) -> RunConfig:
     """Read and check the configuration of a training run.
 
-    Parameters
-    ----------
-    path : path
-    **changes
-        Settings in place of the file's, such as ``method`` and ``seed``.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not YAML, or a setting is unknown, missing, out of range or contradicts another.
+    **changes: Settings in place of the file's, such as ``method`` and ``seed``.
+    Raises FileNotFoundError if there is no such file.
+    Raises ValueError if it is not YAML, or a setting is unknown, missing, out of range or contradicts another.
     """
     content = read_yaml(path)
     for plan in ("variants", "seeds"):  # of an experiment; a single run is asked for

@@ -51,21 +51,11 @@ def diagnostics_of(
 
     Sticky prompts differ from step to step, so that each step has a configuration of its own.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the run.
-    data : Path or None
-        Folder of local files of the task.
-    prompts : Prompts or None
-        None chooses by `prompts_of`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the folder holds no run, or lacks a snapshot or the record of a step.
-    ValueError
-        If the run has no section ``diagnose``.
+    folder: Of the run.
+    data: Folder of local files of the task.
+    prompts: None chooses by `prompts_of`.
+    Raises FileNotFoundError if the folder holds no run, or lacks a snapshot or the record of a step.
+    Raises ValueError if the run has no section ``diagnose``.
     """
     run, whole = run_config_of(folder), _whole(folder, data)
     if prompts_of(run, prompts) is Prompts.random:
@@ -94,22 +84,12 @@ def diagnostics_of(
 def minibatch(folder: Path, step: int, problems: Sequence[Problem] = ()) -> list[str]:
     """Ids of the problems that a run trained on at a step, in the order of its record, each once.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the run.
-    step : int
-        Counted from 0.
-    problems : sequence of Problem
-        All that the run trains on. verl writes prompts out as text, and a problem is found in it by its own text, the
-        longest that the prompt contains.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the run has no record of the step.
-    ValueError
-        If a prompt that verl wrote out contains no problem.
+    folder: Of the run.
+    step: Counted from 0.
+    problems: All that the run trains on. verl writes prompts out as text, and a problem is found in it by its own text,
+        the longest that the prompt contains.
+    Raises FileNotFoundError if the run has no record of the step.
+    Raises ValueError if a prompt that verl wrote out contains no problem.
     """
     on_verl = (folder / ROLLOUTS).is_dir()
     path = folder / ROLLOUTS / f"{step + 1}.jsonl" if on_verl else folder / "records" / f"{step:06d}.json"
@@ -126,11 +106,7 @@ def minibatch(folder: Path, step: int, problems: Sequence[Problem] = ()) -> list
 def gather(parts: Mapping[int, Path], folder: Path) -> None:
     """Write the results of several steps as one results folder.
 
-    Parameters
-    ----------
-    parts : mapping of int to Path
-        Results folders by target step.
-    folder : Path
+    parts: Results folders by target step.
     """
     found = {step: read_results(path) for step, path in parts.items()}
     frames: dict[str, list[pd.DataFrame]] = {}

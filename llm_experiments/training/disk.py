@@ -18,14 +18,9 @@ BYTES = {"float32": 4, "bfloat16": 2}
 class DiskUse:
     """Bytes of a run at the worst moment.
 
-    Attributes
-    ----------
-    checkpoints : float
-        Those to go on from; one more than stay, since the oldest goes only when the newest is written.
-    snapshots : float
-        Weights that stay.
-    model : float
-        The trained model.
+    checkpoints: Those to go on from; one more than stay, since the oldest goes only when the newest is written.
+    snapshots: Weights that stay.
+    model: The trained model.
     """
 
     checkpoints: float
@@ -41,12 +36,8 @@ class DiskUse:
 def disk_use(config: RunConfig, shape: ModelShape, *, backend: Literal["trl", "verl"]) -> DiskUse:
     """What a run takes of the disk.
 
-    Parameters
-    ----------
-    config : RunConfig
-    shape : ModelShape
-    backend : {"trl", "verl"}
-        verl's checkpoints of runs with snapshots hold the weights a second time, as a model folder.
+    backend ({"trl", "verl"}): verl's checkpoints of runs with snapshots hold the weights a second time, as a model
+        folder.
     """
     sizes, weights = config.updates, shape.parameters
     trained = weights if sizes.lora_rank is None else adapter_parameters(shape, sizes.lora_rank)
@@ -64,15 +55,8 @@ def disk_use(config: RunConfig, shape: ModelShape, *, backend: Literal["trl", "v
 def check_disk(use: DiskUse, folder: Path) -> str:
     """Compare with what is free where a run's folder is, or will be.
 
-    Returns
-    -------
-    str
-        A line that says so.
-
-    Raises
-    ------
-    ValueError
-        If the run does not fit.
+    Returns: A line that says so.
+    Raises ValueError if the run does not fit.
     """
     there = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -14,13 +14,7 @@ from llm_experiments.training.config import RunConfig, Scale, Weights, without_o
 class Variant(Section):
     """What one run of an experiment does otherwise than its configuration says.
 
-    Attributes
-    ----------
-    method : str
-    weights : {"none", "length", "score_norm", "exact", "adam"} or None
-    scale : {"none", "group_std", "batch_std"} or None
-    reuse : int or None
-        None keeps the configuration's, here as for ``weights`` and ``scale``.
+    reuse: None keeps the configuration's, here as for ``weights`` and ``scale``.
     """
 
     method: str
@@ -30,13 +24,7 @@ class Variant(Section):
 
 
 class Experiment(Section):
-    """Runs that differ in baseline and seed alone.
-
-    Attributes
-    ----------
-    variants : tuple of Variant
-    seeds : tuple of int
-    """
+    """Runs that differ in baseline and seed alone."""
 
     variants: tuple[Variant, ...] = Field(min_length=1)
     seeds: tuple[int, ...] = Field(min_length=1)
@@ -45,16 +33,8 @@ class Experiment(Section):
 def load_experiment(path: str | Path, variants: Sequence[Variant] = (), seeds: Sequence[int] = ()) -> list[RunConfig]:
     """The runs of a file, seed by seed: its ``variants`` with its ``seeds``, or the one run that it describes.
 
-    Parameters
-    ----------
-    path : path
-    variants, seeds : sequence
-        In place of the file's.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        As `load_run_config`; every run is checked before any begins.
+    variants, seeds: In place of the file's.
+    Raises FileNotFoundError, ValueError: As `load_run_config`; every run is checked before any begins.
     """
     content = read_yaml(path)
     itself = {"method": content.get("method", RunConfig.model_fields["method"].default)}

@@ -27,10 +27,7 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 def run_config_of(folder: Path) -> RunConfig:
     """The configuration of the run in a folder, whichever framework it was trained on.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder holds no run.
+    Raises FileNotFoundError if the folder holds no run.
     """
     content = _read(folder)
     return checked(RunConfig, str(folder), {key: content[key] for key in RunConfig.model_fields if key in content})

@@ -47,22 +47,11 @@ TIED_MISSING = "missing keys in the checkpoint model loaded: ['lm_head.weight'].
 class TrainingRun:
     """A configuration's run, resumable at any moment.
 
-    Parameters
-    ----------
-    config : RunConfig
-    runs : path
-        Checkpoints, records and tables lie in ``runs/training/NAME/LABEL``, models made here in ``runs/models``.
-    progress : callable
-        ``progress(part, total)`` is a context whose value is called after each unit of the part.
-    say : callable
-        Takes a line for the user, such as what the run takes of the disk.
-    data : path or None
-        Folder of local files of the tasks; those that it lacks are read from their public source.
-
-    Attributes
-    ----------
-    folder : Path
-        Of this run.
+    runs: Checkpoints, records and tables lie in ``runs/training/NAME/LABEL``, models made here in ``runs/models``.
+    progress: ``progress(part, total)`` is a context whose value is called after each unit of the part.
+    say: Takes a line for the user, such as what the run takes of the disk.
+    data: Folder of local files of the tasks; those that it lacks are read from their public source.
+    folder: Of this run.
     """
 
     def __init__(
@@ -81,13 +70,9 @@ class TrainingRun:
     def run(self) -> None:
         """Train to the end, or from the last checkpoint on, and write the tables.
 
-        Raises
-        ------
-        ValueError
-            If the folder holds a run of another configuration, the training set is too small, or the prior cannot be
-            read.
-        FileNotFoundError
-            If there is no such prior.
+        Raises ValueError if the folder holds a run of another configuration, the training set is too small, or the
+            prior cannot be read.
+        Raises FileNotFoundError if there is no such prior.
         """
         self._check_identity()
         estimator = self.config.opening_estimator()  # before a model is loaded

@@ -14,13 +14,8 @@ GIB = 2**30
 class ModelShape:
     """What memory and time hang on, for models built as Llama and Qwen2 are.
 
-    Attributes
-    ----------
-    hidden, layers, feed_forward, heads, key_value_heads, head_dim, vocabulary : int
-    tied : bool
-        Whether input and output embeddings are one matrix.
-    biases : bool
-        Whether query, key and value projections have biases (Qwen2).
+    tied: Whether input and output embeddings are one matrix.
+    biases: Whether query, key and value projections have biases (Qwen2).
     """
 
     hidden: int

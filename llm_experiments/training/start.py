@@ -27,15 +27,9 @@ ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 class Start:
     """The beginning of a run, the same for whoever asks.
 
-    Attributes
-    ----------
-    config : RunConfig
-    runs : Path
-        Models made here lie in ``runs/models``.
-    data : Path or None
-        Folder of local files of the tasks; those that it lacks are read from their public source.
-    progress : callable
-        ``progress(part, total)`` is a context whose value is called after each unit of the part.
+    runs: Models made here lie in ``runs/models``.
+    data: Folder of local files of the tasks; those that it lacks are read from their public source.
+    progress: ``progress(part, total)`` is a context whose value is called after each unit of the part.
     """
 
     config: RunConfig
@@ -59,12 +53,8 @@ class Start:
     def policy(self, model: ModelConfig, *, weights: bool = True) -> TransformersPolicy:
         """The policy that the run begins with, loaded as ``model`` says.
 
-        Parameters
-        ----------
-        model : ModelConfig
-            The configuration's, perhaps with another type of weights, or another model in its place.
-        weights : bool
-            See `llm_experiments.policies.loading.load_policy`.
+        model: The configuration's, perhaps with another type of weights, or another model in its place.
+        weights: See `llm_experiments.policies.loading.load_policy`.
         """
         steps, examples = 0, None
         if model.pretraining is not None:

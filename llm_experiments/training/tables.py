@@ -33,19 +33,11 @@ UPDATED = {"entropy": "entropy", "grad_norm": "gradient_norm"}
 def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     """``curve``, ``rewards`` and ``test`` of a finished run's folder.
 
-    Parameters
-    ----------
-    folder : Path
-    updates_per_step : int
-        Optimizer updates in each training step.
-
-    Returns
-    -------
-    dict of DataFrame
-        ``curve``: ``step, mean_reward, se`` (over prompts), ``ungraded`` (completions without a verdict; the
-        mean leaves them out), ``advantage_std, seconds`` and what `SCORED` and `UPDATED` name, where it was logged: a
-        run on verl has the first four. ``rewards``: see `reward_frame`; ``kaestat analyze`` reads it. ``test``:
-        ``step`` and the columns of `trl.testing.summarise`; absent without tests.
+    updates_per_step: Optimizer updates in each training step.
+    Returns: ``curve``: ``step, mean_reward, se`` (over prompts), ``ungraded`` (completions without a verdict; the mean
+        leaves them out), ``advantage_std, seconds`` and what `SCORED` and `UPDATED` name, where it was logged: a run on
+        verl has the first four. ``rewards``: see `reward_frame`; ``kaestat analyze`` reads it. ``test``: ``step`` and
+        the columns of `trl.testing.summarise`; absent without tests.
     """
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
     curve = pd.DataFrame([_point(record) for record in records])

@@ -44,16 +44,12 @@ class MathVerifier:
 
     Use it as a context manager, or leave its processes to end with it. Safe to use from several threads.
 
-    Parameters
-    ----------
-    timeout : float
-        Seconds for each completion; one that takes longer grades 0.
-    memory_mib : int
-        Address space of each worker process; a completion that needs more grades 0.
-    workers : int or None
-        Worker processes; None takes as many as there are cores (`worker_pool.default_workers`). They start as needed.
-    budget : float
-        Seconds that a batch may wait for completions which take longer than a tenth of ``timeout`` (`WorkerPool`). When
+    timeout: Seconds for each completion; one that takes longer grades 0.
+    memory_mib: Address space of each worker process; a completion that needs more grades 0.
+    workers: Worker processes; None takes as many as there are cores (`worker_pool.default_workers`). They start as
+        needed.
+    budget: Seconds that a batch may wait for completions which take longer than a tenth of ``timeout`` (`WorkerPool`).
+        When
         half of them are gone, ``timeout`` gets shorter. A completion that needs more than this shorter time is
         *ungraded*: its reward is NaN, and `ungraded` counts it.
 
@@ -93,29 +89,17 @@ class MathVerifier:
     def rewards(self, answer: str, texts: Sequence[str]) -> list[float]:
         """1.0 for each completion whose answer equals ``answer``, else 0.0, however long that takes together.
 
-        Raises
-        ------
-        ValueError
-            If ``answer`` is empty.
-        RuntimeError
-            If a worker process can not start, as where `math-verify` is not installed.
+        Raises ValueError if ``answer`` is empty.
+        Raises RuntimeError if a worker process can not start, as where `math-verify` is not installed.
         """
         return self.grade([answer] * len(texts), texts, patient=True)
 
     def grade(self, answers: Sequence[str], texts: Sequence[str], *, patient: bool = False) -> list[float]:
         """As `rewards`, each completion with its own ground truth. Equal pairs are compared once.
 
-        Parameters
-        ----------
-        answers, texts : sequence of str
-        patient : bool
-            Whether each completion has all of its time. Otherwise the batch takes bounded time, and ungraded
+        patient: Whether each completion has all of its time. Otherwise the batch takes bounded time, and ungraded
             completions are NaN.
-
-        Raises
-        ------
-        ValueError, RuntimeError
-            As `rewards`.
+        Raises ValueError, RuntimeError: As `rewards`.
         """
         if not all(answer.strip() for answer in answers):
             raise ValueError("answer is empty: nothing can be compared with it; leave this problem out.")

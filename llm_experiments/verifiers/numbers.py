@@ -66,10 +66,7 @@ class NumberVerifier:
     def rewards(self, answer: str, texts: Sequence[str]) -> list[float]:
         """1.0 for each completion whose final number equals ``answer``, else 0.0.
 
-        Raises
-        ------
-        ValueError
-            If ``answer`` is not a number.
+        Raises ValueError if ``answer`` is not a number.
         """
         return self.grade([answer] * len(texts), texts)
 

@@ -19,13 +19,8 @@ class Patience:
     take no longer than about ``(n * QUICK * timeout / workers + budget) / (1 - REFILL)`` seconds together. Safe to use
     from several threads.
 
-    Parameters
-    ----------
-    timeout : float
-        Seconds for a request, as long as half of the budget is left; from there on, in proportion to what is left.
-    budget : float
-        Seconds of each worker.
-    workers : int
+    timeout: Seconds for a request, as long as half of the budget is left; from there on, in proportion to what is left.
+    budget: Seconds of each worker.
     """
 
     def __init__(self, *, timeout: float, budget: float, workers: int):

@@ -45,12 +45,8 @@ def default_workers() -> int:
 class Unanswered:
     """Requests that came to nothing.
 
-    Attributes
-    ----------
-    exceeded : int
-        Those that exceeded a limit of time or memory, or ended their process in any other way.
-    passed_over : int
-        Those that did not have all of their time, as slow ones had used it up.
+    exceeded: Those that exceeded a limit of time or memory, or ended their process in any other way.
+    passed_over: Those that did not have all of their time, as slow ones had used it up.
     """
 
     exceeded: int = 0
@@ -106,12 +102,8 @@ class _Worker:
     def ask(self, request: Any, seconds: float) -> dict:
         """The reply to one request.
 
-        Raises
-        ------
-        _TimedOut
-            If none comes in time. The child has been ended, and another one takes its place.
-        _Died
-            If the child ended.
+        Raises _TimedOut if none comes in time. The child has been ended, and another one takes its place.
+        Raises _Died if the child ended.
         """
         self._replaced_while_idle()
         deadline = time.monotonic() + seconds
@@ -194,20 +186,12 @@ class WorkerPool:
     with `close`, with the pool, or with the interpreter. Safe to use from several threads; after a fork, the child
     starts processes of its own.
 
-    Parameters
-    ----------
-    module : str
-        Run by ``python -m``; calls `llm_experiments.verifiers.worker_loop.serve`.
-    arguments : dict
-        Of the module's ``prepare``; as JSON.
-    timeout : float
-        Seconds for each request.
-    memory_mib : int
-        Address space of each process. Not enforced on macOS.
-    workers : int or None
-        Processes, at most; None takes `default_workers`.
-    budget : float
-        Seconds that slow requests may keep the pool waiting; a tenth of the time that passes is added again.
+    module: Run by ``python -m``; calls `llm_experiments.verifiers.worker_loop.serve`.
+    arguments: Of the module's ``prepare``; as JSON.
+    timeout: Seconds for each request.
+    memory_mib: Address space of each process. Not enforced on macOS.
+    workers: Processes, at most; None takes `default_workers`.
+    budget: Seconds that slow requests may keep the pool waiting; a tenth of the time that passes is added again.
     """
 
     def __init__(
@@ -244,16 +228,8 @@ class WorkerPool:
     def ask(self, requests: Sequence[Any], *, patient: bool = False) -> list[Any]:
         """The reply to each request, in order; None where it failed or exceeded a limit, or `PASSED_OVER`.
 
-        Parameters
-        ----------
-        requests : sequence
-        patient : bool
-            Whether each has all of its time, however long that takes together; none is skipped.
-
-        Raises
-        ------
-        RuntimeError
-            If a process can not start.
+        patient: Whether each has all of its time, however long that takes together; none is skipped.
+        Raises RuntimeError if a process can not start.
         """
         if os.getpid() != self._pid:
             self._finalizer.detach()

@@ -16,11 +16,8 @@ from paper_figures.shared import paper
 def accuracy_counts() -> pd.DataFrame:
     """The count behind each accuracy.
 
-    Returns
-    -------
-    DataFrame
-        ``table, method, benchmark, printed, n, k, accuracy, verdict``: ``accuracy = k / n`` with the k nearest to the
-        printed one, and the verdict "k/n" if it rounds to the printed digits, else "no multiple of 1/n".
+    Returns: ``table, method, benchmark, printed, n, k, accuracy, verdict``: ``accuracy = k / n`` with the k nearest to
+        the printed one, and the verdict "k/n" if it rounds to the printed digits, else "no multiple of 1/n".
     """
     frame = paper.accuracies().merge(paper.benchmarks(), on="benchmark")
     n = frame["problems"] * frame["samples_per_problem"]
@@ -40,11 +37,8 @@ def verdict(printed: Printed, accuracy: float) -> str:
 def coverage() -> pd.DataFrame:
     """How telling the agreement is: the share of four-digit numbers in [0, 1] that are some k/n, rounded.
 
-    Returns
-    -------
-    DataFrame
-        ``benchmark, n, share, entries, chance``; chance is ``share ** entries``, the probability that as many arbitrary
-        numbers would all pass.
+    Returns: ``benchmark, n, share, entries, chance``; chance is ``share ** entries``, the probability that as many
+        arbitrary numbers would all pass.
     """
     found = accuracy_counts().groupby("benchmark", sort=False).agg(n=("n", "first"), entries=("k", "size"))
     share = [len(np.unique(np.round(np.arange(n + 1) / n, 4))) / 10001 for n in found["n"]]

@@ -23,10 +23,7 @@ BANDWIDTH = 10.0  # the paper's, in steps
 class Printed:
     """A number as printed.
 
-    Attributes
-    ----------
-    text : str
-        Its digits.
+    text: Its digits.
     """
 
     text: str
@@ -60,10 +57,7 @@ def reduction_range(ours: Printed, theirs: Printed) -> tuple[float, float, float
 def reductions() -> pd.DataFrame:
     """The percentage rows of Tables 1 and 2.
 
-    Returns
-    -------
-    DataFrame
-        ``table, dataset, step, versus, printed, recomputed, low, high, verdict``; low and high are the ends over
+    Returns: ``table, dataset, step, versus, printed, recomputed, low, high, verdict``; low and high are the ends over
         entries that round to the printed ones.
     """
     rows = []
@@ -95,10 +89,7 @@ def averages() -> pd.DataFrame:
 def improvements() -> pd.DataFrame:
     """KAE's relative improvements in Tables 3 and 4.
 
-    Returns
-    -------
-    DataFrame
-        ``table, benchmark, versus, improvement_pct, kae_is_best``; the average column is among the benchmarks.
+    Returns: ``table, benchmark, versus, improvement_pct, kae_is_best``; the average column is among the benchmarks.
     """
     rows = []
     for (number, benchmark), part in paper.accuracies().groupby(["table", "benchmark"], sort=False):
@@ -123,10 +114,7 @@ def marks() -> pd.DataFrame:
 def text_claims() -> pd.DataFrame:
     """The numbers that the text claims.
 
-    Returns
-    -------
-    DataFrame
-        ``claim, place, low, high, recomputed_low, recomputed_high, verdict, note``; low and high as printed.
+    Returns: ``claim, place, low, high, recomputed_low, recomputed_high, verdict, note``; low and high as printed.
     """
     rows = []
     for row in paper.claims().itertuples():

@@ -27,12 +27,9 @@ NORMAL_975 = 1.959964
 def difference_errors() -> pd.DataFrame:
     """KAE's differences to the other methods with their errors.
 
-    Returns
-    -------
-    DataFrame
-        ``table, benchmark, versus, difference, se_binomial, low, high, z_binomial, se_problems, z_problems, verdict``
-        in accuracy points (0..1); low and high are the 95 % interval from se_binomial. The benchmark "average" is the
-        mean over the six. The verdict says which intervals exclude 0.
+    Returns: ``table, benchmark, versus, difference, se_binomial, low, high, z_binomial, se_problems, z_problems,
+        verdict`` in accuracy points (0..1); low and high are the 95 % interval from se_binomial. The benchmark
+        "average" is the mean over the six. The verdict says which intervals exclude 0.
     """
     sizes = paper.benchmarks().set_index("benchmark")
     rows = []
@@ -79,16 +76,10 @@ def difference_variance(
 
         sum of both  v [rho + (1 - rho) / m] / J   -   2 c rho sqrt(v_1 v_2) / J
 
-    Parameters
-    ----------
-    ours, theirs : float
-        Accuracies p.
-    problems, samples : int
-        J and m.
-    intraclass : float
-        rho, the share of v that is between problems; 0 makes all completions independent.
-    between : float
-        c, the correlation of the two methods' success rates over problems.
+    ours, theirs: Accuracies p.
+    problems, samples: J and m.
+    intraclass: rho, the share of v that is between problems; 0 makes all completions independent.
+    between: c, the correlation of the two methods' success rates over problems.
     """
     v1, v2 = ours * (1 - ours), theirs * (1 - theirs)
     alone = (v1 + v2) * (intraclass + (1 - intraclass) / samples)

@@ -22,10 +22,7 @@ USAGE = 2  # exit code
 def build(folder: str | os.PathLike) -> Results:
     """Write ``tables/`` and ``figures/`` below a results folder.
 
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the folder holds no results, or such as cannot be read.
+    Raises FileNotFoundError, ValueError if the folder holds no results, or such as cannot be read.
     """
     results = read_results(folder)
     tables.write(results, folder)

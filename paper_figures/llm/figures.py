@@ -35,10 +35,7 @@ LEVELS = {"grpo": (0, (5, 2)), "reinforce++": (0, (1, 1.5))}
 def value_sensitivity(frame: pd.DataFrame) -> Figure:
     """One panel per kernel: KAE's value MSE against its bandwidth with a 95 % band, and two levels, for each step.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        ``value_sensitivity`` of the results.
+    frame: ``value_sensitivity`` of the results.
     """
     kernels = [kernel for kernel in frame["kernel"].unique() if kernel]
     steps = sorted(frame["step"].unique())
@@ -67,10 +64,7 @@ def value_sensitivity(frame: pd.DataFrame) -> Figure:
 def assumption6(norms: pd.DataFrame) -> Figure:
     """A column per step: mean squared score norm W of wrong against right completions, best baseline against value.
 
-    Parameters
-    ----------
-    norms : DataFrame
-        ``score_norms`` of the results. Prompts all right or all wrong have no place in the upper row.
+    norms: ``score_norms`` of the results. Prompts all right or all wrong have no place in the upper row.
     """
     steps = sorted(norms["step"].unique())
 

@@ -56,16 +56,8 @@ def label(method: str) -> str:
 def reductions(differences: pd.DataFrame, ratio: str = "ratio") -> pd.DataFrame:
     """KAE's reductions of the MSE in per cent.
 
-    Parameters
-    ----------
-    differences : DataFrame
-        Paired differences, every method against KAE.
-    ratio : {"ratio", "ratio_debiased"}
-
-    Returns
-    -------
-    DataFrame
-        ``step, versus, reduction_pct, low, high``; 95 % intervals.
+    differences: Paired differences, every method against KAE.
+    Returns: ``step, versus, reduction_pct, low, high``; 95 % intervals.
     """
     against = differences[(differences["reference"] == "kae") & differences["method"].isin(PAPERS)]
     # Of theirs to ours: the ends change places.
@@ -83,11 +75,8 @@ def reductions(differences: pd.DataFrame, ratio: str = "ratio") -> pd.DataFrame:
 def order(differences: pd.DataFrame, measure: str) -> pd.DataFrame:
     """Whether KAE < GRPO < REINFORCE++, by paired intervals.
 
-    Returns
-    -------
-    DataFrame
-        ``measure, step, comparison, difference, ci_low, ci_high, verdict``; the difference is the second method's MSE
-        less the first's, and the verdict "holds", "reversed", or "not clear" where the interval holds 0.
+    Returns: ``measure, step, comparison, difference, ci_low, ci_high, verdict``; the difference is the second method's
+        MSE less the first's, and the verdict "holds", "reversed", or "not clear" where the interval holds 0.
     """
     rows = []
     cells = differences.set_index(["step", "method", "reference"])
@@ -143,12 +132,8 @@ def gradient_table(results: Results) -> tuple[pd.DataFrame, str]:
 def weighted_table(differences: pd.DataFrame, scale: float) -> pd.DataFrame:
     """Weighted KAE-EB's error less that of `COMPARED`: a row for each, a column for each step.
 
-    Parameters
-    ----------
-    differences : DataFrame
-        Paired differences, every method against weighted KAE-EB among others.
-    scale : float
-        Of the errors, as in `unit_of`.
+    differences: Paired differences, every method against weighted KAE-EB among others.
+    scale: Of the errors, as in `unit_of`.
     """
     against = differences[differences["reference"] == WEIGHTED_KAE_EB]
     rows = []
@@ -179,10 +164,7 @@ def unit_of(frame: pd.DataFrame) -> tuple[float, str]:
 def write(results: Results, folder: str | os.PathLike) -> list[str]:
     """Write ``tables/llm_*.{csv,md,tex}`` of all that the results hold, and ``tables/llm_order.csv``.
 
-    Returns
-    -------
-    list of str
-        Names of the tables.
+    Returns: Names of the tables.
     """
     written = []
     tables = Path(folder) / "tables"

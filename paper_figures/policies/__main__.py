@@ -33,12 +33,8 @@ except ImportError as error:
 def build(folder: str | os.PathLike) -> None:
     """Write ``speed.csv``, ``differences.csv``, their tables, and the figure, from the curves in a results folder.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder holds no results of a study.
-    ValueError
-        If they lack the recommended design, or a design on one of the base models.
+    Raises FileNotFoundError if the folder holds no results of a study.
+    Raises ValueError if they lack the recommended design, or a design on one of the base models.
     """
     folder = Path(folder)
     config, curves, names = read_study(folder)

@@ -29,10 +29,7 @@ DRAWN = 6  # designs with a curve; more would hide each other
 def figure(folder: Path) -> Figure:
     """The figure of a study whose tables have been built.
 
-    Raises
-    ------
-    FileNotFoundError
-        If they have not.
+    Raises FileNotFoundError if they have not.
     """
     config, curves, names = read_study(folder)
     speed = pd.read_csv(folder / "speed.csv")
@@ -54,15 +51,9 @@ def what_it_takes(
     Bands are one standard error over runs to either side, base models' levels taken out; bars are Student's 95 %
     intervals over base models.
 
-    Parameters
-    ----------
-    curves, speed : DataFrame
-        Of the study; see `llm_experiments.study`.
-    names : mapping
-        Design to what it is called.
-    drawn : sequence of str
-        Designs with a curve; all have a bar.
-    budget : int
+    curves, speed: Of the study; see `llm_experiments.study`.
+    names: Design to what it is called.
+    drawn: Designs with a curve; all have a bar.
     """
     import matplotlib
     from matplotlib.figure import Figure

@@ -15,12 +15,8 @@ from paper_figures.policies.names import name_of
 def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]:
     """The configuration, the curves, and what the designs that were run are called, in the study's order.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder holds no results of a study.
-    ValueError
-        If they lack the recommended design, or a design on one of the base models.
+    Raises FileNotFoundError if the folder holds no results of a study.
+    Raises ValueError if they lack the recommended design, or a design on one of the base models.
     """
     file = table_file(folder / "curves.csv")
     if not file.is_file():

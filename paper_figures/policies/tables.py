@@ -57,13 +57,9 @@ def speed_table(speed: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
 def area_table(differences: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """Mean accuracies and their paired differences, as text cells.
 
-    Parameters
-    ----------
-    differences : DataFrame
-        From `llm_experiments.study.contrasts.differences`, of several references one after the other; the first one's
-        are shown for each base model too.
-    names : mapping
-        Design to what it is called.
+    differences: From `llm_experiments.study.contrasts.differences`, of several references one after the other; the
+        first one's are shown for each base model too.
+    names: Design to what it is called.
     """
     found = differences[differences["endpoint"] == "area"].assign(base=lambda each: each["base"].astype(str))
     against = list(dict.fromkeys(found["reference"]))

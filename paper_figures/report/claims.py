@@ -36,17 +36,9 @@ AUDITED = {"holds": HOLDS, "differs": FAILS, "not checkable": GPUS}
 def claims(findings: Sequence[Finding], results: Path = RESULTS) -> pd.DataFrame:
     """A row for each claim: ``place, claim, verdict, evidence``; the verdicts are `VERDICTS`.
 
-    Parameters
-    ----------
-    findings : sequence of Finding
-        Of the report. A claim whose part of the report failed is undecided.
-    results : Path
-        Folder of the small model's training runs.
-
-    Raises
-    ------
-    ValueError
-        If a finding settles a claim that is not in the list.
+    findings: Of the report. A claim whose part of the report failed is undecided.
+    results: Folder of the small model's training runs.
+    Raises ValueError if a finding settles a claim that is not in the list.
     """
     stated = paper.claim_list()
     settled = pd.DataFrame(

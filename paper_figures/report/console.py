@@ -11,12 +11,7 @@ from paper_figures.report.reproduce import Watcher
 
 
 class ConsoleWatcher(Watcher):
-    """A bar for the part at work, and a line for each that is done.
-
-    Parameters
-    ----------
-    console : Console
-    """
+    """A bar for the part at work, and a line for each that is done."""
 
     def __init__(self, console: Console):
         self._console = console

@@ -19,19 +19,16 @@ KEPT = Path("results/reproduced")
 DIGITS = 8
 QUOTED = (
     "claims", "rates", "gradient", "assumption6", "regret", "table1", "table1_pool", "table2_reductions", "table2_pool",
-    "sensitivity", "one_shot", "schedule", "selectors", "efficiency", "efficiency_worst", "best_baselines",
-    "sampling", "sampling_learning", "sampling_optima", "coverage_skewed", "audit_claims", "audit_differences",
+    "sensitivity", "one_shot", "schedule", "selectors", "best_baselines",
+    "audit_claims", "audit_differences",
 )  # fmt: skip
-LONG = ("gradient", "efficiency", "best_baselines")
+LONG = ("gradient", "best_baselines")
 
 
 def keep(report: Path, folder: Path = KEPT) -> None:
     """Copy the quoted tables of a report, and where they come from.
 
-    Raises
-    ------
-    ValueError
-        If the report is not of the whole number of replicates, or a part of it failed.
+    Raises ValueError if the report is not of the whole number of replicates, or a part of it failed.
     """
     origin = json.loads((report / "provenance.json").read_text())
     if origin["scale"] != 1.0 or origin["failures"]:

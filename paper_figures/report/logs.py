@@ -26,13 +26,8 @@ N_BOOT = 1000
 class LogSource:
     """A reward log to analyse.
 
-    Attributes
-    ----------
-    name : str
-        Folder of its report.
-    title : str
-    path : Path or None
-        None is the simulated run.
+    name: Folder of its report.
+    path: None is the simulated run.
     """
 
     name: str
@@ -44,15 +39,9 @@ class LogSource:
 class LogReport:
     """What the page shows of a log.
 
-    Attributes
-    ----------
-    headline : str
-        The main finding in a sentence.
-    unit : str
-        What the numbers of the table are.
-    table : DataFrame
-        The methods' MSEs as text cells.
-    findings : list of Finding
+    headline: The main finding in a sentence.
+    unit: What the numbers of the table are.
+    table: The methods' MSEs as text cells.
     """
 
     headline: str

@@ -16,16 +16,10 @@ from simulations.harness import RunSettings, StudyResult
 class Failure:
     """A part that could not be made.
 
-    Attributes
-    ----------
-    part : str
-        ``study NAME``, ``section NAME`` or ``log NAME``.
-    error : str
-        In one line.
-    detail : str
-        The trace.
-    replay : str
-        The command that shows it again; empty if there is none.
+    part: ``study NAME``, ``section NAME`` or ``log NAME``.
+    error: In one line.
+    detail: The trace.
+    replay: The command that shows it again; empty if there is none.
     """
 
     part: str
@@ -38,17 +32,7 @@ class Failure:
 class Report:
     """What a run found; parts that failed are missing from ``sections`` and ``logs``.
 
-    Attributes
-    ----------
-    settings : RunSettings
-    planned : sequence of Section
-        In the order of the page.
-    sources : sequence of LogSource
-    results : dict from study to StudyResult
-    sections : dict from section to Built
-    logs : dict from log to LogReport
-    failures : list of Failure
-    seconds : dict from part to float
+    planned: In the order of the page.
     """
 
     settings: RunSettings

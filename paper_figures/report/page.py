@@ -27,24 +27,12 @@ VERDICTS = (HOLDS, FAILS, OPEN)
 class Part:
     """A section of the page.
 
-    Attributes
-    ----------
-    name, title, question : str
-    findings : sequence of Finding
-    figure : str
-        Base64 of an SVG, empty if none.
-    width : int
-        Of the figure, in pixels.
-    bars : str
-        What its error bars are.
-    tables : sequence of PageTable
-    files : sequence of Download
-        What can be downloaded from the page.
-    links : sequence of str
-        Further files, relative to the page.
-    origin : str
-        Study, run and number of replicates.
-    failures : sequence of Failure
+    figure: Base64 of an SVG, empty if none.
+    width: Of the figure, in pixels.
+    bars: What its error bars are.
+    files: What can be downloaded from the page.
+    links: Further files, relative to the page.
+    origin: Study, run and number of replicates.
     """
 
     name: str
@@ -68,11 +56,7 @@ class Part:
 def page(report: Report, provenance: dict[str, Any]) -> str:
     """The whole page.
 
-    Parameters
-    ----------
-    report : Report
-    provenance : dict
-        As in ``provenance.json``.
+    provenance: As in ``provenance.json``.
     """
     templates = environment("paper_figures.report")
     templates.filters |= {"mood": mood, "cells": cells}

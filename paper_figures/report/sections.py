@@ -19,15 +19,11 @@ from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.studies import (
     assumption6,
     best_baselines,
-    coverage_few,
-    coverage_skewed,
-    efficiency,
     gradient,
     one_shot,
     pool_sizes,
     rates,
     regret,
-    sampling,
     schedule,
     selectors,
     sensitivity,
@@ -46,11 +42,7 @@ LONG = 20  # rows from which a table is folded
 class PageTable:
     """A table of the report.
 
-    Attributes
-    ----------
-    caption : str
-    frame : DataFrame
-        Text cells.
+    frame: Text cells.
     """
 
     caption: str
@@ -74,26 +66,14 @@ class PageTable:
 class Section:
     """A part of the report. Its functions take the study's summary.
 
-    Attributes
-    ----------
-    name : str
-        Of its anchor, and of its files by default.
-    title : str
-    study : str
-        Name of the study; empty if it needs none, and then its functions get an empty summary.
-    findings : callable
-        Gives a list of `Finding`.
-    csv : mapping of str to callable
-        What gives the table in the file ``NAME.csv``.
-    printed : mapping of str to (str, callable)
-        Caption, and what gives the text cells, of the files ``tables/NAME.{md,tex}``.
-    figure : callable or None
-    page : callable or None
-        Gives the page's list of `PageTable`; None for those that are printed.
-    question : str
-        What it is about; empty for the study's aims.
-    bars : str
-        What the error bars of the figure are.
+    name: Of its anchor, and of its files by default.
+    study: Name of the study; empty if it needs none, and then its functions get an empty summary.
+    findings: Gives a list of `Finding`.
+    csv: What gives the table in the file ``NAME.csv``.
+    printed: Caption, and what gives the text cells, of the files ``tables/NAME.{md,tex}``.
+    page: Gives the page's list of `PageTable`; None for those that are printed.
+    question: What it is about; empty for the study's aims.
+    bars: What the error bars of the figure are.
     """
 
     name: str
@@ -145,14 +125,8 @@ class Section:
 class Built:
     """What the page shows of a section.
 
-    Attributes
-    ----------
-    findings : list of Finding
-    tables : list of PageTable
-    svg : bytes
-        The figure; empty if there is none.
-    width : float
-        Its width in inches.
+    svg (bytes): The figure; empty if there is none.
+    width: Its width in inches.
     """
 
     findings: list[Finding]
@@ -282,30 +256,7 @@ SECTIONS = (
     _simple("Theorem 3: the learned policy", "policy_regret", regret),
     _simple("The one-shot regime", "one_shot", one_shot),
     _simple("The reuse schedule", "reuse_schedule", schedule),
-    _simple(
-        "Which default: every method against the best achieved",
-        "efficiency",
-        efficiency,
-        {"efficiency_worst": efficiency.worst},
-        printed={
-            "efficiency": (efficiency.CAPTIONS["efficiency"], efficiency.shown),
-            "efficiency_settings": (efficiency.CAPTIONS["efficiency_settings"], efficiency.shown_settings),
-        },
-    ),
-    _simple(
-        "Sampling prompts by their predicted values",
-        "sampling",
-        sampling,
-        {"sampling_learning": sampling.learning, "sampling_optima": sampling.optima},
-        printed={
-            "sampling": (sampling.CAPTIONS["sampling"], sampling.shown),
-            "sampling_learning": (sampling.CAPTIONS["sampling_learning"], sampling.shown_learning),
-            "sampling_optima": (sampling.CAPTIONS["sampling_optima"], sampling.shown_optima),
-        },
-    ),
     _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
-    _simple("Confidence intervals for a value", "interval_few_visits", coverage_few),
-    _simple("Intervals of risk tables where few prompts carry them", "interval_skewed", coverage_skewed),
     Section(
         "audit",
         "Audit of the paper's own numbers",

@@ -17,13 +17,7 @@ from paper_figures.shared.finding import FAILS, HOLDS, LEVEL
 
 @dataclass(frozen=True)
 class Agreement:
-    """A chi-square test.
-
-    Attributes
-    ----------
-    chi2 : float
-    df : int
-    """
+    """A chi-square test."""
 
     chi2: float
     df: int
@@ -46,12 +40,9 @@ class Agreement:
 class Fit:
     """A size fitted by likelihood.
 
-    Attributes
-    ----------
-    size, low, high : float
-        Estimate, and the ends of the likelihood's 95 % interval; an end is infinite or 0 where the grid ends first.
-    agreement : Agreement
-        Of the numbers with the model at that size.
+    size, low, high: Estimate, and the ends of the likelihood's 95 % interval; an end is infinite or 0 where the grid
+        ends first.
+    agreement: Of the numbers with the model at that size.
     """
 
     size: float
@@ -67,15 +58,9 @@ class Fit:
 def losses(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """``r' S^-1 r`` of each cell; infinite where a residual lies in a direction that does not vary.
 
-    Parameters
-    ----------
-    residual : ndarray, shape (..., C, K)
-        Of K numbers in each of C cells.
-    covariance : ndarray, shape (C, K, K)
-
-    Returns
-    -------
-    ndarray, shape (..., C)
+    residual (ndarray, shape (..., C, K)): Of K numbers in each of C cells.
+    covariance: ndarray, shape (C, K, K).
+    Returns ndarray, shape (..., C).
     """
     variance, direction = np.linalg.eigh(covariance)
     squared = np.einsum("...ck,ckl->...cl", residual, direction) ** 2
@@ -85,14 +70,9 @@ def losses(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 def fit(loss: np.ndarray, sizes: np.ndarray, numbers: int) -> Fit:
     """The size with the least loss.
 
-    Parameters
-    ----------
-    loss : ndarray, shape (S,)
-        Sum of `losses` at each size.
-    sizes : ndarray, shape (S,)
-        Rising.
-    numbers : int
-        Printed numbers behind the loss.
+    loss (ndarray, shape (S,)): Sum of `losses` at each size.
+    sizes (ndarray, shape (S,)): Rising.
+    numbers: Printed numbers behind the loss.
     """
     best = int(np.argmin(loss))
     inside = np.flatnonzero(loss <= loss[best] + stats.chi2.ppf(1 - LEVEL, 1))

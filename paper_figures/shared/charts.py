@@ -58,11 +58,7 @@ LABELS = paper.LABELS | {
 class Mark:
     """How a series is drawn.
 
-    Attributes
-    ----------
-    color, marker : str
-        As in Matplotlib.
-    filled : bool
+    color, marker: As in Matplotlib.
     """
 
     color: str
@@ -104,17 +100,10 @@ def dot_plot(
 ) -> None:
     """A line of dots for each row, with 95 % Monte Carlo intervals; series of one row stand above each other.
 
-    Parameters
-    ----------
-    axes : Axes
-    points : DataFrame
-        With columns ``row, series, x`` and ``x_mcse``.
-    row, series, x : str
-        Names of these columns.
-    rows : sequence of str
-        Values of ``row`` from the top down.
-    marks : mapping
-        Mark of each value of ``series``.
+    points: With columns ``row, series, x`` and ``x_mcse``.
+    row, series, x: Names of these columns.
+    rows: Values of ``row`` from the top down.
+    marks: Mark of each value of ``series``.
     """
     place = {name: position for position, name in enumerate(rows)}
     for position, (name, mark) in enumerate(marks.items()):

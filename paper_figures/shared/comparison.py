@@ -21,22 +21,13 @@ def pick(summary: pd.DataFrame, measure: str) -> pd.DataFrame:
 def reductions(summary: pd.DataFrame, measure: str, stated: pd.DataFrame) -> pd.DataFrame:
     """KAE's reductions in per cent, beside the paper's.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study.
-    measure : str
-        ``reduction_...``; its paired difference ``advantage_...`` must be there too.
-    stated : DataFrame
-        The paper's rows, ``dataset, step, versus, reduction_pct``.
-
-    Returns
-    -------
-    DataFrame
-        ``dataset, step, versus, reduction_pct, mcse, low, high, one_run_sd, paper, off, z, advantage, advantage_mcse``:
-        low and high are the 95 % Monte Carlo interval; one_run_sd is the standard deviation of a single run of the
-        diagnostic; off is ours less the paper's, and z is off in units of one_run_sd; advantage is the difference of
-        the MSEs.
+    summary: Of the study.
+    measure: ``reduction_...``; its paired difference ``advantage_...`` must be there too.
+    stated: The paper's rows, ``dataset, step, versus, reduction_pct``.
+    Returns: ``dataset, step, versus, reduction_pct, mcse, low, high, one_run_sd, paper, off, z, advantage,
+        advantage_mcse``: low and high are the 95 % Monte Carlo interval; one_run_sd is the standard deviation of a
+        single run of the diagnostic; off is ours less the paper's, and z is off in units of one_run_sd; advantage is
+        the difference of the MSEs.
     """
     ours = pick(summary, measure).rename(columns={"method": "versus", "estimate": "reduction_pct"})
     advantage = pick(summary, measure.replace("reduction_", "advantage_", 1))

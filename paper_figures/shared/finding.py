@@ -20,16 +20,9 @@ LEVEL = 0.05
 class Finding:
     """A claim and what became of it.
 
-    Attributes
-    ----------
-    claim : str
-    verdict : {"holds", "does not hold", "undecided"}
-    evidence : str
-        The numbers behind the verdict.
-    source : {"paper", "ours"}
-        Whose claim it is.
-    settles : tuple of str
-        Keys of the paper's claims that it speaks to, as in `paper_figures.report.claims`.
+    evidence: The numbers behind the verdict.
+    source ({"paper", "ours"}): Whose claim it is.
+    settles: Keys of the paper's claims that it speaks to, as in `paper_figures.report.claims`.
     """
 
     claim: str

@@ -21,14 +21,8 @@ LATEX_ESCAPES = str.maketrans({character: f"\\{character}" for character in "%&_
 def write_table(shown: pd.DataFrame, folder: str | os.PathLike, name: str, caption: str) -> None:
     """Write ``tables/NAME.md`` and ``tables/NAME.tex`` below ``folder``.
 
-    Parameters
-    ----------
-    shown : DataFrame
-        Text cells, as readers shall see them.
-    folder : path
-    name : str
-    caption : str
-        Plain text.
+    shown: Text cells, as readers shall see them.
+    caption: Plain text.
     """
     tables = Path(folder) / "tables"
     write_atomically(tables / f"{name}.md", markdown(shown, caption))

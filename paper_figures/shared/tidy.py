@@ -13,24 +13,11 @@ ROUNDING = 1e-12  # an error smaller than this share of the number is none
 def by_measure(summary: pd.DataFrame, key: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
     """Measures side by side.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of a study.
-    key : sequence of str
-        Columns that tell rows apart.
-    measures : sequence of str
-        The first gives the rows; where another has none, it is NaN.
-
-    Returns
-    -------
-    DataFrame
-        The key, then ``MEASURE, MEASURE_mcse`` of each, and ``n``.
-
-    Raises
-    ------
-    ValueError
-        If the summary has no row of a measure.
+    summary: Of a study.
+    key: Columns that tell rows apart.
+    measures: The first gives the rows; where another has none, it is NaN.
+    Returns: The key, then ``MEASURE, MEASURE_mcse`` of each, and ``n``.
+    Raises ValueError if the summary has no row of a measure.
     """
     parts = {}
     for measure in measures:

@@ -28,16 +28,10 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Every norm ratio and method.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``gradient_mse``.
-
-    Returns
-    -------
-    DataFrame
-        ``wrong_norm2, method, form, ratio_to_oracle, ratio_to_oracle_mcse, distance_to_best, distance_to_best_mcse,
-        n``; form is "plain" or "score-weighted", distance_to_best the mean squared distance to the best baseline.
+    summary: Of the study ``gradient_mse``.
+    Returns: ``wrong_norm2, method, form, ratio_to_oracle, ratio_to_oracle_mcse, distance_to_best,
+        distance_to_best_mcse, n``; form is "plain" or "score-weighted", distance_to_best the mean squared distance to
+        the best baseline.
     """
     factors = [name for name in BASE if name != "wrong_norm2"]
     chosen = summary[(summary[factors] == pd.Series(BASE)[factors]).all(axis=1)]

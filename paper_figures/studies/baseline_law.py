@@ -1,23 +1,16 @@
-"""``python -m paper_figures.studies.baseline_law``: the law of the baseline against what bandits did.
+"""The law of the baseline against what bandits did: two figures from the tables in ``results/baseline_law``.
 
-Reads the tables that ``python -m simulations.baseline_law`` keeps in ``results/baseline_law`` and draws two figures:
-where each baseline leaves the least noise, with every cell in it, and predicted against measured completions.
+They show where each baseline leaves the least noise, with every cell in it, and predicted against measured completions.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-
-try:
-    import typer
-except ImportError as error:
-    sys.exit(f"error: {error.name} is not installed; the studies need: pip install -e '.[simulations]'")
 
 from kaestat.core.result_tables import table_file
 from kaestat.report.plots import STYLE
@@ -36,13 +29,11 @@ from paper_figures.shared.charts import (
     line_key,
     plain_log,
 )
-from paper_figures.shared.output import write_figure, write_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FOLDER = Path("results/baseline_law")
 # What can be subtracted without a weight: its colour in the map, and the design that a cell measures it by.
 CHOICES = {"none": PURPLE, "none_signed": ORANGE, "value": BLUE}
 CHOICE_NAMES = {"none": "nothing, rewards 0 and 1", "none_signed": "nothing, rewards ±1", "value": "the value"}
@@ -77,19 +68,11 @@ MARK_NAMES = {
 SMALLEST, LARGEST = 0.2, 6.0  # completions that are drawn
 FACTOR = 1.3
 LEAST_RATIO, MOST_RATIO = 0.3, 20.0
-CAPTION = (
-    "Cells of the bandit laboratory: value p and weight ratio rho at 10 and 50 % of the path on which the law's "
-    "inputs are measured, in the optimiser's units; the best group design, the reference; mean accuracy of no "
-    "baseline minus that of the batch mean, in points, with Student's 95 % interval over six bases; rank "
-    "correlation over designs of predicted and measured completions (jackknife error over bases); designs that "
-    "agree within a factor of 1.3, of those other than the reference; and the slope of log measured on log predicted "
-    "completions."
-)
 
 
-def read(folder: str | os.PathLike[str] = FOLDER) -> dict[str, pd.DataFrame]:
-    """The tables ``inputs``, ``measured``, ``verdicts`` and ``contrasts``."""
-    names = ("inputs", "measured", "verdicts", "contrasts")
+def read(folder: str | os.PathLike[str]) -> dict[str, pd.DataFrame]:
+    """The tables ``inputs``, ``measured`` and ``contrasts``."""
+    names = ("inputs", "measured", "contrasts")
     return {name: pd.read_csv(table_file(Path(folder) / f"{name}.csv")) for name in names}
 
 
@@ -101,35 +84,6 @@ def measured_models(folder: str | os.PathLike[str]) -> pd.DataFrame:
     found = pd.read_csv(Path(folder) / "summary.csv").query("metric == 'adam'").set_index(["cell", "step", "quantity"])
     value, ratio = (found.xs(quantity, level="quantity") for quantity in ("p", "rho"))
     return ratio[["low", "high"]].assign(value=value["value"], ratio=ratio["value"]).reset_index()
-
-
-def shown(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """A row for each cell, as text."""
-    inputs = tables["inputs"].groupby(["cell", "point"])[["value", "ratio"]].mean()
-    contrasts = tables["contrasts"].set_index(["cell", "design", "other"])
-    rows = []
-    for verdict in tables["verdicts"].itertuples():
-        points = inputs.loc[verdict.cell]
-        lost = contrasts.loc[(verdict.cell, "none", "batch_mean")]
-        rows.append(
-            {
-                "Cell": called(verdict.cell) + (" (held out)" if verdict.held_out else ""),
-                "p": " – ".join(f"{value:.2f}" for value in points["value"]),
-                "ρ": " – ".join(f"{ratio:.2f}" for ratio in points["ratio"]),
-                "Best group": verdict.reference.upper().replace("_", "-"),
-                "None − batch mean": f"{100 * lost['difference']:+.1f} ± {100 * lost['half']:.1f}",
-                "Rank correlation": f"{verdict.rank_correlation:.2f} ± {verdict.rank_se:.2f}",
-                "Within 1.3": f"{verdict.within_factor} of {verdict.designs - 1}",
-                "Slope": f"{verdict.slope:.2f}",
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def called(cell: str) -> str:
-    """A cell's name in words."""
-    world, optimiser, batch = cell.rsplit("_", 2)
-    return f"{world.replace('_', ' ')}, {OPTIMISER_NAMES[optimiser]}, B = {batch}"
 
 
 def regions(tables: dict[str, pd.DataFrame], models: pd.DataFrame | None = None) -> Figure:
@@ -240,24 +194,3 @@ def _places(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def write(folder: str | os.PathLike[str] = FOLDER) -> None:
-    """Write the table and both figures beside the tables they are made of."""
-    tables = read(folder)
-    write_table(shown(tables), folder, "cells", CAPTION)
-    write_figure(regions(tables), folder, "regions")
-    write_figure(agreement(tables), folder, "agreement")
-
-
-def main(folder: Annotated[Path, typer.Option(help="Folder of the tables.")] = FOLDER) -> None:
-    """Build the table and the figures of the law's cells."""
-    try:
-        write(folder)
-    except (OSError, KeyError) as error:
-        sys.exit(f"error: {error}; compute the cells first: python -m simulations.baseline_law run, then judge.")
-    print(f"Table and figures: {folder.resolve()}")
-
-
-if __name__ == "__main__":
-    typer.run(main)

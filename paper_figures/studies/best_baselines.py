@@ -33,15 +33,8 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Every setting and method.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``best_baselines``.
-
-    Returns
-    -------
-    DataFrame
-        ``regime, group_size, method, noise, noise_mcse, ratio_to_best, ratio_to_best_mcse, over_plain,
+    summary: Of the study ``best_baselines``.
+    Returns: ``regime, group_size, method, noise, noise_mcse, ratio_to_best, ratio_to_best_mcse, over_plain,
         over_plain_mcse, n``; the best baseline has no ratio, and over_plain is what weights add to the ratio of KAE-EB.
     """
     return by_measure(summary, [*CELL, "method"], ("noise", "ratio_to_best", "over_plain"))

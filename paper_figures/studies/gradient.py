@@ -34,15 +34,8 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Every cell and method.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``gradient_mse``.
-
-    Returns
-    -------
-    DataFrame
-        The cell's factors, ``method``, and each of `MEASURES` with its error as ``MEASURE_mcse``, and ``n``; then
+    summary: Of the study ``gradient_mse``.
+    Returns: The cell's factors, ``method``, and each of `MEASURES` with its error as ``MEASURE_mcse``, and ``n``; then
         ``identity_excess``, the excess that Theorem 2's identity gives for the simulated values.
     """
     factors = list(BASE)

@@ -32,15 +32,8 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Every group size and method.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``one_shot``.
-
-    Returns
-    -------
-    DataFrame
-        ``copies, group_size, method, mse, mse_mcse, reduction_vs_grpo_pct, reduction_vs_grpo_pct_mcse, n``; no
+    summary: Of the study ``one_shot``.
+    Returns: ``copies, group_size, method, mse, mse_mcse, reduction_vs_grpo_pct, reduction_vs_grpo_pct_mcse, n``; no
         reduction where there is no GRPO, at G = 1, and none of its own.
     """
     return by_measure(summary, ["copies", "group_size", "method"], ("mse", "reduction_vs_grpo_pct"))

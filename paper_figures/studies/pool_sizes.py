@@ -31,15 +31,9 @@ def oracle_pool(summary: pd.DataFrame) -> pd.DataFrame:
     number left; it depends on N_oracle alone. Bandwidth 5 is here because the paper says that four past steps remain
     "due to truncation", which is where the triangular kernel of that bandwidth ends.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``table1``.
-
-    Returns
-    -------
-    DataFrame
-        ``bandwidth``, then `COLUMNS`: ``fitted_to`` is "all", "math" or "gsm8k", and the cells held out are the others.
+    summary: Of the study ``table1``.
+    Returns: ``bandwidth``, then `COLUMNS`: ``fitted_to`` is "all", "math" or "gsm8k", and the cells held out are the
+        others.
     """
     loss = {bandwidth: _oracle_loss(summary, bandwidth) for bandwidth in BANDWIDTHS}
     return pd.concat([_table(part, 1).assign(bandwidth=h) for h, part in loss.items()])[["bandwidth", *COLUMNS]]
@@ -53,16 +47,9 @@ def oracle_fit(summary: pd.DataFrame) -> Fit:
 def reference_pool(summary: pd.DataFrame) -> pd.DataFrame:
     """N_ref from the percentage rows of Table 2.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``table2``.
-
-    Returns
-    -------
-    DataFrame
-        ``prompts``, whether Table 1's are "separate" or "shared"; ``versus``, "grpo", "reinforce++" or "both"; then
-        `COLUMNS`.
+    summary: Of the study ``table2``.
+    Returns: ``prompts``, whether Table 1's are "separate" or "shared"; ``versus``, "grpo", "reinforce++" or "both";
+        then `COLUMNS`.
     """
     parts = [
         _table(_reference_loss(summary, names, prompts), len(names)).assign(prompts=prompts, versus=versus)

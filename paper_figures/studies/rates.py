@@ -33,10 +33,7 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """The slopes: ``quantity, slope, se, exact_slope, theory_slope``.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``value_rates``.
+    summary: Of the study ``value_rates``.
     """
     return conclude(summary)
 
@@ -44,11 +41,8 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 def points(summary: pd.DataFrame) -> pd.DataFrame:
     """What the slopes are fitted to.
 
-    Returns
-    -------
-    DataFrame
-        ``design, step, h, method``, of bias, variance and MSE ``MEASURE, MEASURE_mcse, exact_MEASURE``, and the sample
-        size N as ``sample_size``.
+    Returns: ``design, step, h, method``, of bias, variance and MSE ``MEASURE, MEASURE_mcse, exact_MEASURE``, and the
+        sample size N as ``sample_size``.
     """
     key = ["design", "step", "h", "method"]
     frame = by_measure(summary, key, (*MEASURES, *(f"exact_{measure}" for measure in MEASURES)))

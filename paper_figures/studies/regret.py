@@ -27,15 +27,8 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """The gap of every method at every checkpoint.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``policy_regret``.
-
-    Returns
-    -------
-    DataFrame
-        ``step, method, gap, gap_mcse, ratio_to_oracle, ratio_to_oracle_mcse, n``.
+    summary: Of the study ``policy_regret``.
+    Returns: ``step, method, gap, gap_mcse, ratio_to_oracle, ratio_to_oracle_mcse, n``.
     """
     named = summary["measure"].str.extract(rf"^{GAP}(_ratio_to_oracle)?$")
     measure = named[1].notna().map({True: "ratio_to_oracle", False: "gap"})

@@ -30,16 +30,9 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Every schedule and method.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``reuse_schedule``.
-
-    Returns
-    -------
-    DataFrame
-        ``schedule, method, mse, mse_mcse, ratio_to_grpo, ratio_to_grpo_mcse, n, visits_within_10_steps``; ``rloo`` is
-        GRPO's leave-one-out value.
+    summary: Of the study ``reuse_schedule``.
+    Returns: ``schedule, method, mse, mse_mcse, ratio_to_grpo, ratio_to_grpo_mcse, n, visits_within_10_steps``; ``rloo``
+        is GRPO's leave-one-out value.
     """
     frame = by_measure(summary, ["schedule", "method"], ("mse", "ratio_to_grpo"))
     visits = summary[summary["measure"] == "visits_within_10_steps"].set_index("schedule")["estimate"]

@@ -27,15 +27,8 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Every path, group size and selector.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``bandwidth_selectors``.
-
-    Returns
-    -------
-    DataFrame
-        ``path, group_size, method, regret_ratio, regret_ratio_mcse, bandwidth, bandwidth_mcse, oracle_bandwidth``;
+    summary: Of the study ``bandwidth_selectors``.
+    Returns: ``path, group_size, method, regret_ratio, regret_ratio_mcse, bandwidth, bandwidth_mcse, oracle_bandwidth``;
         an infinite oracle bandwidth is the mean of the whole past.
     """
     return conclude(summary).rename(columns={"mcse": "regret_ratio_mcse"})

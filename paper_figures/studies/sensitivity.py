@@ -25,15 +25,8 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """Points of the figure.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``sensitivity``.
-
-    Returns
-    -------
-    DataFrame
-        ``dataset, step, method, kernel, bandwidth, mse, mcse, mse_debiased, one_run_sd``; kernel and bandwidth are
+    summary: Of the study ``sensitivity``.
+    Returns: ``dataset, step, method, kernel, bandwidth, mse, mcse, mse_debiased, one_run_sd``; kernel and bandwidth are
         empty for GRPO and REINFORCE++. one_run_sd is the standard deviation of one run with 256 prompts.
     """
     key = ["dataset", "step", "method"]

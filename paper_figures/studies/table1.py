@@ -21,15 +21,8 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """All 18 entries.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``table1``.
-
-    Returns
-    -------
-    DataFrame
-        ``dataset, step, method, mse, mcse, mse_debiased, paper, role``, in plain units.
+    summary: Of the study ``table1``.
+    Returns: ``dataset, step, method, mse, mcse, mse_debiased, paper, role``, in plain units.
     """
     level = pick(summary, "mse").rename(columns={"estimate": "mse"}).drop(columns="n")
     debiased = pick(summary, "mse_debiased").rename(columns={"estimate": "mse_debiased"})

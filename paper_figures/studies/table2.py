@@ -20,10 +20,7 @@ CAPTION = (
 def table(summary: pd.DataFrame) -> pd.DataFrame:
     """The 18 levels in the bandit's units: ``dataset, step, method, gradient_mse, mcse``.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        Of the study ``table2``.
+    summary: Of the study ``table2``.
     """
     return pick(summary, "gradient_mse").rename(columns={"estimate": "gradient_mse"}).drop(columns="n")
 

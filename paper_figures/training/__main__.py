@@ -25,10 +25,7 @@ except ImportError as error:
 def build(folder: str | os.PathLike) -> None:
     """Write the figures and tables ``training_*`` below a results folder.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder holds no results of training runs with tests.
+    Raises FileNotFoundError if the folder holds no results of training runs with tests.
     """
     found = read_results(folder, ("tests", "curves", "final", "differences"))
     write_figure(curves(found["tests"], found["curves"]), folder, "training_curves")

@@ -40,15 +40,8 @@ CAPTION = (
 def pooled(folders: list[Path]) -> pd.DataFrame:
     """Accuracy of the runs of one variant, a row for each set and for the paper's average.
 
-    Parameters
-    ----------
-    folders : list of Path
-        Results of their evaluations.
-
-    Returns
-    -------
-    DataFrame
-        ``set, accuracy, se, se_problems, se_seeds, n_seeds``; se_seeds is NaN with one seed.
+    folders: Results of their evaluations.
+    Returns: ``set, accuracy, se, se_problems, se_seeds, n_seeds``; se_seeds is NaN with one seed.
     """
     frames = [pd.read_csv(folder / "problems.csv") for folder in folders]
     rows = []
@@ -77,17 +70,9 @@ def pooled(folders: list[Path]) -> pd.DataFrame:
 def beside_paper(number: int, evaluations: dict[tuple[str, int], list[Path]]) -> pd.DataFrame:
     """Ours and the paper's, a row for each variant and set.
 
-    Parameters
-    ----------
-    number : int
-        3 or 4.
-    evaluations : dict
-        From method and reuse to the results folders of the seeds' evaluations.
-
-    Returns
-    -------
-    DataFrame
-        ``method, reuse``, the columns of `pooled`, and ``paper``: the paper's number, NaN where it has none.
+    number: 3 or 4.
+    evaluations: From method and reuse to the results folders of the seeds' evaluations.
+    Returns: ``method, reuse``, the columns of `pooled`, and ``paper``: the paper's number, NaN where it has none.
     """
     printed = paper.accuracies()
     printed = printed[printed["table"] == number].set_index(["method", "benchmark"])["accuracy"]

@@ -27,25 +27,13 @@ SCALES = {1: 1e3, 2: 1.0}
 def errors_beside(number: int, folders: Sequence[Path]) -> pd.DataFrame:
     """Ours and the paper's, a row for each results folder, step and quantity.
 
-    Parameters
-    ----------
-    number : int
-        1 or 2.
-    folders : sequence of Path
-        Results of the diagnostics of runs.
-
-    Returns
-    -------
-    DataFrame
-        ``run, dataset, prompts, step, quantity, ours, low, high, paper``: the run is the folder's name, prompts are
-        ``sticky`` or ``random``, the quantity is a method's MSE, with the ends of one standard error, or
+    number: 1 or 2.
+    folders: Results of the diagnostics of runs.
+    Returns: ``run, dataset, prompts, step, quantity, ours, low, high, paper``: the run is the folder's name, prompts
+        are ``sticky`` or ``random``, the quantity is a method's MSE, with the ends of one standard error, or
         ``reduction METHOD``, in per cent, with those of its 95 % interval; NaN where the paper has no such number, as
         of random prompts.
-
-    Raises
-    ------
-    ValueError
-        If a folder lacks what the table shows.
+    Raises ValueError if a folder lacks what the table shows.
     """
     rows = []
     for folder in folders:

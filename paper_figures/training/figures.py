@@ -26,10 +26,7 @@ def curves(tests: pd.DataFrame, training: pd.DataFrame) -> Figure:
 
     Lines are means over seeds, bands one standard error over seeds to either side.
 
-    Parameters
-    ----------
-    tests, training : DataFrame
-        ``tests.csv`` and ``curves.csv`` of the results.
+    tests, training: ``tests.csv`` and ``curves.csv`` of the results.
     """
     rows = [[(tests, *panel) for panel in TEST_PANELS.items()], [(training, *panel) for panel in CURVE_PANELS.items()]]
     return panels(rows, variants_of(tests))
@@ -38,11 +35,7 @@ def curves(tests: pd.DataFrame, training: pd.DataFrame) -> Figure:
 def panels(rows: Sequence[Sequence[tuple[pd.DataFrame, str, str]]], variants: Sequence[Variant]) -> Figure:
     """A grid of panels against the training step under one legend.
 
-    Parameters
-    ----------
-    rows : sequence of sequences
-        Each panel's table, column, and name of its axis.
-    variants : sequence of tuple
+    rows: Each panel's table, column, and name of its axis.
     """
     import matplotlib
     from matplotlib.figure import Figure

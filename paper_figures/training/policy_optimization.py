@@ -35,14 +35,9 @@ GREEDY = ("tests", "greedy", "Test accuracy, greedy")
 class CurveFigure:
     """A figure of the paper and its analogue here.
 
-    Attributes
-    ----------
-    experiment : str
-        Folder of its results.
-    panels : tuple
-        Table, column and axis name of each panel, from left to right.
-    variants : tuple of (str, int)
-        Methods, without parameters, and reuse, in the order of the legend.
+    experiment: Folder of its results.
+    panels: Table, column and axis name of each panel, from left to right.
+    variants: Methods, without parameters, and reuse, in the order of the legend.
     """
 
     experiment: str
@@ -99,12 +94,8 @@ CAPTION = (
 def figure(folder: Path, wanted: CurveFigure) -> Figure:
     """One figure from its experiment's results.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder lacks a table.
-    ValueError
-        If a variant was not run.
+    Raises FileNotFoundError if the folder lacks a table.
+    Raises ValueError if a variant was not run.
     """
     found = read_results(folder, sorted({table for table, _, _ in wanted.panels}))
     known = variants_of(next(iter(found.values())))
@@ -115,10 +106,7 @@ def figure(folder: Path, wanted: CurveFigure) -> Figure:
 def plain_variant(known: list[Variant], method: str, reuse: int) -> Variant:
     """The variant of a method with its own scaling and no weights.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises ValueError if there is none.
     """
     for variant in known:
         if (variant[0].partition(":")[0], *variant[1:]) == (method, "none", "own", reuse):
@@ -134,10 +122,7 @@ def label_of(variant: Variant) -> str:
 def accuracy_table(final: pd.DataFrame) -> pd.DataFrame:
     """Text cells in the layout of Tables 3 and 4: methods in rows, kinds of accuracy in columns.
 
-    Parameters
-    ----------
-    final : DataFrame
-        ``final.csv`` of the results.
+    final: ``final.csv`` of the results.
     """
     known, rows = variants_of(final), []
     for method in TABLE_METHODS:
@@ -153,12 +138,8 @@ def accuracy_table(final: pd.DataFrame) -> pd.DataFrame:
 def build(results: str | os.PathLike, out: str | os.PathLike) -> None:
     """Write all figures and tables.
 
-    Parameters
-    ----------
-    results : path
-        Folder of the experiments' results, ``results/training``.
-    out : path
-        Gets ``figures`` and ``tables``.
+    results: Folder of the experiments' results, ``results/training``.
+    out: Gets ``figures`` and ``tables``.
     """
     there = {name: wanted for name, wanted in PAPER_SIZE.items() if (Path(results) / wanted.experiment).is_dir()}
     for name, wanted in (FIGURES | there).items():

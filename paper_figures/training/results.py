@@ -38,10 +38,7 @@ Variant = tuple[str, str, str, int]
 def read_results(folder: str | os.PathLike, names: Sequence[str]) -> dict[str, pd.DataFrame]:
     """Tables of a results folder by name.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the folder lacks one of them.
+    Raises FileNotFoundError if the folder lacks one of them.
     """
     paths = {name: table_file(Path(folder) / f"{name}.csv") for name in names}
     missing = [name for name, path in paths.items() if not path.is_file()]

@@ -22,10 +22,7 @@ FINAL_CAPTION = (
 def final_table(final: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
     """Text cells: each variant's final accuracies, and their differences from that of `reference_of`.
 
-    Parameters
-    ----------
-    final, differences : DataFrame
-        ``final.csv`` and ``differences.csv`` of the results.
+    final, differences: ``final.csv`` and ``differences.csv`` of the results.
     """
     reference, rows = reference_of(final), []
     for variant in variants_of(final):

@@ -38,17 +38,9 @@ INPUTS: dict[tuple[str, int], tuple[float, float]] = {
 class Population:
     """Prompts with Beta-distributed success rates p.
 
-    Attributes
-    ----------
-    reward_variance : float
-        ``sigma2 = E[p(1-p)]``: mean variance of a reward given its prompt.
-    value_variance : float
-        ``tau2 = Var(p)``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such distribution: both must be positive and sum to ``mu (1 - mu) < 1/4``.
+    reward_variance: ``sigma2 = E[p(1-p)]``: mean variance of a reward given its prompt.
+    value_variance: ``tau2 = Var(p)``.
+    Raises ValueError if there is no such distribution: both must be positive and sum to ``mu (1 - mu) < 1/4``.
     """
 
     reward_variance: float
@@ -81,10 +73,7 @@ class Population:
 def calibrate(reinforce_mse: float, grpo_mse: float, diagnostic: ValueDiagnostic) -> Population:
     """The population on which the diagnostic reports these two MSEs on average.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises ValueError if there is none.
 
     Examples
     --------

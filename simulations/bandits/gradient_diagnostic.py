@@ -32,16 +32,11 @@ from simulations.harness import Samples, Streams
 class GradientDiagnostic:
     """Sizes of the diagnostic.
 
-    Attributes
-    ----------
-    value : ValueDiagnostic
-        Gives group size, prompts and past steps; its pools and repeats are not used here.
-    n_reference : int
-        Completions of each pool, N_ref, at the current step and at each past step. The paper does not tell it;
+    value: Gives group size, prompts and past steps; its pools and repeats are not used here.
+    n_reference: Completions of each pool, N_ref, at the current step and at each past step. The paper does not tell it;
         `paper_figures.studies.pool_sizes` fits it. A small pool's mean score is far from zero, which works against
         REINFORCE++ (see `expected_mse`).
-    repeats : int
-        M.
+    repeats: M.
     """
 
     value: ValueDiagnostic
@@ -65,11 +60,7 @@ class GradientDiagnostic:
         where ``noise(k) = k a^2 + sum_j b_j^2 / G`` and ``spread = (sum_j b_j)^2 + sum_j b_j^2``. The first line is
         ``E[A^2] / G``; the second holds pairs in which one completion was drawn twice, and the reference.
 
-        Parameters
-        ----------
-        weights : GroupWeights
-        reward_variance, value_variance : float
-            ``sigma2 = E[p(1-p)]`` and ``tau2 = Var(p)``.
+        reward_variance, value_variance: ``sigma2 = E[p(1-p)]`` and ``tau2 = Var(p)``.
         """
         g, n = self.value.group_size, self.n_reference
         s = reward_variance * (1 - 1 / n)
@@ -83,18 +74,9 @@ class GradientDiagnostic:
 
         Completions of a pool are numbered so that the right ones come first; which is which matters to no estimator.
 
-        Parameters
-        ----------
-        rates : ndarray, shape (N, P)
-            Success rate of each prompt, of N replicates.
-        streams : Streams
-            Of these replicates.
-        estimators : mapping of str to Baseline
-
-        Returns
-        -------
-        dict of str to ndarray, shape (N,)
-            ``NAME|gradient_mse`` of each estimator.
+        rates (ndarray, shape (N, P)): Success rate of each prompt, of N replicates.
+        streams: Of these replicates.
+        Returns dict of str to ndarray, shape (N,): ``NAME|gradient_mse`` of each estimator.
         """
         prompts, steps, g = rates.shape[-1], self.value.past_steps, self.value.group_size
         pools = per_replicate(
@@ -130,20 +112,11 @@ def gradient_errors(advantage: np.ndarray, drawn: np.ndarray, right: np.ndarray,
 
         sum_gk A_g A_k 1{h_g = h_k} / G^2  -  2 sum_g A_g cref_{h_g} / G  +  sum_h cref_h^2
 
-    Parameters
-    ----------
-    advantage : ndarray, shape (..., G)
-        Of each drawn completion.
-    drawn : integer ndarray, shape (..., G)
-        Which completion h of the pool it is, counted from 0.
-    right : integer ndarray, broadcastable to (...)
-        The first so many completions of the pool have reward 1, the others 0.
-    pool : int
-        H, completions in the pool.
-
-    Returns
-    -------
-    ndarray, shape (...)
+    advantage (ndarray, shape (..., G)): Of each drawn completion.
+    drawn (integer ndarray, shape (..., G)): Which completion h of the pool it is, counted from 0.
+    right: The first so many completions of the pool have reward 1, the others 0.
+    pool: H, completions in the pool.
+    Returns ndarray, shape (...).
     """
     g = advantage.shape[-1]
     share = right / pool

@@ -19,27 +19,14 @@ START_MEAN, START_WITHIN = 0.335, 0.105  # mean and E[p (1 - p)] of a real run's
 def value_paths(kind: str, streams: Streams, n_steps: int, n_prompts: int, *, scale: float = 0.13) -> np.ndarray:
     """Success probabilities of every prompt at every step.
 
-    Parameters
-    ----------
-    kind : str
-        One of ``PATHS``: ``static``; ``inverse_step`` (logits move by ``scale / t`` at step t, as under a 1/i learning
-        rate); ``linear`` (by ``scale / 5`` per step); ``jump`` (once, by ``10 scale`` either way, at a random step);
-        ``saturating`` (towards success, ever more slowly); ``random_walk`` (Gaussian steps of that standard deviation,
-        .12-.15 per epoch in a real run).
-    streams : Streams
-        Random numbers of the replicates.
-    n_steps, n_prompts : int
-    scale : float
-        Size of the movement, in logits.
-
-    Returns
-    -------
-    ndarray, shape (R, T, P)
-
-    Raises
-    ------
-    ValueError
-        If the kind is unknown.
+    kind: One of ``PATHS``: ``static``; ``inverse_step`` (logits move by ``scale / t`` at step t, as under a 1/i
+        learning rate); ``linear`` (by ``scale / 5`` per step); ``jump`` (once, by ``10 scale`` either way, at a random
+        step); ``saturating`` (towards success, ever more slowly); ``random_walk`` (Gaussian steps of that standard
+        deviation, .12-.15 per epoch in a real run).
+    streams: Random numbers of the replicates.
+    scale: Size of the movement, in logits.
+    Returns ndarray, shape (R, T, P).
+    Raises ValueError if the kind is unknown.
     """
     if kind not in PATHS:
         raise ValueError(f"path: unknown kind {kind!r}; choose one of {', '.join(PATHS)}.")

@@ -12,14 +12,10 @@ from scipy.special import softmax
 class SoftmaxBandit:
     """Softmax policy ``pi(y | x) ~ exp(base(x, y) + features(x, y) . theta)``, its parameter shared by all prompts.
 
-    Attributes
-    ----------
-    features : ndarray, shape (m, K, d)
-        Features of each of K actions for each of m prompts. With K = 2 this is a logistic policy.
-    success : ndarray, shape (m, K)
-        Expected reward of each action, in [0, 1].
-    base : ndarray, shape (m, K), or float
-        Logits before training.
+    features (ndarray, shape (m, K, d)): Features of each of K actions for each of m prompts. With K = 2 this is a
+        logistic policy.
+    success (ndarray, shape (m, K)): Expected reward of each action, in [0, 1].
+    base (ndarray, shape (m, K), or float): Logits before training.
     """
 
     features: np.ndarray
@@ -74,15 +70,9 @@ def one_hot_bandit(
     ``wrong_norm2 = 1`` (the paper's Assumption 6 holds exactly), and nearly ``wrong_norm2`` times as large for wrong
     actions otherwise.
 
-    Parameters
-    ----------
-    n_prompts, n_actions : int
-    wrong_norm2 : float
-        Squared length of a wrong action's feature; right ones have length 1.
-    rng : Generator
-        Chooses which actions are right: a share of 10 % to 90 % for each prompt.
-    start_mean : float
-        Mean share.
+    wrong_norm2: Squared length of a wrong action's feature; right ones have length 1.
+    rng: Chooses which actions are right: a share of 10 % to 90 % for each prompt.
+    start_mean: Mean share.
     """
     share = np.clip(rng.beta(2 * start_mean, 2 * (1 - start_mean), n_prompts), 0.1, 0.9)
     n_right = np.clip(np.round(share * n_actions), 1, n_actions - 1)
@@ -90,35 +80,3 @@ def one_hot_bandit(
     right = rank < n_right[:, None]
     length = np.where(right, 1.0, np.sqrt(wrong_norm2))
     return SoftmaxBandit(length[..., None] * np.eye(n_actions), right.astype(float))
-
-
-def rule_bandit(
-    n_prompts: int,
-    n_actions: int,
-    n_features: int,
-    *,
-    exceptions: float,
-    rng: np.random.Generator,
-    spread: float = 3.0,
-) -> SoftmaxBandit:
-    """One action of each prompt is right; a linear rule says which, but for exceptions that no rule explains.
-
-    What is learned on one prompt helps where the rule holds and harms the exceptions, so not all can be right, and
-    which are depends on what is maximised. Before training, values lie between nearly 0 and nearly 1.
-
-    Parameters
-    ----------
-    n_prompts, n_actions, n_features : int
-    exceptions : float
-        Share of prompts whose right action is drawn at random.
-    rng : Generator
-    spread : float
-        Standard deviation over prompts of the right action's logit before training.
-    """
-    features = rng.normal(size=(n_prompts, n_actions, n_features)) / np.sqrt(n_features)
-    by_rule = (features @ rng.normal(size=n_features)).argmax(axis=1)
-    at_random = rng.integers(n_actions, size=n_prompts)
-    right = np.where(rng.random(n_prompts) < exceptions, at_random, by_rule)
-    base = rng.normal(scale=0.5, size=(n_prompts, n_actions))
-    base[np.arange(n_prompts), right] += rng.normal(1.0, spread, n_prompts)
-    return SoftmaxBandit(features, np.eye(n_actions)[right], base)

@@ -26,14 +26,9 @@ METHODS = ("kae", "grpo", "reinforce++")
 class GroupWeights:
     """A leave-one-out value as a weighted mean of completions, for groups of equal size.
 
-    Attributes
-    ----------
-    own : float
-        a, the weight of each other completion of the same group.
-    groups : tuple of float
-        b_j, the total weight of each other group.
-    across : bool
-        Whether these are groups of other prompts, not of the same prompt at past steps.
+    own: a, the weight of each other completion of the same group.
+    groups: b_j, the total weight of each other group.
+    across: Whether these are groups of other prompts, not of the same prompt at past steps.
     """
 
     own: float
@@ -54,19 +49,11 @@ class GroupWeights:
 class ValueDiagnostic:
     """Sizes of the diagnostic, and the estimators that it compares.
 
-    Attributes
-    ----------
-    n_oracle : int
-        Completions of the oracle pool, N_oracle.
-    n_estimation : int
-        Completions of each pool that groups are drawn from, at least the group size.
-    group_size, prompts, repeats : int
-        G, B and R.
-    past_steps : int
-        KAE reads the groups at lags 1..past_steps.
-    kernel : str
-    bandwidth : float
-        In steps.
+    n_oracle: Completions of the oracle pool, N_oracle.
+    n_estimation: Completions of each pool that groups are drawn from, at least the group size.
+    group_size, prompts, repeats: G, B and R.
+    past_steps: KAE reads the groups at lags 1..past_steps.
+    bandwidth: In steps.
     """
 
     n_oracle: int = 45
@@ -118,11 +105,7 @@ class ValueDiagnostic:
 
             sigma2 [(G-1) a^2 + sum_j b_j^2 / G]  +  tau2 [(sum_j b_j)^2 + sum_j b_j^2] if across  +  sigma2 / N_oracle
 
-        Parameters
-        ----------
-        weights : GroupWeights
-        reward_variance, value_variance : float
-            sigma2 and tau2.
+        reward_variance, value_variance: sigma2 and tau2.
         """
         noise = weights.noise(self.group_size - 1, self.group_size) + 1 / self.n_oracle
         return noise * reward_variance + (weights.spread * value_variance if weights.across else 0.0)
@@ -133,18 +116,9 @@ class ValueDiagnostic:
         Rewards are 0 or 1 and the estimators do not look at their order, so successes are counted instead of drawn one
         by one: binomial in a pool, hypergeometric in a group from it.
 
-        Parameters
-        ----------
-        rates : ndarray, shape (N, P)
-            Success rate of each prompt, of N replicates.
-        streams : Streams
-            Of these replicates.
-        estimators : mapping of str to Baseline
-
-        Returns
-        -------
-        dict of str to ndarray, shape (N,)
-            ``NAME|mse`` and ``NAME|mse_debiased`` of each estimator.
+        rates (ndarray, shape (N, P)): Success rate of each prompt, of N replicates.
+        streams: Of these replicates.
+        Returns dict of str to ndarray, shape (N,): ``NAME|mse`` and ``NAME|mse_debiased`` of each estimator.
         """
         oracle = per_replicate(streams, "oracle", rates, lambda rng, p: rng.binomial(self.n_oracle, p))
         groups, visits = self._draw(rates, streams)

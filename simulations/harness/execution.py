@@ -31,13 +31,8 @@ class WorkerDied(RuntimeError):
 class Outcome:
     """What became of a shard: samples, or the record of a failure.
 
-    Attributes
-    ----------
-    shard : Shard
-    samples : mapping of str to ndarray, or None
-    failure : dict or None
-        ``study, factors, seed, first, last, error, trace, replicates`` (those that fail alone too), ``replay`` (the
-        command for the first of them) and ``seconds``.
+    failure: ``study, factors, seed, first, last, error, trace, replicates`` (those that fail alone too), ``replay``
+        (the command for the first of them) and ``seconds``.
     """
 
     shard: Shard
@@ -49,14 +44,8 @@ class Outcome:
 class Computation:
     """The part of a run that workers need; called with a shard it gives its `Outcome`.
 
-    Attributes
-    ----------
-    name : str
-        Of the study.
-    simulate : callable
-    seed : int
-    store : Store
-        Where the worker stores what it computed.
+    name: Of the study.
+    store: Where the worker stores what it computed.
     """
 
     name: str
@@ -110,10 +99,7 @@ def samples_of(
     Linear algebra runs on one thread: the last bits of a matrix product depend on their number, which differs between
     one worker and many.
 
-    Raises
-    ------
-    ValueError
-        If a column does not hold one finite number per replicate.
+    Raises ValueError if a column does not hold one finite number per replicate.
     """
     with _thread_pools(len(sys.modules)).limit(limits=1):
         samples = simulate(cell, Streams(seed, key, replicates))
@@ -159,12 +145,8 @@ def execute(
 
     A worker stores its shard itself: a crash loses only the shards being computed.
 
-    Raises
-    ------
-    OSError
-        If a shard cannot be stored.
-    WorkerDied
-        If a worker was killed.
+    Raises OSError if a shard cannot be stored.
+    Raises WorkerDied if a worker was killed.
     """
     from joblib import Parallel, delayed, parallel_config
 
@@ -184,10 +166,7 @@ def execute(
 def check_packages() -> None:
     """Import what workers need.
 
-    Raises
-    ------
-    ImportError
-        If a package is missing.
+    Raises ImportError if a package is missing.
     """
     try:
         import joblib  # noqa: F401

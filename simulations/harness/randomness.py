@@ -19,14 +19,9 @@ class Streams:
     a study draws, so methods and cells can share data (common random numbers). Asking for a name twice gives the same
     numbers twice.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the whole run.
-    key : str
-        Content hash (`Study.seed_key`).
-    replicates : sequence of int
-        Numbers of the replicates, counted from 0.
+    seed: Seed of the whole run.
+    key: Content hash (`Study.seed_key`).
+    replicates: Numbers of the replicates, counted from 0.
     """
 
     def __init__(self, seed: int, key: str, replicates: Sequence[int]):

@@ -33,13 +33,8 @@ def entropy(content: str, replicates: Sequence[int]) -> np.ndarray:
 def seed_states(words: np.ndarray) -> np.ndarray:
     """``SeedSequence(row).generate_state(3, np.uint64)`` of every row.
 
-    Parameters
-    ----------
-    words : ndarray of uint32, shape (R, 8)
-
-    Returns
-    -------
-    ndarray of uint64, shape (R, 3)
+    words: ndarray of uint32, shape (R, 8).
+    Returns ndarray of uint64, shape (R, 3).
 
     References
     ----------

@@ -45,14 +45,7 @@ class Store:
     what went wrong. A shard is written once and never changed. One that is found torn or altered is set aside as
     ``*.damaged``, and its replicates count as missing. Shards that were read stay in memory.
 
-    Parameters
-    ----------
-    folder : path
-
-    Attributes
-    ----------
-    damaged : list of path
-        Files that were set aside.
+    damaged: Files that were set aside.
     """
 
     def __init__(self, folder: str | os.PathLike):
@@ -63,10 +56,7 @@ class Store:
     def check_writable(self) -> None:
         """Write, sync and remove a file of 1 MiB.
 
-        Raises
-        ------
-        OSError
-            If the folder cannot be made or written to, or the disk is full.
+        Raises OSError if the folder cannot be made or written to, or the disk is full.
         """
         probe = self.folder / ".probe"  # one name: what a killed run leaves of it, the next removes
         self._write(probe, PROBE)
@@ -83,10 +73,7 @@ class Store:
     def write(self, shard: Shard, samples: Samples) -> None:
         """Store a shard.
 
-        Raises
-        ------
-        OSError
-            If it cannot be written.
+        Raises OSError if it cannot be written.
         """
         content = {"factors": dict(shard.cell.factors), "first": shard.first, "last": shard.last, "columns": samples}
         self._write(self._shard_path(shard), content)
@@ -98,10 +85,7 @@ class Store:
     def read(self, cell: Cell, replicates: int, shard: int) -> Samples:
         """Columns of the first ``replicates`` replicates of a cell, in order, cut as in `missing`.
 
-        Raises
-        ------
-        ValueError
-            If replicates are missing, or shards have different columns.
+        Raises ValueError if replicates are missing, or shards have different columns.
         """
         parts: list[Samples] = []
         for piece in _cut(cell, replicates, shard):

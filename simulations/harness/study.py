@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import itertools
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -33,10 +32,7 @@ COMPUTING_PACKAGES = ("numpy", "scipy", "pandas")
 class Cell:
     """One point of the design grid.
 
-    Attributes
-    ----------
-    factors : mapping of str to plain values
-        The cell's settings, read as ``cell["bandwidth"]``.
+    factors: The cell's settings, read as ``cell["bandwidth"]``.
     """
 
     factors: Mapping[str, Factor]
@@ -71,52 +67,23 @@ def averages(cell: Cell, samples: Samples) -> list[Estimate]:
 class Study:
     """A Monte Carlo study, declared in the words of Morris, White and Crowther (2019).
 
-    Parameters
-    ----------
-    name : str
-        Its name on the command line; the file in ``simulations/studies`` bears it.
-    aims, mechanisms, estimands : str
-        What it is to find out; how data are generated; which true quantities are estimated.
-    methods : sequence of str
-        What is compared.
-    measures : sequence of str
-        Performance measures that `summarise` and `conclude` report.
-    cells : sequence of Cell
-        The design grid (`grid` makes full factorials).
-    replicates : int
-        Replicates of each cell at scale 1.
-    simulate : callable
-        ``simulate(cell, streams) -> {column: array of shape (R,)}`` for the R replicates that ``streams`` stand for;
-        vectorised over them. A pure function of its arguments, at the top level of its module.
-    summarise : callable, optional
-        ``summarise(cell, samples) -> list of Estimate``, from all replicates of a cell; the default averages columns.
-    conclude : callable, optional
-        ``conclude(summaries) -> DataFrame`` across cells (slopes, comparisons with the paper), from the table of
+    name: Its name on the command line; the file in ``simulations/studies`` bears it.
+    aims, mechanisms, estimands: What it is to find out; how data are generated; which true quantities are estimated.
+    methods: What is compared.
+    measures: Performance measures that `summarise` and `conclude` report.
+    cells: The design grid (`grid` makes full factorials).
+    replicates: Replicates of each cell at scale 1.
+    simulate: ``simulate(cell, streams) -> {column: array of shape (R,)}`` for the R replicates that ``streams`` stand
+        for; vectorised over them. A pure function of its arguments, at the top level of its module.
+    summarise: ``summarise(cell, samples) -> list of Estimate``, from all replicates of a cell; the default averages
+        columns.
+    conclude: ``conclude(summaries) -> DataFrame`` across cells (slopes, comparisons with the paper), from the table of
         `summarise`'s rows with a column for each factor.
-    common : sequence of str
-        Factors that change what is done with the data, not the data: cells that differ in these alone share random
+    common: Factors that change what is done with the data, not the data: cells that differ in these alone share random
         numbers.
-    shard : int
-        Replicates per shard, the unit of work and of loss. No result depends on it but for rounding: NumPy may sum over
-        another number of replicates in another order.
-    precision : float or mapping of str to float, optional
-        Add replicates until the Monte Carlo standard error of every summary is at most this fraction of its estimate,
-        or `max_replicates` are reached. A mapping says so for the measures it names alone: a bias, whose estimate is
-        about 0, has no relative precision worth waiting for.
-    max_replicates : int, optional
-        Bound for `precision` at scale 1; default four times ``replicates``.
-    compare : callable, optional
-        ``compare(cells, samples) -> list of Estimate`` for each set of cells that share random numbers (see `common`):
-        their samples, in the order of ``cells``, are paired replicate by replicate. The rows join the summary, with the
-        factors in `common` left empty.
-    refuse : callable, optional
-        ``refuse(cell) -> str or None``: why a cell cannot be computed (a group size of 1 for a method that needs two
-        completions), or None. Asked of every cell before any work starts.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If the declaration contradicts itself.
+    shard: Replicates per shard, the unit of work and of loss. No result depends on it but for rounding: NumPy may sum
+        over another number of replicates in another order.
+    Raises ValueError, TypeError if the declaration contradicts itself.
     """
 
     name: str
@@ -132,19 +99,12 @@ class Study:
     conclude: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     common: Sequence[str] = ()
     shard: int = 50
-    precision: float | Mapping[str, float] | None = None
-    max_replicates: int | None = None
-    compare: Callable[[Sequence[Cell], Sequence[Samples]], list[Estimate]] | None = None
-    refuse: Callable[[Cell], str | None] | None = None
 
     def __post_init__(self):
         if not self.cells:
             raise ValueError(f"study {self.name!r} has no cells.")
-        for name in ("replicates", "shard", "max_replicates"):
-            size = getattr(self, name)
-            if size is None and name == "max_replicates":
-                continue
-            object.__setattr__(self, name, check_whole(f"study {self.name!r}: {name}", size))
+        for name in ("replicates", "shard"):
+            object.__setattr__(self, name, check_whole(f"study {self.name!r}: {name}", getattr(self, name)))
         seen: set[str] = set()
         for cell in self.cells:
             if cell.key in seen:
@@ -153,33 +113,11 @@ class Study:
         for name in self.common:
             if not any(name in cell.factors for cell in self.cells):
                 raise ValueError(f"study {self.name!r}: common names {name!r}, which is not a factor of its cells.")
-        precision = self.precision if isinstance(self.precision, Mapping) else {"": self.precision}
-        for measure, limit in precision.items():
-            if measure and measure not in self.measures:
-                raise ValueError(f"study {self.name!r}: precision names {measure!r}, which is none of its measures.")
-            if limit is not None and not (math.isfinite(limit) and limit > 0):
-                raise ValueError(f"study {self.name!r}: precision must be positive, got {limit!r}.")
-
-    def check_cells(self) -> None:
-        """Ask `refuse` about every cell.
-
-        Raises
-        ------
-        ValueError
-            If the study refuses one, with its reason.
-        """
-        for cell in self.cells if self.refuse is not None else ():
-            reason = self.refuse(cell)
-            if reason:
-                raise ValueError(f"study {self.name!r} cannot compute cell ({cell}): {reason}")
 
     def cell(self, factors: Mapping[str, Factor]) -> Cell:
         """The one cell that has these factors; so many of them suffice as tell it from the others.
 
-        Raises
-        ------
-        ValueError
-            If no cell has them, or several do.
+        Raises ValueError if no cell has them, or several do.
         """
         found = [c for c in self.cells if all(c.factors.get(name, self) == factors[name] for name in factors)]
         exact = [c for c in found if len(c.factors) == len(factors)]

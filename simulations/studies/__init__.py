@@ -16,10 +16,7 @@ def names() -> list[str]:
 def get(name: str) -> Study:
     """The study of that name.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises ValueError if there is none.
     """
     known = names()
     if name not in known:

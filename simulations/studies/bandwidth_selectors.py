@@ -76,12 +76,7 @@ def _squared_error(selector: Selector, groups: Groups, visits: Visits, value: np
 def exact_risk(bandwidth: float, value: np.ndarray, group_size: int) -> np.ndarray:
     """MSE of KAE with a fixed bandwidth given the value paths, mean over prompts, shape (R,).
 
-    Parameters
-    ----------
-    bandwidth : float
-    value : ndarray, shape (R, t + 1, P)
-        Up to the current step.
-    group_size : int
+    value (ndarray, shape (R, t + 1, P)): Up to the current step.
     """
     lag = np.arange(value.shape[1] - 1, -1.0, -1)
     weight = np.maximum(1 - lag / bandwidth, 0)

@@ -22,17 +22,11 @@ OF_PROMPT, SCALE, NOISE = 0.5, 0.4, 0.7  # standard deviations of log weights
 class Regime:
     """How success rates are spread and move, and how much more wrong answers weigh.
 
-    Attributes
-    ----------
-    mean, size : float
-        Of the Beta distribution of the first success rates.
-    drift : float
-        Logits per visit, common to all prompts.
-    ratio, slope : float
-        A wrong answer weighs ``ratio * (p / (1 - p))^slope`` right ones, and these ``(1 - p)^slope``: with ratio and
-        slope 1 a softmax over two answers.
-    of_prompt : float
-        Standard deviation over prompts of the log of that ratio.
+    mean, size: Of the Beta distribution of the first success rates.
+    drift: Logits per visit, common to all prompts.
+    ratio, slope: A wrong answer weighs ``ratio * (p / (1 - p))^slope`` right ones, and these ``(1 - p)^slope``: with
+        ratio and slope 1 a softmax over two answers.
+    of_prompt: Standard deviation over prompts of the log of that ratio.
     """
 
     mean: float
@@ -71,11 +65,8 @@ def values_and_weights(regime: Regime, streams: Streams) -> tuple[np.ndarray, np
 class World:
     """Completions that were drawn, and what they were drawn from.
 
-    Attributes
-    ----------
-    value, right, wrong : ndarray, shape (R, T, P)
-        Success rates, and mean weights of right and of wrong answers.
-    reward, weight : ndarray, shape (R, T, P, G)
+    value, right, wrong (ndarray, shape (R, T, P)): Success rates, and mean weights of right and of wrong answers.
+    reward, weight: ndarray, shape (R, T, P, G).
     """
 
     value: np.ndarray

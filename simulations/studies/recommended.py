@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,13 +22,14 @@ from kaestat.report.recommendation import DEFAULT_WITHOUT_HISTORY
 from simulations.bandits.paths import PATHS, value_paths
 from simulations.bandits.regimes import CONCENTRATION, N_PROMPTS, REGIMES, rewards_of, steps_of
 from simulations.harness import Cell, Estimate, Samples, Streams, Study
-from simulations.harness.performance import proportion
+from simulations.harness.performance import pooled_share, proportion
 from simulations.harness.study import grid
 
 REAL, ONCE = "as a real run", "one epoch"
 KINDS = (*REGIMES, "static", "saturating", REAL, ONCE)
 NEAR = 1.2  # times the error of the best candidate
-TRUTH_PROMPTS, TRUTH_LOGS = 200, 16  # behind the true errors of candidates; and those of the choice and its rival
+FIRST_PROMPTS, TRUTH_PROMPTS, TRUTH_LOGS = 200, 600, 16  # behind a first look at all candidates, and behind true errors
+CONTENDING = 1.5  # times the lowest error of the first look
 TRUTH_FROM = 10**6  # number of the first of these logs, as a replicate
 N_BOOT = 400
 
@@ -123,10 +125,34 @@ def truth_logs(seed: int, key: str, kind: str, shape: Shape, first: int, n: int)
 
 
 @cache
-def expected_error(seed: int, key: str, kind: str, shape: Shape, method: str, n: int) -> float:
-    """The mean of `true_error` over ``n`` further logs of a cell."""
-    blocks = (truth_logs(seed, key, kind, shape, first, min(8, n - first)) for first in range(0, n, 8))
+def expected_error(seed: int, key: str, kind: str, shape: Shape, method: str, first: int, n: int) -> float:
+    """The mean of `true_error` over ``n`` further logs of a cell from number ``first`` on."""
+    blocks = (truth_logs(seed, key, kind, shape, at, min(8, first + n - at)) for at in range(first, first + n, 8))
     return float(np.mean([true_error(made, method, 0 if kind == ONCE else 1) for block in blocks for made in block]))
+
+
+def true_errors(seed: int, key: str, kind: str, shape: Shape) -> Callable[[str], float]:
+    """The expected error of a method in a cell, as a function of its name."""
+    n = max(TRUTH_LOGS, -(-TRUTH_PROMPTS // shape.prompts))
+    return lambda method: expected_error(seed, key, kind, shape, method, _first_look(shape), n)
+
+
+def lowest_error(seed: int, key: str, kind: str, shape: Shape) -> float:
+    """The true error of the best candidate of a cell.
+
+    The lowest of many noisy means is too low. So a first look takes those that may be the best, and other logs
+    measure their errors.
+    """
+    first = {
+        method: expected_error(seed, key, kind, shape, method, 0, _first_look(shape)) for method in candidates(kind)
+    }
+    bound = CONTENDING * min(first.values())
+    return min(map(true_errors(seed, key, kind, shape), (method for method in first if first[method] <= bound)))
+
+
+def _first_look(shape: Shape) -> int:
+    """Number of logs; the others come after them."""
+    return max(4, -(-FIRST_PROMPTS // shape.prompts))
 
 
 def candidates(kind: str) -> list[str]:
@@ -137,13 +163,12 @@ def candidates(kind: str) -> list[str]:
 def simulate(cell: Cell, streams: Streams) -> Samples:
     kind, shape = cell["kind"], SHAPES[cell["shape"]]
     world = (streams.seed, streams.key, kind, shape)
-    few = max(4, -(-TRUTH_PROMPTS // shape.prompts))
-    best = min(expected_error(*world, method, few) for method in candidates(kind))
+    error_of, best = true_errors(*world), lowest_error(*world)
     rows = []
     for made in made_logs(kind, shape, streams):
         analysis = analyze(made.log, every=False, n_boot=N_BOOT)
         found, stated = analysis.recommendation, stated_reduction(analysis)
-        error, rival = (expected_error(*world, row, max(few, TRUTH_LOGS)) for row in (found.row, found.rival))
+        error, rival = error_of(found.row), error_of(found.rival)
         if stated is not None:
             covers = stated[0] <= 1 - error / rival <= stated[1]
         else:
@@ -151,7 +176,7 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
             covers = covers or found.difference_low <= error - rival <= found.difference_high
         rows.append(
             {
-                "near_best": expected_error(*world, found.row, few) <= NEAR * best,
+                "near_best": error <= NEAR * best,
                 "covers": covers,
                 "says_100": "100 %" in headline(analysis),
                 "claims_better": found.better,
@@ -171,9 +196,7 @@ def conclude(summary: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for shape, here in [("all", summary), *summary.groupby("shape", sort=False)]:
         for measure, part in here.groupby("measure", sort=False):
-            logs = int(part["n"].sum())
-            share = float((part["estimate"] * part["n"]).sum() / logs)
-            rows.append((shape, measure, share, np.sqrt(share * (1 - share) / logs), logs))
+            rows.append((shape, measure, *pooled_share(part)))
     return pd.DataFrame(rows, columns=["shape", "measure", "share", "se", "logs"])
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat.credit.turns import discounted_returns, rewards_of_turns, spread_over_tokens, turn_counts, turn_numbers
+from kaestat.credit.turns import rewards_of_turns, spread_over_tokens, turn_counts, turn_numbers
 
 
 @st.composite
@@ -53,17 +53,6 @@ def test_what_stands_at_a_tools_answer_belongs_to_the_turn_before_it():
     assert found[0].tolist() == [7.0, 56.0]
 
 
-@given(st.lists(st.lists(st.floats(-2, 2), max_size=5), max_size=5), st.floats(0, 1))
-def test_returns_are_discounted_sums_of_what_follows(rewards, gamma):
-    for row, found in zip(rewards, discounted_returns(rewards, gamma), strict=True):
-        expected = [sum(gamma ** (j - k) * row[j] for j in range(k, len(row))) for k in range(len(row))]
-        np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-def test_one_reward_is_its_return_to_the_last_bit():
-    assert discounted_returns([[0.1], [1 / 3]], 0.9)[1][0] == 1 / 3
-
-
 @given(token_rows())
 def test_what_belongs_to_a_turn_stands_at_each_of_its_tokens(rows):
     _, mask = rows
@@ -77,9 +66,7 @@ def test_what_belongs_to_a_turn_stands_at_each_of_its_tokens(rows):
     [
         (lambda: turn_numbers(np.ones(3)), r"mask must have shape \(N, T\), got \(3,\)"),
         (lambda: rewards_of_turns(np.ones((1, 2)), np.ones((1, 3))), r"one shape \(N, T\)"),
-        (lambda: discounted_returns([[1.0]], 1.5), "gamma"),
-        (lambda: discounted_returns([[1.0], [[0.0]]]), r"rewards: entry 1 must hold one number per turn"),
-        (lambda: discounted_returns([1.0]), r"rewards: entry 0 must hold one number per turn, got shape \(\)"),
+        (lambda: spread_over_tokens([1.0], np.ones((1, 1), dtype=bool)), "entry 0 must hold one number per turn, got"),
         (lambda: spread_over_tokens([[1.0]], np.array([[True, False, True]])), "completion 0 has 1 entries, but 2"),
         (lambda: spread_over_tokens([[1.0]], np.ones((2, 1), dtype=bool)), "1 entries for 2 completions"),
     ],

@@ -111,8 +111,6 @@ def test_leading_axes_and_rows_are_independent_problems(rng, kind):
     columns = {name: getattr(past, name)[1, 2:3] for name in ("lag", "count", "total", "total_sq")}
     alone = value_interval(Groups(groups.reward[1, 2:3]), Visits(**columns), kind=kind, **OPTIONS)
     assert alone.low[0] == pytest.approx(together.low[1, 2], rel=1e-12)
-    assert list(together.to_frame().columns[:3]) == ["axis_0", "prompt", "estimate"]
-    assert len(together.to_frame()) == 12
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,7 +124,6 @@ def test_torch_agrees_with_numpy_and_keeps_its_type(data, kind):
         for name in ("estimate", "low", "high", "effective_size"):
             assert getattr(interval, name).dtype == dtype
             np.testing.assert_allclose(getattr(interval, name), getattr(expected, name), rtol=digits, atol=digits)
-        assert len(interval.to_frame()) == 6
 
 
 def test_every_interval_contains_its_estimate_and_widens_with_the_level(data):
@@ -134,14 +131,6 @@ def test_every_interval_contains_its_estimate_and_widens_with_the_level(data):
         narrow, wide = (value_interval(*data, kind=kind, level=level, **OPTIONS) for level in (0.9, 0.99))
         assert ((narrow.low <= narrow.estimate) & (narrow.estimate <= narrow.high)).all()
         assert (wide.high - wide.low > narrow.high - narrow.low).all()
-
-
-def test_the_frame_has_one_named_row_per_prompt(data):
-    groups = Groups(data[0].reward, prompt_ids=list("abcdef"))
-    frame = value_interval(groups, data[1], step=12, kind="score").to_frame()
-    assert list(frame["prompt"]) == list("abcdef")
-    assert list(frame.columns) == ["prompt", "estimate", "low", "high", "effective_size", "kind", "level"]
-    assert set(frame["kind"]) == {"score"} and set(frame["level"]) == {0.95}
 
 
 @pytest.mark.parametrize(

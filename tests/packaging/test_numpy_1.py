@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator, select_bandwidth
+from kaestat.core import arrays
 from kaestat.datasets import simulated_run
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.smoothing.kernels import KERNELS
@@ -18,6 +19,7 @@ def numpy_1(monkeypatch):
     assert set(SINCE_NUMPY_2) <= set(dir(array_api_compat.numpy))
     for name in SINCE_NUMPY_2:
         monkeypatch.delattr(np, name, raising=False)
+    monkeypatch.setattr(arrays, "NUMPY", array_api_compat.numpy)  # what it is where NumPy lacks these names
 
 
 @pytest.mark.parametrize("kernel", slow_after(1, KERNELS))

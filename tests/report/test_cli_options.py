@@ -12,9 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from typer.main import get_command
 
 import kaestat
 from kaestat.report import commands, options, out_folder
+from kaestat.report.analysis import analyze
+from kaestat.report.application import COMMANDS, application
 from kaestat.report.cli import run
 
 HEADER = "prompt,step,reward\n"
@@ -173,6 +176,17 @@ def test_the_version_is_told(command):
     assert command("--version") == (0, f"kaestat {kaestat.__version__}\n", "")
 
 
+def test_help_lists_all_commands_and_needs_no_numpy():
+    code = "from kaestat.report.cli import run; run(['--help']); import sys; print('numpy' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.endswith("False\n")
+    every = get_command(application([]))
+    assert {name: line for name, (_, line) in COMMANDS.items()} == {
+        name: command.help.partition("\n")[0] for name, command in every.commands.items()
+    }
+    assert all(f"\n  {name} " in printed for name in every.commands)
+
+
 def test_the_shell_can_complete_commands():
     words = {"_KAESTAT_COMPLETE": "complete_bash", "COMP_WORDS": "kaestat ana", "COMP_CWORD": "1"}
     code = "from kaestat.report.entry import main; main()"
@@ -209,13 +223,40 @@ def test_names_of_trackers_and_lists_of_rewards_are_read(tmp_path):
         for column in ("prompt", "step", "reward"):
             np.testing.assert_array_equal(log.frame[column], expected.frame[column])
     assert log.frame["length"].tolist() == [5, 6, 7] * 6
+    names = {"prompt": "question_text", "step": "_step", "reward": "train/reward"}
+    assert expected.columns == names and "Columns: prompt is question_text, step is _step, reward is train" in next(
+        iter(analyze(expected, ["kae", "grpo"], n_boot=0).notes)
+    )
+
+
+def test_a_row_may_be_a_batch_of_conversations_with_a_list_of_rewards_each(tmp_path):
+    asked = [[{"role": "user", "content": text}] for text in ("why", "how")]
+    path = tmp_path / "run.jsonl"
+    path.write_text(json.dumps({"step": 3, "prompts": asked, "rewards": [[1, 0, 0], [0, 1]], "length": 7}))
+    batch = kaestat.read_log(path)
+    path.write_text(
+        "".join(
+            json.dumps({"step": 3, "prompt": prompt, "reward": z, "length": 7}) + "\n"
+            for prompt, z in zip(asked, ([1, 0, 0], [0, 1]), strict=True)
+        )
+    )
+    rows = kaestat.read_log(path)  # a conversation of one message is not one prompt for three rewards
+    assert batch.prompts == rows.prompts and json.loads(batch.prompts[1]) == asked[1]
+    pd.testing.assert_frame_equal(batch.frame, rows.frame)
+    assert batch.frame["reward"].tolist() == [1, 0, 0, 0, 1] and batch.frame["prompt"].tolist() == [0, 0, 0, 1, 1]
+
+
+def test_a_prompt_that_looks_like_a_list_is_a_text_beside_lists_of_rewards(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(json.dumps({"step": 0, "prompt": "[3, 5]", "reward": [1, 0]}))
+    assert kaestat.read_log(path).prompts == ["[3, 5]"]
 
 
 def test_lists_that_do_not_fit_name_their_row(tmp_path):
     path = tmp_path / "run.jsonl"
     row = '{"step": 0, "prompt": "a", "reward": %s, "length": [1, 2]}\n'
     path.write_text(row % "[1, 0]" + row % "[1]")
-    with pytest.raises(ValueError, match=r"run\.jsonl, line 2: length has 2 entries for 1 rewards"):
+    with pytest.raises(ValueError, match=r"run\.jsonl, line 2: length has 2 values for 1 reward. Give one"):
         kaestat.read_log(path)
     path.write_text(row % "[1, 0]" + row % '[1, "much"]')
     with pytest.raises(ValueError, match=r"run\.jsonl, line 2: reward is 'much'"):
@@ -226,7 +267,8 @@ def test_all_missing_columns_are_named_in_one_message(command, tmp_path):
     (tmp_path / "run.csv").write_text("loss,epoch,train/reward\n1,0,1\n")
     status, _, err = command("analyze", tmp_path / "run.csv")
     assert status == 2 and "no prompt and no step column; it has loss, epoch, train/reward." in err
-    assert "Every row must be a completion. Name them with --hint prompt=..., --hint step=..., or call them" in err
+    assert "Every row must be a completion, or a group with a list of rewards. Name them with --hint prompt=..." in err
+    assert "prompt=..., --hint step=..., or call them" in err
 
 
 @pytest.mark.parametrize(

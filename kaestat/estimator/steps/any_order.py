@@ -39,13 +39,7 @@ OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_
 
 @dataclass(frozen=True)
 class AnyOrder:
-    """The `kaestat.estimator.steps.call.Order` of an estimator that accepts completions in any order.
-
-    Attributes
-    ----------
-    late : int
-        Steps by which completions may be late.
-    """
+    """The `kaestat.estimator.steps.call.Order` of completions in any order, at most ``late`` steps late."""
 
     name: ClassVar[str] = "any"
     late: int
@@ -55,12 +49,8 @@ class AnyOrder:
         """The order with ``late``; if that is None, with a number that suits the baseline.
 
         A completion that is later than its baseline looks back is of a policy that has nothing to do with the present
-        one any more, as far as the baseline knows.
-
-        Raises
-        ------
-        ValueError
-            Unless the method's values follow from the visits, whatever the order they came in.
+        one any more, as far as the baseline knows. A ValueError unless the method's values follow from the visits,
+        whatever the order they came in.
         """
         baseline = serving.baseline
         if baseline.in_order_only:

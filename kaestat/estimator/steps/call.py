@@ -62,17 +62,9 @@ class Computed(NamedTuple):
 
 @dataclass(frozen=True)
 class Serving:
-    """A baseline with its scaling.
+    """A baseline with its scaling and objective, as `make_scaling` (or "deviation") and `objective_slope` take them.
 
-    Attributes
-    ----------
-    method : str
-        Name in messages.
-    baseline : Baseline
-    scale : str
-        As `kaestat.estimator.scaling.make_scaling` takes it, or "deviation".
-    objective : str
-        As `kaestat.estimator.objective.objective_slope` takes it.
+    ``method`` is its name in messages.
     """
 
     method: str
@@ -196,10 +188,7 @@ def check_not_cancelled(given: str, method: str, baseline: Baseline, scale: str)
 def grouped(order: Order, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Batch | None:
     """The samples, checked and grouped; None if there are none.
 
-    Raises
-    ------
-    ValueError
-        If they do not fit the order, the method or earlier calls, or those of a prompt differ in divergence.
+    A ValueError if they do not fit the order, the method or earlier calls, or those of a prompt differ in divergence.
     """
     order.check(state, samples, step)
     check_inputs(serving, state, samples)

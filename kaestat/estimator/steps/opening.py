@@ -22,10 +22,7 @@ def opened(
 ) -> EstimatorState:
     """The state, with a history for these completions if the baseline keeps one; the given state is unchanged.
 
-    Raises
-    ------
-    ValueError
-        If they come with weights (``weighting``, as `StepSamples` has it), and a prior has none.
+    A ValueError if they come with weights (``weighting``, as `StepSamples` has it), and a prior has none.
     """
     if state.history is not None or baseline.horizon == 0:
         return state
@@ -54,11 +51,8 @@ def opened(
 def with_prior(state: EstimatorState, baseline: Baseline, prior: Prior) -> EstimatorState:
     """The state with one more prior, which enters its history if the run has begun.
 
-    Raises
-    ------
-    ValueError
-        If a prompt has a prior of that date already, or the prior comes too late for the method, or is dated after the
-        last step. The state is then unchanged.
+    A ValueError if a prompt has a prior of that date already, or the prior comes too late for the method, or is dated
+    after the last step. The state is then unchanged.
     """
     history = state.history
     if history is None:
@@ -109,12 +103,7 @@ def prior_sums(prior: Prior, weighting: str) -> dict[str, np.ndarray]:
     """The sums of a prior, for a history of completions with this weighting.
 
     Its completions have the importance ratio 1: they are of the policy of their date. Weights of another kind they must
-    bring along.
-
-    Raises
-    ------
-    ValueError
-        If they do not.
+    bring along; a ValueError if they do not.
     """
     plain = prior.plain_sums
     if weighting == "none":

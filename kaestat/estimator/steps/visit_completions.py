@@ -14,21 +14,11 @@ ROUNDING = 1e-14  # of a mean square
 
 
 def completions_of(visits: Visits) -> Groups:
-    """One group per visit: as many completions as the visit has, of two rewards, with the visit's mean and variance.
+    """One group of shape (P, G) per visit of shape (P, 1): as many completions as it has, with its mean and variance.
 
     Rewards of 0 and 1 are what they were; of others, half lie above the mean and half below. What is linear or
-    quadratic in the rewards comes out as with the very completions. With weights, the completions of each of the two
-    rewards have at most two, with their sum and sum of squares.
-
-    Parameters
-    ----------
-    visits : Visits
-        NumPy arrays of shape (P, 1). A visit without completions gives a group without any.
-
-    Returns
-    -------
-    Groups
-        Rewards of shape (P, G).
+    quadratic in the rewards comes out as with the very completions. With weights, the
+    completions of each of the two rewards have at most two, with the sum and the sum of squares that the visit tells.
     """
     high, low, above = _two_rewards(visits)
     count, weight = visits.count, None
@@ -88,13 +78,7 @@ def _share(part: np.ndarray, whole: np.ndarray, otherwise: np.ndarray | float) -
 
 
 def split_now(visits: Visits) -> tuple[Visits, Visits | None]:
-    """Visits of lag 1 and more, and visits of lag 0 in one column; None if there are none.
-
-    Parameters
-    ----------
-    visits : Visits
-        NumPy arrays of shape (P, V), at most one visit of each row at lag 0.
-    """
+    """Visits of lag 1 and more, and visits of lag 0, at most one per row, in one column; None if there are none."""
     now = (visits.count > 0) & (visits.lag == 0)
     if not now.any():
         return visits, None

@@ -29,31 +29,15 @@ TOLERANCE = 1e-5  # frameworks hold advantages in float32
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one training step as a trainer holds them when it asks for advantages.
+    """The rows of one training step as a trainer holds them when it asks for advantages."""
 
-    Attributes
-    ----------
-    step : int
-        Training step, 0-based.
-    prompts : tuple of str, length N
-        Text of each row's prompt.
-    ids : tuple, length N
-        Stable id of each row's prompt in the data set; None if it has none.
-    uids : tuple of str, length N
-        The trainer's own name of each row's group; random at every step.
-    rewards : ndarray of float, shape (N,)
-    padding : ndarray of bool, shape (N,)
-        True for rows that only fill the batch: copies of row 0.
-    version : ndarray of int, shape (N,), or None
-        Step of the policy that sampled each row; None if it equals ``step``.
-    """
-
-    step: int
-    prompts: tuple[str, ...]
-    ids: tuple[Any, ...]
-    uids: tuple[str, ...]
-    rewards: np.ndarray
-    padding: np.ndarray
+    step: int  # Training step, 0-based
+    prompts: tuple[str, ...]  # of str, length N; text of each row's prompt
+    ids: tuple[Any, ...]  # length N; stable id of each row's prompt in the data set; None if it has none
+    uids: tuple[str, ...]  # of str, length N; the trainer's own name of each row's group; random at every step
+    rewards: np.ndarray  # of float, shape (N,)
+    padding: np.ndarray  # of bool, shape (N,); True for rows that only fill the batch: copies of row 0
+    # of int, shape (N,); step of the policy that sampled each row; None if it equals ``step``
     version: np.ndarray | None = None
 
     def take(self, order: np.ndarray) -> Rows:
@@ -323,10 +307,7 @@ CHECKS: tuple[Callable[[MakeAdapter], None], ...] = (
 def run_checks(make: MakeAdapter) -> dict[str, str]:
     """The name of each check that an adapter fails, with the reason; empty if it passes all.
 
-    Parameters
-    ----------
-    make : callable
-        Returns a fresh `Adapter` around the given `AdvantageEstimator`.
+    ``make`` returns a fresh `Adapter` around the given `AdvantageEstimator`.
     """
     failures = {}
     for check in CHECKS:

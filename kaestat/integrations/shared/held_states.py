@@ -7,13 +7,7 @@ from typing import Any
 
 
 class HeldStates:
-    """The states after each of the last steps.
-
-    Parameters
-    ----------
-    kept : int
-        Number of states; 0 holds none.
-    """
+    """The states after each of the last ``kept`` steps; 0 holds none."""
 
     def __init__(self, kept: int):
         self.kept = kept
@@ -35,18 +29,9 @@ class HeldStates:
         return self._states.get(step)
 
     def after(self, step: int, newest: int) -> Callable[[], dict[str, Any]]:
-        """The state after a step, or after the last step before it.
+        """The state after a step, or after the last one before it; a ValueError if it is no longer held.
 
-        Parameters
-        ----------
-        step : int
-        newest : int
-            The last step recorded, for the message.
-
-        Raises
-        ------
-        ValueError
-            If the state after that step is no longer held.
+        ``newest`` is the last step recorded, for the message.
         """
         held = [at for at in self._states if at <= step]
         if not held:

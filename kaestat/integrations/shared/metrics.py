@@ -14,30 +14,16 @@ ZERO = 1e-6  # advantages this small are rounding: trainers hold them in float32
 
 
 def step_metrics(record: StepRecord | None) -> dict[str, float]:
-    """The metrics of a step, without those that have no data.
+    """The metrics of a step from its record, without those that have no data; none without completions.
 
-    Parameters
-    ----------
-    record : StepRecord or None
-        `AdvantageEstimator.record` after the step; None for a step without completions, which has no figures.
-
-    Returns
-    -------
-    dict
-        ``error``: unbiased estimate of the mean squared error of the values around the prompts' true values,
-
-            mean_g (Z_g - V_g)^2 - (1 - 2 mean_g c_g) S^2
-
-        averaged over rows with two completions or more, where ``S^2`` is the row's sample variance of the rewards
-        (ddof 1) and ``c_g`` the derivative of the value in its own reward; see `unbiased_error`.
-        ``squared_error``: ``mean_g (Z_g - V_g)^2``, averaged over all rows: the reward variance plus the error.
-        ``nonzero_advantages``: share of completions whose advantage is not 0.
-        ``dead_groups``: share of rows with two completions or more whose rewards are all equal.
-        With weights W of completions, ``gradient_noise``: ``mean W_g (Z_g - V_g)^2`` over all completions, if no
-        value contains its own reward.
-        With a history: ``known_prompts``, share of rows with a visit in reach; ``past_completions``, mean
-        number of completions in those visits; and for kernel methods ``effective_history``, the same with each
-        completion weighted by ``K(lag / bandwidth) / K(0)``.
+    - ``error``: unbiased estimate of the mean squared error of the values around the prompts' true values
+      (`unbiased_error`), averaged over rows with two completions or more.
+    - ``squared_error``: ``mean_g (Z_g - V_g)^2``, averaged over all rows: the reward variance plus the error.
+    - ``nonzero_advantages``: share of completions whose advantage is not 0.
+    - ``dead_groups``: share of rows with two completions or more whose rewards are all equal.
+    - ``gradient_noise``, with weights W and no value that contains its own reward: ``mean W_g (Z_g - V_g)^2``.
+    - With a history ``known_prompts``, share of rows with a visit in reach, and ``past_completions``, their mean number
+      of completions; for kernel methods ``effective_history``, the same with each weighted by ``K(lag / b) / K(0)``.
     """
     if record is None:
         return {}
@@ -47,10 +33,7 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
     squares = error**2 if groups.mask is None else np.where(groups.mask, error, 0.0) ** 2
     loss = squares.sum(axis=1) / count
     advantages = record.advantages if groups.mask is None else record.advantages[groups.mask]
-    found = {
-        "squared_error": float(loss.mean()),
-        "nonzero_advantages": float((np.abs(advantages) > ZERO).mean()),
-    }
+    found = {"squared_error": float(loss.mean()), "nonzero_advantages": float((np.abs(advantages) > ZERO).mean())}
     own = np.asarray(baseline.own_derivative(groups, visits, step=record.step, carry=record.carry), dtype=float)
     several = count > 1
     if several.any():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 # How many different prompts must have come back, all of them under new ids, before the ids are called unstable.
@@ -20,23 +20,11 @@ class UnstablePromptIds(ValueError):
 
 
 def hash_prompt(prompt: Any) -> str:
-    """A stable id computed from the prompt itself, the same in every process and session.
+    """A stable id computed from the prompt itself, the same in every process: 32 hexadecimal digits (BLAKE2b).
 
-    Parameters
-    ----------
-    prompt : str, sequence of int, or sequence of mapping
-        Text, token ids (a list, array or tensor; without padding) or chat messages. Bytes and images within messages
-        (PIL's, or objects with its ``tobytes``, ``mode`` and ``size``) are hashed by content.
-
-    Returns
-    -------
-    str
-        32 hexadecimal digits (BLAKE2b).
-
-    Raises
-    ------
-    TypeError
-        If the prompt has another type.
+    A prompt is text, token ids (a list, array or tensor; without padding) or chat messages; a TypeError for anything
+    else. Bytes and images within messages (PIL's, or objects with its ``tobytes``, ``mode`` and ``size``) are hashed by
+    content.
 
     Examples
     --------
@@ -70,14 +58,6 @@ class IdentityCheck:
     of a few texts in many rows looks the same; `AdvantageEstimator` then warns that no prompt returns.
 
     It holds 2 short entries per known prompt, in memory only, and starts again after a resume.
-
-    Examples
-    --------
-    >>> watch = IdentityCheck()
-    >>> watch.check([0, 0], [hash_prompt("2+2=")] * 2, step=0)
-    >>> watch.check([0, 0], [hash_prompt("2+3=")] * 2, step=1)
-    Traceback (most recent call last):
-    kaestat.integrations.shared.prompt_ids.UnstablePromptIds: prompt id 0 names two prompts...
     """
 
     def __init__(self) -> None:
@@ -87,22 +67,10 @@ class IdentityCheck:
         self._repeats = False  # whether an id was seen at two steps
 
     def check(self, ids: Sequence[Hashable], hashes: Sequence[str], step: int) -> None:
-        """Check the ids of one step's samples against their prompts.
+        """Check the ids of one step's N samples against the `hash_prompt` of their prompts.
 
-        Parameters
-        ----------
-        ids : sequence of hashables, length N
-            The keys of the history. ``None`` is a missing id.
-        hashes : sequence of str, length N
-            `hash_prompt` of each sample's prompt.
-        step : int
-            Training step.
-
-        Raises
-        ------
-        UnstablePromptIds
-            If an id is missing, if one id names two prompts, or if ids are random or keep counting. The record of
-            earlier calls is then unchanged.
+        An `UnstablePromptIds` if an id is missing (None), if one id names two prompts, or if ids are random or keep
+        counting. The record of earlier calls is then unchanged.
         """
         if len(ids) != len(hashes):
             raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")
@@ -132,40 +100,21 @@ FIX = (
 )
 
 
-def hash_prompts(prompts: Sequence[Any]) -> list[str]:
-    """`hash_prompt` of each prompt; repeats of the previous prompt (completions of a group) are not hashed again.
-
-    Raises
-    ------
-    TypeError
-        As `hash_prompt`.
-    """
+def hash_prompts(prompts: Iterable[Any]) -> list[str]:
+    """`hash_prompt` of each prompt; equal texts and equal lists of token ids are hashed once."""
+    known: dict[Hashable, str] = {}
     found: list[str] = []
-    before: Any = None
     for prompt in prompts:
-        if not (found and _same(prompt, before)):
-            found.append(hash_prompt(prompt))
-        else:
-            found.append(found[-1])
-        before = prompt
+        key = prompt if isinstance(prompt, str) else _token_ids(prompt)
+        if key not in known:
+            known[key] = hash_prompt(prompt)
+        found.append(known.pop(key) if key is None else known[key])
     return found
 
 
-def _same(prompt: Any, other: Any) -> bool:
-    """Whether two prompts are plainly one: the same text, or messages of the same texts in the same order."""
-    if type(prompt) is str:
-        return type(other) is str and prompt == other
-    if not (type(prompt) is list and type(other) is list and len(prompt) == len(other)):
-        return False
-    # 1 equals True and 1.0, but not in JSON: only text is compared.
-    for one, two in zip(prompt, other, strict=True):
-        if not (type(one) is dict and type(two) is dict and _all_text(one) and _all_text(two) and one == two):
-            return False
-    return True
-
-
-def _all_text(message: dict[Any, Any]) -> bool:
-    return all(type(key) is str and type(value) is str for key, value in message.items())
+def _token_ids(prompt: Any) -> tuple[int, ...] | None:
+    plain = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    return tuple(plain) if isinstance(plain, list | tuple) and set(map(type, plain)) == {int} else None
 
 
 def _plain(value: Any) -> Any:

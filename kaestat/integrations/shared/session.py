@@ -39,6 +39,8 @@ from kaestat.sampling import Policy, PromptSampler
 class TrainerSession:
     """An estimator inside a trainer; threads other than the training one may ask for its states.
 
+    Raises a TypeError or ValueError if there is no estimator, or it cannot use these weights, or needs weights.
+
     Parameters
     ----------
     estimator : AdvantageEstimator, SeveralRewards or TurnEstimator
@@ -51,11 +53,6 @@ class TrainerSession:
     states_kept : int
         Number of last steps whose states are held, for trainers that save a step after later ones
         have begun: one more than the number of steps by which they may be ahead.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If there is no estimator, or it cannot use these weights, or needs weights.
 
     Examples
     --------
@@ -149,12 +146,13 @@ class TrainerSession:
         correction: np.ndarray | None = None,
         record: bool = True,
     ) -> Any:
-        """Advantages of one step's completions, all of them in one call; records their rewards.
+        """Advantages of one step's completions, all of them in one call, float64 (N,); records their rewards.
+
+        With several rewards ``rewards`` has a row for each completion, with turns a list for each; with turns the
+        result is a list of arrays, too.
 
         Parameters
         ----------
-        rewards : sequence of float, shape (N,)
-            With several rewards, a row for each completion; with turns, a list for each.
         step : int or None
             Training step; None if the trainer does not give it, which only methods without a history allow.
         prompts : sequence, length N
@@ -176,19 +174,13 @@ class TrainerSession:
         record : bool
             False if the call will be repeated with other weights, and recorded then; not for several rewards.
 
-        Returns
-        -------
-        ndarray of float64, shape (N,), or with turns a list of such arrays
-
         Raises
         ------
         UnstablePromptIds
             If a prompt or an id is missing, an id names two prompts, or ids change from visit to visit.
-        ValueError
-            If a method with a history is given no step, weights are missing, prompts were not drawn, and as
-            `AdvantageEstimator.step`.
-        TypeError
-            If an id is not a string, number, bytes or tuple of these, which a checkpoint can hold.
+        ValueError, TypeError
+            If a method with a history is given no step, weights are missing, prompts were not drawn, an id is of a kind
+            that a checkpoint cannot hold, and as `AdvantageEstimator.step`.
         """
         given, call = self._given(weights), Call()
         if self.drawn is not None and step is None:
@@ -244,20 +236,11 @@ class TrainerSession:
         call.finish(None)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """History and sampler as plain data (bytes, numbers, text), as they were after one step.
+        """History and sampler as plain data (bytes, numbers, text), as they were after one step; None is the last.
 
-        While another thread computes a step, only held states are available at once.
-
-        Parameters
-        ----------
-        step : int, optional
-            The last step that belongs to the checkpoint: asynchronous trainers already have rewards of later steps, and
-            repeat those steps after a resume. None means everything up to now.
-
-        Raises
-        ------
-        ValueError
-            If the state after that step is no longer held.
+        Asynchronous trainers already have rewards of later steps than that of a checkpoint, and repeat those steps
+        after a resume. A ValueError if the state after that step is no longer held. While another thread computes a
+        step, only held states are available at once.
         """
         state = None if step is None else self._states.of(step)
         if state is None:
@@ -287,23 +270,14 @@ class TrainerSession:
     def save(
         self, path: Path, sampler_path: Path | None = None, step: int | None = None, *, whole: bool = False
     ) -> None:
-        """Write the states to files, atomically and without pickle.
+        """Write the states to files, atomically and without pickle; ``step`` and errors as `state_dict`.
 
         Parameters
         ----------
-        path : path
-            File of the history; not written for a method without one.
-        sampler_path : path, optional
-            File of the sampler, if there is one; None leaves it out.
-        step : int, optional
-            As in `state_dict`.
+        path, sampler_path : path
+            Files of the history (not written for a method without one) and of the sampler; None leaves the latter out.
         whole : bool
             Whether `AdvantageEstimator.load` can read the history's file, for any method.
-
-        Raises
-        ------
-        ValueError
-            If the state after that step is no longer held.
         """
         with self.estimator.lock:
             state = self.state_dict(step)
@@ -317,23 +291,14 @@ class TrainerSession:
     def load(
         self, path: Path | None, sampler_path: Path | None = None, *, remedy: str = NEW_RUN, anew: bool = False
     ) -> None:
-        """Continue from files written by `save`, of either kind.
+        """Continue from files written by `save`, of either kind; a path that is None is left out.
 
         Parameters
         ----------
-        path, sampler_path : path, optional
-            As in `save`; None leaves it out.
         remedy : str
             What else the user can do if a file is missing.
         anew : bool
-            Whether a missing file only causes a warning.
-
-        Raises
-        ------
-        LostState
-            If a required file is missing: of the history, if the method has one, or of the sampler.
-        ValueError
-            If a file is damaged, or of another method.
+            Whether a missing file only causes a warning. If not, it raises a `LostState`.
         """
         if path is not None and os.path.exists(path):
             self.load_history(state_in(path, self._tracked.keys, self._tracked.kind.__name__))

@@ -19,12 +19,8 @@ from kaestat.integrations.shared.tracked_rows import TrackedRows, check_step, lo
 class TrackedEstimator:
     """An `AdvantageEstimator` with a check of prompt ids.
 
-    Attributes
-    ----------
-    keys : tuple of str
-        Keys of the state in a session's file and in the estimator's own.
-    metrics : dict of str to float
-        Metrics of the last step: the figures of `step_metrics`, named ``baseline/NAME``.
+    `keys` are those of its state in a session's file and in the estimator's own. `metrics` are the last step's figures
+    of `step_metrics`, named ``baseline/NAME``.
     """
 
     kind: ClassVar[type] = AdvantageEstimator

@@ -12,24 +12,16 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.core.storage import encode_keys
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompts
 
 
 class TrackedRows(NamedTuple):
-    """Rows of one step in the form that an estimator takes.
+    """Rows of one step in the form that an estimator takes."""
 
-    Attributes
-    ----------
-    ids : list of hashables, length N
-    step : int
-    keep : ndarray of bool, shape (N,)
-    streams : list of int, length N, or None
-    """
-
-    ids: list[Any]
+    ids: list[Any]  # length N
     step: int
-    keep: np.ndarray
-    streams: list[int] | None
+    keep: np.ndarray  # of bool, shape (N,)
+    streams: list[int] | None  # of int, length N
 
     def kept(self) -> list[Any]:
         """Ids of the rows that are not masked."""
@@ -45,33 +37,28 @@ def tracked_rows(
     groups: Sequence[Hashable] | None,
     mask: Sequence[bool] | np.ndarray | None,
 ) -> TrackedRows:
-    """The rows of a call, checked.
-
-    Parameters
-    ----------
-    watch : IdentityCheck
-        The check of the run, for ids that the trainer gives.
-    size : int
-        Number of rows, N.
-    step, prompts, ids, groups, mask
-        As `kaestat.integrations.shared.session.TrainerSession.advantages` takes them.
-
-    Raises
-    ------
-    UnstablePromptIds, ValueError, TypeError
-        As there.
-    """
+    """The rows of a call, checked; columns and errors as for `TrainerSession.advantages`."""
     keep = np.ones(size, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
     step = 0 if step is None else step
     for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
         if column is not None and len(column) != size:
             raise ValueError(f"{name} has {len(column)} entries for {size} rewards; give one per completion.")
-    hashes, kept = _hashes(prompts, keep), np.flatnonzero(keep)
-    names = hashes if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
-    kept_names = [names[row] for row in kept]
-    if ids is not None:
+    kept = np.flatnonzero(keep).tolist()
+    missing = next((row for row in kept if _is_missing(prompts[row])), None)
+    if missing is not None:
+        raise UnstablePromptIds(
+            f"the prompt of row {missing} is missing or empty, so the prompt has no id: let the trainer keep the "
+            "prompt with its completions, or give an id of the data set."
+        )
+    hashes = hash_prompts(prompts[row] for row in kept)
+    names: list[Any] = [None] * size if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
+    if ids is None:
+        for row, name in zip(kept, hashes, strict=True):
+            names[row] = name
+    else:
+        kept_names = [names[row] for row in kept]
         encode_keys(_distinct(kept_names))  # refuse now what a checkpoint cannot store, not at the first checkpoint
-        watch.check(kept_names, [name for name in hashes if name is not None], step)
+        watch.check(kept_names, hashes, step)
     return TrackedRows(names, step, keep, None if groups is None else copies(names, groups, keep))
 
 
@@ -117,28 +104,5 @@ def _distinct(names: list[Any]) -> list[Any]:
         return names
 
 
-def _hashes(prompts: Sequence[Any], keep: np.ndarray) -> list[str | None]:
-    """Hash of each kept row's prompt; equal texts and token ids are hashed once."""
-    known: dict[Hashable, str] = {}
-    found: list[str | None] = []
-    for row, (prompt, kept) in enumerate(zip(prompts, keep, strict=True)):
-        if not kept:
-            found.append(None)
-            continue
-        if isinstance(prompt, str) and prompt in known:  # most rows of most trainers
-            found.append(known[prompt])
-            continue
-        if prompt is None or (hasattr(prompt, "__len__") and len(prompt) == 0):
-            raise UnstablePromptIds(
-                f"the prompt of row {row} is missing or empty, so the prompt has no id: let the trainer keep the "
-                "prompt with its completions, or give an id of the data set."
-            )
-        plain = prompt.tolist() if hasattr(prompt, "tolist") else prompt
-        try:
-            key = plain if isinstance(plain, str) else tuple(plain)
-            if key not in known:
-                known[key] = hash_prompt(plain)
-            found.append(known[key])
-        except TypeError:  # chat messages are dicts, which no dict can be keyed by
-            found.append(hash_prompt(plain))
-    return found
+def _is_missing(prompt: Any) -> bool:
+    return prompt is None or (hasattr(prompt, "__len__") and len(prompt) == 0)

@@ -23,16 +23,8 @@ NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 class TrackedSampler(Locked):
     """The sampler of a run, its draws by step, and the rows of the data set for them.
 
-    Parameters
-    ----------
-    sampler : PromptSampler
-    ids : sequence of hashables
-        Prompt of each row of the data set. The first of several rows with one prompt represents all.
-
-    Attributes
-    ----------
-    row : dict
-        Row of each prompt in the data set.
+    ``ids`` are the prompts of the data set's rows. `row` is the row of each prompt: the first of several with one
+    prompt.
     """
 
     def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable]):
@@ -66,16 +58,8 @@ class TrackedSampler(Locked):
     def corrections(self, ids: Sequence[Hashable], step: int) -> np.ndarray:
         """The factor of each completion's advantage, shape (N,), from the draw of its step.
 
-        Parameters
-        ----------
-        ids : sequence of hashables, length N
-            Prompts of the step's completions, or of the remaining ones.
-        step : int
-
-        Raises
-        ------
-        ValueError
-            If the step's draw does not have these prompts with these numbers.
+        The completions may be fewer than were drawn; a ValueError if the draw does not have these prompts with these
+        numbers.
         """
         if self.sampler.correction == "none":
             return np.ones(len(ids))
@@ -98,16 +82,8 @@ class TrackedSampler(Locked):
 class DrawnLoader(TrackedSampler):
     """A `TrackedSampler` that replaces a trainer's data loader; it draws when the first item is requested.
 
-    Parameters
-    ----------
-    sampler, ids
-        As `TrackedSampler`.
-    length : int
-        Items of an epoch.
-    step : callable
-        Returns the estimator's step.
-    items : callable
-        Returns what the data loader yields for a draw, from the draw and `row`.
+    An epoch has ``length`` items. ``step`` returns the estimator's step, and ``items`` what the data loader yields for
+    a draw, from the draw and `row`.
     """
 
     def __init__(
@@ -141,13 +117,7 @@ class DrawnLoader(TrackedSampler):
             return {"done": self._done % self._length, "sampler": self.sampler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the result of `state_dict`.
-
-        Raises
-        ------
-        ValueError
-            If the state is of another data loader.
-        """
+        """Continue from the result of `state_dict`. A ValueError if it is of another data loader."""
         if set(state) != {"done", "sampler"}:
             raise ValueError(
                 "prompt_sampler: this checkpoint was saved without one, so that its sampler would begin anew. Resume "
@@ -173,29 +143,22 @@ def sampler_of(
 ) -> PromptSampler:
     """The sampler of a named policy, with the estimator's own history if it has one; or the given sampler, checked.
 
+    Raises a ValueError if a sampler is given whose prompts, budget or group size are not the trainer's, or together
+    with parameters; if the estimator has several rewards or turns; if a filter selects again among the drawn prompts;
+    or as `PromptSampler`.
+
     Parameters
     ----------
-    given : str, Policy or PromptSampler
     ids : sequence of hashables
         Prompt of each row of the data set; several rows of one prompt give it more weight.
     budget, group_size : int
         Completions of a step, and of a group.
-    estimator : AdvantageEstimator
-        The estimator used in training.
-    seed : int
     repeats : bool
         Whether numbers of completions are free if a group is one completion: a prompt may have several groups per step.
     params : mapping
         Further parameters of the sampler, from `SAMPLER_PARAMS`, for a policy given by name.
     filtered : str
         The trainer's option that drops groups, if it is on.
-
-    Raises
-    ------
-    ValueError
-        If a sampler is given whose prompts, budget or group size are not the trainer's, or together with parameters;
-        if the estimator has several rewards or turns; if a filter selects again among the drawn prompts;
-        or as `PromptSampler`.
     """
     if not isinstance(estimator, AdvantageEstimator):
         raise ValueError(
@@ -252,15 +215,9 @@ def _fitting(
 
 
 def check_sampler_params(params: Any, policy: Any, *, option: str) -> None:
-    """Raise an error unless ``params`` are parameters of a sampler, and there is a sampler for them.
+    """Raise a ValueError unless ``params`` are parameters of a sampler, and there is a ``policy`` for them.
 
-    Parameters
-    ----------
-    params : mapping
-    policy : optional
-        The requested policy; None if no prompts are drawn.
-    option : str
-        The trainer's name for the parameters, for messages.
+    ``option`` is the trainer's name for the parameters, for messages.
     """
     if not isinstance(params, Mapping):
         raise ValueError(f"{option} must be a mapping such as {{floor: 0.2}}, got {params!r}.")

@@ -10,21 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 @dataclass(frozen=True)
 class Upstream:
-    """A framework that an adapter supports.
+    """A framework that an adapter supports."""
 
-    Attributes
-    ----------
-    name : str
-        Name, in its authors' spelling.
-    package : str
-        Name of its distribution.
-    known : str
-        Versions and commits with which the adapter was tested.
-    """
-
-    name: str
-    package: str
-    known: str
+    name: str  # Name, in its authors' spelling
+    package: str  # Name of its distribution
+    known: str  # Versions and commits with which the adapter was tested
 
     @property
     def found(self) -> str:
@@ -40,13 +30,7 @@ class Upstream:
 
     @contextmanager
     def imports(self) -> Iterator[None]:
-        """A context for imports from the framework and look-ups in it.
-
-        Raises
-        ------
-        ImportError
-            If something is missing.
-        """
+        """A context for imports from the framework and look-ups in it; an ImportError says which versions fit."""
         try:
             yield
         except (ImportError, AttributeError) as error:

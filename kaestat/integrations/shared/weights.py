@@ -14,28 +14,10 @@ LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
 def check_weights(
     estimator: AdvantageEstimator, weights: Any, choices: Sequence[str] = LENGTH_ONLY, *, option: str = "weights"
 ) -> None:
-    """Raise an error for weights that are unknown, missing, unusable for the method, or cancelled by it.
+    """Raise a ValueError for weights that are unknown, missing, unusable for the method, or cancelled by it.
 
-    Parameters
-    ----------
-    estimator : AdvantageEstimator
-    weights : str
-        The user's choice.
-    choices : sequence of str
-        The weights that the trainer can give; the first choice is no weights.
-    option : str
-        Name of the user's option, for the message.
-
-    Raises
-    ------
-    ValueError
-
-    Examples
-    --------
-    >>> check_weights(AdvantageEstimator("opo"), "none")
-    Traceback (most recent call last):
-        ...
-    ValueError: weights=none: method 'opo' averages by weights of completions; choose length.
+    ``choices`` are the weights that the trainer can give, of which the first is none; ``option`` is the user's name for
+    them.
     """
     baseline, method = estimator.baseline, estimator.method
     if not (isinstance(weights, str) and weights in choices):

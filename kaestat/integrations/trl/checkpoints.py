@@ -45,12 +45,7 @@ def load_session(trainer: Trainer, session: TrainerSession, folder: str) -> None
 
 
 class ResumePoint(TrainerCallback):
-    """A callback that tells a trainer where in its epoch to resume, and warns if it cannot do so exactly.
-
-    Parameters
-    ----------
-    trainer : BaselineGRPOTrainer
-    """
+    """A callback that tells a trainer where in its epoch to resume, and warns if it cannot do so exactly."""
 
     def __init__(self, trainer: Any):
         self._trainer = trainer
@@ -60,10 +55,7 @@ class ResumePoint(TrainerCallback):
     ) -> None:
         """Set the resume point, after the checkpoint is loaded and before the first batch.
 
-        Warns
-        -----
-        UserWarning
-            If the checkpoint lies within a generation, if later ones will, or if no batches are skipped.
+        Warns if the checkpoint lies within a generation, if later ones will, or if no batches are skipped.
         """
         per_generation = args.steps_per_generation * args.num_iterations
         if args.save_strategy == "steps":

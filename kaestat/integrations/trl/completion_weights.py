@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import DistributedType, is_peft_model
+from torch.distributed.fsdp import CPUOffloadPolicy
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
-from kaestat.integrations.adam_units import mean_squares
+from kaestat.integrations.adam_units import check_optimizer, mean_squares
 from kaestat.integrations.gradient_norms import gradient_norms
 
 if TYPE_CHECKING:
@@ -44,13 +45,7 @@ def loss_mask(output: dict[str, Any]) -> torch.Tensor:
 
 
 def completion_lengths(output: dict[str, Any]) -> torch.Tensor:
-    """The number of each completion's tokens in the loss, shape (n,) (OPO: Hao et al., 2025).
-
-    Parameters
-    ----------
-    output : dict
-        What ``GRPOTrainer._generate_and_score_completions`` returns.
-    """
+    """The number of each completion's tokens in the loss, shape (n,) (OPO: Hao et al., 2025)."""
     return loss_mask(output).sum(dim=1).float()
 
 
@@ -64,13 +59,6 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
 
     If TRL corrects for vLLM's probabilities, a token's loss is multiplied by its importance ratio w, and its norm by
     w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2 |s|^2]``.
-
-    Parameters
-    ----------
-    trainer : GRPOTrainer
-        After `keep_square_sums`.
-    output : dict
-        What ``GRPOTrainer._generate_and_score_completions`` returns.
     """
     model = _Recorder(trainer.model)
     width = output["completion_ids"].size(1)
@@ -100,23 +88,10 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
     """Squared norm of each completion's score in all trained parameters, shape (n,), float32.
 
     The score is the gradient of the sum of log-probabilities of the tokens in the loss, under the tempered
-    distribution; importance ratios and limitations are as in `score_norms`. It takes one more forward and backward
-    pass over the generation batch, without gradient checkpointing. If that is on, rows are processed one by one,
-    otherwise as many as ``per_device_train_batch_size`` and `LOGITS_AT_ONCE` allow.
-
-    Parameters
-    ----------
-    trainer : GRPOTrainer
-        After `check_parameter_norms`.
-    output : dict
-        What ``GRPOTrainer._generate_and_score_completions`` returns.
-    in_adams_units : bool
-        See `kaestat.integrations.gradient_norms`; plain norms before the optimiser's first step.
-
-    Raises
-    ------
-    ValueError
-        If completions see images, or norms in the model's parameters cannot be computed.
+    distribution; importance ratios and limitations are as in `score_norms`. It takes one more forward and backward pass
+    over the generation batch, without gradient checkpointing. If that is on, rows are processed one by one, otherwise
+    as many as ``per_device_train_batch_size`` and `LOGITS_AT_ONCE` allow. In Adam's units, norms before the optimiser's
+    first step are plain. A ValueError if completions see images, or norms in the model's parameters cannot be computed.
     """
     if any(name in output for name in _FORWARDED):
         raise ValueError(
@@ -135,7 +110,8 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
         logits = trainer.model(**given, **options).logits[:, -width - 1 : -1].float() / trainer.temperature
         return (selective_log_softmax(logits, completions[rows]) * counted[rows]).sum(dim=1)
 
-    at_once = LOGITS_AT_ONCE // ((width + 1) * model.config.get_text_config().vocab_size)
+    widest = trainer.accelerator.gather(torch.tensor([width], device=tokens.device)).max()  # FSDP: as many calls in all
+    at_once = LOGITS_AT_ONCE // ((int(widest) + 1) * model.config.get_text_config().vocab_size)
     at_once = 1 if trainer.model.is_gradient_checkpointing else min(at_once, trainer.args.per_device_train_batch_size)
     cuts = torch.arange(len(tokens), device=tokens.device).split(max(1, at_once))
     with disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
@@ -143,20 +119,14 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 
 
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
-    """Raise an error for models whose norms cannot be computed, after a trial with two fake completions.
+    """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
 
-    Raises
-    ------
-    ValueError
-        With FSDP, DeepSpeed or Megatron, where no process has whole parameters; and if trained parameters belong to
-        unsupported modules, such as fused experts or positions common to all rows.
+    So with FSDP1, FSDP2's CPU offload, DeepSpeed or Megatron, and if trained parameters belong to unsupported modules,
+        such as fused experts or positions common to all rows.
     """
-    spread = trainer.accelerator.distributed_type
-    if spread in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
-        raise ValueError(
-            f"weights: 'exact' and 'adam' take norms in whole parameters, which {spread.value} spreads over processes; "
-            "take 'score_norm', or train without it."
-        )
+    _check_processes(trainer.accelerator)
+    if next(trainer.model.parameters()).is_meta:  # FSDP: the first process alone has read the model, and tries it
+        return
     ids = torch.zeros(2, 2, dtype=torch.long, device=next(trainer.model.parameters()).device)
     names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
     try:
@@ -166,6 +136,35 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
         raise ValueError(
             f"weights: 'exact' and 'adam' do not go with this model ({error}); take 'score_norm'."
         ) from error
+
+
+def check_units(trainer: GRPOTrainer) -> None:
+    """Raise a ValueError for optimisers whose units `mean_squares` does not know."""
+    if trainer.optimizer is not None:
+        check_optimizer(type(trainer.optimizer), trainer.optimizer.defaults)
+    else:
+        args, chosen = trainer.args, trainer.optimizer_cls_and_kwargs
+        check_optimizer(*(chosen or trainer.get_optimizer_cls_and_kwargs(args, trainer.model)))
+
+
+def _check_processes(accelerator: Any) -> None:
+    spread = accelerator.distributed_type
+    if spread == DistributedType.FSDP:
+        plugin = accelerator.state.fsdp_plugin
+        if plugin.fsdp_version == 2 and not isinstance(plugin.cpu_offload, CPUOffloadPolicy):
+            return
+        spread, instead = (
+            ("FSDP with fsdp_offload_params", "set fsdp_offload_params: false")
+            if plugin.fsdp_version == 2
+            else ("FSDP1", "set fsdp_version: 2 in accelerate's configuration")
+        )
+    elif spread in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
+        spread, instead = spread.value, "use FSDP2"
+    else:
+        return
+    raise ValueError(
+        f"weights: 'exact' and 'adam' cannot read the parameters of {spread}; {instead}, or take 'score_norm'."
+    )
 
 
 def keep_square_sums(trainer: GRPOTrainer) -> None:

@@ -14,15 +14,9 @@ class DrawnPrompts(Sampler[int]):
     """Rows of a data set, one per completion, as the `PromptSampler` draws them for each generation.
 
     The data loader prefetches a batch, so a draw may not know the rewards of the previous generation; it only uses the
-    past in any case. A draw made in advance is in the sampler's state, and a resumed run begins with it.
-
-    Parameters
-    ----------
-    drawn : TrackedSampler
-    repeat_count : int
-        Number of consecutive batches with the same prompts.
-    generation : callable
-        Returns the number of the next generation; called when an iteration begins.
+    past in any case. A draw made in advance is in the sampler's state, and a resumed run begins with it. Batches with
+    the same prompts come ``repeat_count`` times in a row; ``generation`` returns the number of the next generation when
+    an iteration begins.
     """
 
     def __init__(self, drawn: TrackedSampler, *, repeat_count: int, generation: Callable[[], int]):
@@ -36,13 +30,7 @@ class DrawnPrompts(Sampler[int]):
         return max(1, len(self._drawn.row) // groups) * self._budget * self._repeat_count
 
     def resume_after(self, batches: int) -> None:
-        """Start the next iteration after so many of its batches, whose rows the data loader discards.
-
-        Parameters
-        ----------
-        batches : int
-            Number of this epoch's batches before the checkpoint, each of ``budget`` rows.
-        """
+        """Start the next iteration after so many of its epoch's batches, whose rows the data loader discards."""
         self._behind = batches
 
     def __iter__(self) -> Iterator[int]:

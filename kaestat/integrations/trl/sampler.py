@@ -13,30 +13,7 @@ class ReuseSampler(RepeatSampler):
 
     TRL's sampler draws a new permutation for each iteration, so a run resumed in its third epoch starts again with the
     permutation of the first: some prompts come too often and others never. Here epoch e has TRL's e-th permutation in
-    every session.
-
-    Parameters
-    ----------
-    data_source : sized
-        Data set.
-    mini_repeat_count : int
-        Completions per prompt.
-    batch_size : int
-        Prompts per minibatch.
-    repeat_count : int
-        Number of times that each minibatch is used in a row.
-    shuffle : bool
-        False keeps the order of the data set.
-    seed : int
-        Seed of the permutations.
-    epoch : callable
-        Returns the current epoch (0-based); called when an iteration begins.
-
-    Examples
-    --------
-    >>> sampler = ReuseSampler(range(4), 2, batch_size=2, repeat_count=2, shuffle=False, seed=0, epoch=lambda: 0)
-    >>> list(sampler)
-    [0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]
+    every session. ``epoch`` returns the current one (0-based) when an iteration begins; other arguments are TRL's.
     """
 
     def __init__(

@@ -32,22 +32,19 @@ from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
+from kaestat.integrations.shared.expected_weights import ExpectedWeights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.trl.checkpoints import (
-    ResumePoint,
-    load_session,
-    next_checkpoint,
-    save_session,
-)
+from kaestat.integrations.trl.checkpoints import ResumePoint, load_session, next_checkpoint, save_session
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
     OF_PARAMETERS,
     WEIGHTS,
     check_parameter_norms,
+    check_units,
     completion_lengths,
     keep_square_sums,
     parameter_norms,
@@ -57,7 +54,6 @@ from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.options import check_config, check_options, check_several, of_one_reward
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.integrations.trl.training_norms import (
-    ExpectedWeights,
     TrainingNorms,
     TrainingNormsMixin,
     reads_training_pass,
@@ -182,6 +178,8 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             keep_square_sums(self)
         elif weights in OF_PARAMETERS:
             check_parameter_norms(self)
+            if weights == "adam":
+                check_units(self)
         self._expected = ExpectedWeights()
         self._unrecorded: tuple[np.ndarray, np.ndarray, dict[str, Any]]  # rewards, expected weights, other columns
         if weights in OF_PARAMETERS and reads_training_pass(self, advantage_estimator):

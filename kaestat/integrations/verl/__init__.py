@@ -29,10 +29,7 @@ def _load(*modules: str) -> None:
         try:
             importlib.import_module(f"{__name__}.{module}")
         except (ImportError, AttributeError) as error:
-            warnings.warn(
-                VERL.misfit(f"kaestat could not register {module} with verl: {error}"),
-                stacklevel=2,
-            )
+            warnings.warn(VERL.misfit(f"kaestat could not register {module} with verl: {error}"), stacklevel=2)
 
 
 after_import("verl.trainer.ppo.core_algos", lambda: _load("estimators"))

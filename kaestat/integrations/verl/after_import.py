@@ -13,12 +13,7 @@ from typing import Any
 def after_import(name: str, action: Callable[[], None]) -> None:
     """Call ``action`` right after the module ``name`` has been executed; at once if it already has.
 
-    Parameters
-    ----------
-    name : str
-        Full name of the module.
-    action : callable
-        Called once, without arguments; its exceptions reach the importer of the module.
+    Its exceptions reach the importer of the module.
     """
     if name in sys.modules:
         action()

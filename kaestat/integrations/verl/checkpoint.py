@@ -21,14 +21,9 @@ _Trainer: Any = object  # verl's, beside it among the bases
 
 
 class SavesHistory(_Trainer):
-    """Mixin to put before verl's trainers, which saves and loads the history.
+    """Mixin to put before verl's trainers, which saves and loads the session of completions or of turns.
 
-    Attributes
-    ----------
-    session : TrainerSession or None
-        The session of completions or of turns; None if ``algorithm.adv_estimator`` is not ours: the trainer is then
-        verl's.
-    options : Options or None
+    It is None if ``algorithm.adv_estimator`` is not ours: the trainer is then verl's.
     """
 
     session: TrainerSession | None = None
@@ -41,15 +36,7 @@ class SavesHistory(_Trainer):
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> Any:
-        """verl's, and our states with it.
-
-        Raises
-        ------
-        LostState
-            If the checkpoint lacks a state that the run needs, and the options do not allow that.
-        ValueError
-            If a file is damaged, or of another method or horizon.
-        """
+        """verl's, and our states with it; a `LostState` if one is missing and may not be."""
         found = super()._load_checkpoint()
         if self.global_steps == 0 or self.options is None:
             return found

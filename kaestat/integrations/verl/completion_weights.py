@@ -20,18 +20,9 @@ ASKED = "calculate_sum_pi_squared"  # verl's name, in its configuration and in w
 
 
 def check_actor(config: Any, wanted: str) -> None:
-    """Raise an error for a configuration in which verl's actor gives no sums of squared probabilities.
+    """Raise a ValueError for a configuration in which verl's actor gives no sums of squared probabilities.
 
-    Parameters
-    ----------
-    config : DictConfig
-        verl's whole configuration.
-    wanted : str
-        The option that needs them, for the message.
-
-    Raises
-    ------
-    ValueError
+    ``wanted`` is the option that needs them.
     """
     because = f"algorithm.{wanted}: "
     if not config.actor_rollout_ref.actor.get(ASKED, False):
@@ -48,28 +39,12 @@ def check_actor(config: Any, wanted: str) -> None:
 
 
 def token_norms(data: DataProto, algorithm: Any) -> torch.Tensor:
-    """Squared norm of each token's score with respect to the logits, ``1 - 2 pi_t(y_t) + sum_v pi_t(v)^2``.
+    """Squared norm of each token's score with respect to the logits, (N, response length), float32.
 
-    If verl corrects for the rollout's policy, a token's loss is multiplied by its importance weight w, and its norm
-    by w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2 |s|^2]``, as in verl's optimal token baseline.
-
-    Parameters
-    ----------
-    data : DataProto
-        Used are ``old_log_probs``, ``sum_pi_squared``, ``response_mask`` and, if present, ``rollout_log_probs``,
-        all (N, response length).
-    algorithm : DictConfig
-        verl's ``algorithm`` section.
-
-    Returns
-    -------
-    Tensor of float32, shape (N, response length)
-        Also outside the mask.
-
-    Raises
-    ------
-    ValueError
-        If the actor returned no sums of squared probabilities.
+    That is ``1 - 2 pi_t(y_t) + sum_v pi_t(v)^2``. If verl corrects for the rollout's policy, a token's loss is
+    multiplied by its importance weight w, and its norm by w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2
+    |s|^2]``, as in verl's optimal token baseline. Norms outside the mask are returned, too. A ValueError if the actor
+    returned no sums of squared probabilities.
     """
     if "sum_pi_squared" not in data.batch.keys():
         raise ValueError(

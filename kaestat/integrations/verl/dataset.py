@@ -20,6 +20,10 @@ from kaestat.sampling.schedules import reuse
 class ReuseSchedule(RLHFDataset):
     """verl's data set with its rows in the order of the reuse schedule; validation files are unchanged.
 
+    Raises a ValueError if ``data.shuffle`` is on, an option is missing or unknown, the files for training and
+    validation are the same (verl creates both with this class without saying which is which), or there are fewer
+    prompts than a step needs.
+
     Parameters
     ----------
     data_files, tokenizer, *args, **kwargs
@@ -31,12 +35,6 @@ class ReuseSchedule(RLHFDataset):
         - ``n_steps``: length of the run. Without it one pass over all minibatches, which verl repeats in the same
           order at each epoch;
         - ``seed``: of the partition and the order; without it ``data.seed``, or 0.
-
-    Raises
-    ------
-    ValueError
-        If ``data.shuffle`` is on, an option is missing or unknown, the files for training and validation are the same
-        (verl creates both with this class without saying which is which), or there are fewer prompts than a step needs.
     """
 
     def __init__(self, data_files: Any, tokenizer: Any, config: DictConfig, *args: Any, **kwargs: Any):

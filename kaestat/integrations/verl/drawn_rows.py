@@ -19,16 +19,7 @@ from kaestat.sampling import PromptSampler
 
 
 class DrawnRows(TrackedSampler):
-    """Batches of prompts for verl's agent loops, and the corrections of the returned rows.
-
-    Parameters
-    ----------
-    sampler : PromptSampler
-    dataset : sequence of mapping
-        verl's training set.
-    ids : sequence of hashables
-        Prompt of each row.
-    """
+    """Batches of prompts for verl's agent loops, and the corrections of the returned rows."""
 
     def __init__(self, sampler: PromptSampler, dataset: Any, ids: Sequence[Hashable]):
         super().__init__(sampler, ids)
@@ -37,14 +28,7 @@ class DrawnRows(TrackedSampler):
         self._step = -1
 
     def batch(self, n_groups: int, step: int) -> dict[str, Any]:
-        """So many groups for a step, collated, each with a new uid.
-
-        Parameters
-        ----------
-        n_groups : int
-        step : int
-            0-based.
-        """
+        """So many groups for a step, collated, each with a new uid."""
         if step != self._step:
             self._factor, self._step = {}, step
         size = self.sampler.group_size or 1
@@ -52,19 +36,10 @@ class DrawnRows(TrackedSampler):
         names = draw.rows()[::size]
         uids = [str(uuid.uuid4()) for _ in names]
         self._factor.update(zip(uids, draw.correction_of(names).tolist(), strict=True))
-        return {
-            **collate_fn([self._dataset[self.row[name]] for name in names]),
-            "uid": np.array(uids, dtype=object),
-        }
+        return {**collate_fn([self._dataset[self.row[name]] for name in names]), "uid": np.array(uids, dtype=object)}
 
     def corrections_of(self, rows: BatchRows) -> torch.Tensor:
-        """Factor of each row's advantage, shape (N,); 0 for padding.
-
-        Raises
-        ------
-        ValueError
-            If a group was not drawn at this step.
-        """
+        """Factor of each row's advantage, (N,); 0 for padding. A ValueError if a group was not drawn now."""
         drawn = [uid for uid, prompt in zip(rows.uids, rows.prompts, strict=True) if prompt is not None]
         unknown = [uid for uid in drawn if uid not in self._factor]
         if unknown:
@@ -78,12 +53,7 @@ class DrawnRows(TrackedSampler):
 def draw_rows(options: Options, session: TrainerSession, config: Any, dataset: Any) -> DrawnRows | None:
     """The `DrawnRows` of a training set, if the options ask for it; None otherwise.
 
-    Raises
-    ------
-    ValueError
-        If verl selects again among the drawn groups.
-    UnstablePromptIds
-        If a prompt has no id.
+    A ValueError if verl selects again among the drawn groups, and an `UnstablePromptIds` if a prompt has no id.
     """
     if options.prompt_sampler is None:
         return None

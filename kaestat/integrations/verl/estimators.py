@@ -8,23 +8,7 @@ Methods without a history work with every trainer of verl. Those that look back,
 of a prompt, need the prompt's id and the step, and ``weights=score_norm`` the actor's probabilities, which verl does
 not pass: they work with the trainers of `kaestat.integrations.verl.trainer` and raise elsewhere.
 
-Where both sides know a method, these differ from verl's own (all tested):
-
-===================  ============================  ==============================================================
-kaestat              verl                          difference
-===================  ============================  ==============================================================
-kaestat_rloo         rloo                          none
-kaestat_grpo         grpo                          a group of one completion: 0 here, its reward there
-kaestat_dr_grpo      grpo without std              likewise
-kaestat_opo,         opo                           likewise (verl's group of one: its reward)
- weights=length
-kaestat_dr_grpo,     reinforce_plus_plus_baseline  mean and variance over completions here, over tokens there: the
- scale=batch_std                                   same where all responses are one token long
-kaestat_reinforce++  reinforce_plus_plus           likewise; verl also discounts by gamma
-kaestat_gpg          gpg                           factor B/(B - M): M completions in groups of equal rewards here,
-                                                   completions with reward 0 there
-kaestat_krpo, ...    -                             verl has none of the others
-===================  ============================  ==============================================================
+Where both sides know a method, docs/frameworks/verl.md has a table of what differs; all rows are tested.
 """
 
 from __future__ import annotations
@@ -41,7 +25,7 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 from kaestat import AdvantageEstimator, methods
 from kaestat.baselines import Pooled
 from kaestat.baselines.registry import METHODS
-from kaestat.integrations.verl.options import Options, keeps_history
+from kaestat.integrations.verl.options import OF_PARAMETERS, Options, keeps_history
 
 PREFIX = "kaestat_"
 
@@ -61,20 +45,10 @@ def needs_our_trainer(method: str) -> bool:
 
 @cache
 def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """The function that verl calls for a method.
+    """The function that verl calls for a method, with tensors of shape (N, response length) and the N group names.
 
-    Parameters
-    ----------
-    method : str
-        One of `kaestat.methods()`.
-
-    Returns
-    -------
-    callable
-        ``(token_level_rewards, response_mask, index=None, config=None, **ignored)`` with tensors of shape
-        (N, response length), ``index`` the N group names and ``config`` verl's ``algorithm`` section; returns
-        advantages and returns, both (N, response length). It raises a ValueError for a method that needs one of our
-        trainers under another one.
+    It returns advantages and returns, both (N, response length), and raises a ValueError for a method that needs one of
+    our trainers under another one.
     """
 
     def compute(
@@ -102,10 +76,7 @@ def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.T
 def estimator_without_history(method: str, options: Options) -> AdvantageEstimator:
     """A new estimator for one of verl's own trainers.
 
-    Raises
-    ------
-    ValueError
-        If an option or the method needs more than verl passes to an advantage estimator, or as `Options.estimator`.
+    A ValueError if the options or the method need more than verl passes to an advantage estimator.
     """
     options.refuse_sampler("a trainer of verl's own")
     options.refuse_turns("a trainer of verl's own")
@@ -113,6 +84,7 @@ def estimator_without_history(method: str, options: Options) -> AdvantageEstimat
     for needed, who, what in (
         (needs_our_trainer(method), f"adv_estimator={method}", "the prompts' ids and the step"),
         (options.weights == "score_norm", "kaestat.weights=score_norm", "the actor's probabilities"),
+        (options.weights in OF_PARAMETERS, f"kaestat.weights={options.weights}", "norms from the actor's update"),
     ):
         if needed:
             raise ValueError(
@@ -124,11 +96,7 @@ def estimator_without_history(method: str, options: Options) -> AdvantageEstimat
 
 
 def _of_this_step_alone(
-    method: str,
-    index: Sequence[Hashable] | None,
-    rewards: torch.Tensor,
-    lengths: torch.Tensor,
-    options: Options,
+    method: str, index: Sequence[Hashable] | None, rewards: torch.Tensor, lengths: torch.Tensor, options: Options
 ) -> torch.Tensor:
     estimator = estimator_without_history(method, options)
     if index is None:

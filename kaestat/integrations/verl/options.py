@@ -16,7 +16,8 @@ from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.verl.prior import prior_of_data_file
 from kaestat.sampling.policies import make_policy
 
-WEIGHTS = ("none", "length", "score_norm")
+OF_PARAMETERS = ("exact", "adam")
+WEIGHTS = ("none", "length", "score_norm", *OF_PARAMETERS)
 WEIGHTS_OPTION = "algorithm.kaestat.weights"
 TURN_REWARDS = ("tool_rewards", "turn_scores")
 
@@ -25,39 +26,19 @@ TURN_REWARDS = ("tool_rewards", "turn_scores")
 class Options:
     """The settings for a method in verl's configuration.
 
-    Attributes
-    ----------
-    method : str
-        One of `kaestat.methods()`; comes from ``algorithm.adv_estimator``.
-    params : mapping
-        Parameters of its baseline. Text is read as on the command line, so ``bandwidth: rate(c=2)`` works.
-    scale : {"none", "group_std", "batch_std"}, optional
-        Replaces the method's own scaling.
-    objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
-        The function of each prompt's success rate to maximise (`kaestat.estimator.objective`).
-    weights : {"none", "length", "score_norm"}
-        Weight of each completion in averaging baselines: none; its number of response tokens, as in OPO; the squared
-        norm of its score with respect to the logits (see `kaestat.integrations.verl.completion_weights`).
-    prompt_id : str
-        The key of the history: ``"auto"`` (data source, split and index if the data set has an index, else a
-        hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
-    prior : str, optional
-        Data file with pass rates from before the run (`kaestat.integrations.verl.prior`).
-    prior_step : int
-        Step of the policy that sampled these; the default is for the policy that training starts from.
-    start_anew : bool
-        Whether a run resumed from a checkpoint without a history may begin a new one; otherwise it is refused.
-    prompt_sampler : str, optional
-        Policy that draws the prompts of each step (`kaestat.sampling.POLICIES`); with None verl chooses them.
-    sampler_params : mapping
-        Parameters of the sampler: ``floor``, ``correction``, ``most`` (see `kaestat.sampling.PromptSampler`).
-    turns : bool
-        Whether every turn of a multi-turn rollout has a value and an advantage of its own
-        (`kaestat.integrations.verl.turns`).
-    turn_rewards : {"tool_rewards", "turn_scores"}, optional
-        Rewards of turns in addition to those at their tokens.
-    turn_gamma : float
-        Discount per turn.
+    `method` comes from ``algorithm.adv_estimator``; verl's page has a table of the others, and these say more:
+
+    - ``params`` of the baseline: text is read as on the command line, so ``bandwidth: rate(c=2)`` works.
+    - ``weights`` of completions: their response tokens, as in OPO, or squared norms of their scores: with respect to
+      the logits (`kaestat.integrations.verl.completion_weights`), or in all trained parameters, plain or in Adam's
+      units (`kaestat.integrations.verl.training_norms`).
+    - ``prompt_id``, the key of the history: ``"auto"`` (data source, split and index if the data set has an index, else
+      a hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
+    - ``prior``: a data file with pass rates from before the run (`kaestat.integrations.verl.prior`), of the policy of
+      ``prior_step``; the default is the policy that training starts from.
+    - ``start_anew``: whether a run resumed from a checkpoint without a history may begin a new one.
+    - ``turns``: whether every turn has a value of its own (`kaestat.integrations.verl.turns`); ``turn_rewards`` come in
+      addition to those at their tokens, and ``turn_gamma`` is the discount per turn.
     """
 
     method: str
@@ -77,19 +58,9 @@ class Options:
 
     @classmethod
     def read(cls, method: str, algorithm: Any) -> Options:
-        """The options of a method from verl's ``algorithm`` configuration.
+        """The options of a method from the entry ``kaestat`` of verl's ``algorithm`` configuration, if there is one.
 
-        Parameters
-        ----------
-        method : str
-            One of `kaestat.methods()`.
-        algorithm : mapping, verl's AlgoConfig, or None
-            Its entry ``kaestat``, if there is one, holds the options.
-
-        Raises
-        ------
-        ValueError
-            If an option is unknown or invalid.
+        A ValueError if an option is unknown or invalid.
         """
         given = _given(algorithm)
         known = [part.name for part in fields(cls) if part.name != "method"]
@@ -152,19 +123,11 @@ class Options:
         return estimator
 
     def estimator(self, *, any_order: bool = False) -> AdvantageEstimator:
-        """A new estimator.
+        """A new estimator; with ``any_order`` completions may come late and in parts.
 
-        Parameters
-        ----------
-        any_order : bool
-            Whether completions may come late and in parts. Methods with a running state still take
-            them in the order of training.
-
-        Raises
-        ------
-        ValueError
-            If a parameter, the scale, the objective or the weights are unknown, the method cannot use these weights or
-            needs weights, it needs input that verl cannot give, or the prior cannot be read or used.
+        Methods with a running state still take them in the order of training. A ValueError if a parameter, the scale,
+        the objective or the weights are unknown, the method cannot use these weights or needs weights, it needs input
+        that verl cannot give, or the prior cannot be read or used.
         """
         prior = None if self.prior is None else prior_of_data_file(self.prior, self.prompt_id, self.prior_step)
         chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, "prior": prior, **self.params}

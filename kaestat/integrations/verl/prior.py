@@ -16,25 +16,12 @@ PROMPT = "prompt"  # what verl's data.prompt_key is if left alone
 
 
 def prior_of_data_file(path: str, prompt_id: str, step: int = BEFORE_THE_RUN) -> Prior:
-    """The prior in a data file in verl's format.
+    """The prior in a data file in verl's format, Parquet or JSON lines.
 
-    Parameters
-    ----------
-    path : str
-        Parquet or JSON lines, with the columns ``prompt``, ``data_source`` and ``extra_info`` of verl's data files, and
-        ``prior_mean`` and ``prior_count``: mean reward, from 0 to 1, and number of completions. A row without one of
-        these two has no prior.
-    prompt_id : str
-        As `Options.prompt_id`; must be that of the run.
-    step : int
-        Step of the policy that sampled them, see `Prior`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError, TypeError
-        If a column is missing, an id is unclear, or as `prior_of_columns`.
+    It has the columns ``prompt``, ``data_source`` and ``extra_info`` of verl's data files, and ``prior_mean`` and
+    ``prior_count``: mean reward, from 0 to 1, and number of completions. A row without one of these two has no prior.
+    ``prompt_id`` must be the run's. A ValueError if a column is missing or an id is unclear; ``step`` and further
+    errors are as for `prior_of_columns`.
     """
     table = table_of_file(path)
     if PROMPT not in table:

@@ -16,46 +16,18 @@ FIELDS = ("data_source", "extra_info", "raw_prompt")  # of verl's data sets
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt with its id in the history.
+    """A prompt with its id in the history."""
 
-    Attributes
-    ----------
-    id : hashable
-        Id that is stable through the run.
-    hash : str
-        Hash of the prompt's messages, to check the id against.
-    """
-
-    id: Hashable
-    hash: str
+    id: Hashable  # Id that is stable through the run
+    hash: str  # Hash of the prompt's messages, to check the id against
 
 
 def read_prompt(prompt_id: str, data_source: Any, extra_info: Any, raw_prompt: Any) -> Prompt:
     """The id and hash of one row of a verl data set.
 
     verl's own ``uid`` is random at every step, and its ``index`` is 0 if the data set has none; neither is used.
-
-    Parameters
-    ----------
-    prompt_id : str
-        As `Options.prompt_id`.
-    data_source : str or None
-    extra_info : mapping or None
-        Searched for ``split`` and ``index``, or for the named key.
-    raw_prompt : list of mapping, str, or None
-        Chat messages.
-
-    Raises
-    ------
-    UnstablePromptIds
-        If the requested id is missing, or nothing identifies the prompt.
-
-    Examples
-    --------
-    >>> read_prompt("auto", "gsm8k", {"split": "train", "index": 7}, "2+2=").id
-    '["gsm8k","train",7]'
-    >>> read_prompt("auto", "gsm8k", {}, "2+2=").id == hash_prompt("2+2=")
-    True
+    ``prompt_id`` is as in `Options`; ``extra_info`` is searched for ``split`` and ``index``, or for the named key. An
+    `UnstablePromptIds` if the requested id is missing, or nothing identifies the prompt.
     """
     if raw_prompt is None:
         raise UnstablePromptIds("raw_prompt is missing, so the prompt has no id that could be trusted: " + FIX)

@@ -18,23 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class BatchRows:
-    """The rows of a batch, in its order.
+    """The rows of a batch, in its order."""
 
-    Attributes
-    ----------
-    uids : tuple of hashables, length N
-        verl's name of each row's group.
-    prompts : tuple of Prompt or None, length N
-        None for padding.
-    final : ndarray of int, shape (N,)
-        Position of the last output of each row's session.
-    padding : ndarray of bool, shape (N,)
-    """
-
-    uids: tuple[Hashable, ...]
-    prompts: tuple[Prompt | None, ...]
-    final: np.ndarray
-    padding: np.ndarray
+    uids: tuple[Hashable, ...]  # length N; verl's name of each row's group
+    prompts: tuple[Prompt | None, ...]  # length N; None for padding
+    final: np.ndarray  # of int, shape (N,); position of the last output of each row's session
+    padding: np.ndarray  # of bool, shape (N,)
 
     def graded(self, rewards: np.ndarray) -> np.ndarray:
         """Which rows end a session that has a reward, shape (N,)."""
@@ -44,18 +33,7 @@ class BatchRows:
 def read_rows(batch: KVBatchMeta, prompt_id: str) -> BatchRows:
     """The rows of a V1 batch, from its keys and tags, and from one row of each group in the transfer queue.
 
-    Parameters
-    ----------
-    batch : KVBatchMeta
-    prompt_id : str
-        As `Options.prompt_id`.
-
-    Raises
-    ------
-    ValueError
-        If a key is not of the form ``uid_session_output``.
-    UnstablePromptIds
-        If a prompt has no id.
+    A ValueError if a key is not of the form ``uid_session_output``, and an `UnstablePromptIds` if a prompt has no id.
     """
     outputs = [_output(key) for key in batch.keys]
     padding = np.array([tag.get("is_padding", False) for tag in batch.tags], dtype=bool)
@@ -82,33 +60,14 @@ def row_advantages(
     rewards: torch.Tensor,
     weights: torch.Tensor | None,
     version: np.ndarray | None = None,
+    *,
+    record: bool = True,
 ) -> torch.Tensor:
-    """Advantages of a batch's rows; records its rewards.
+    """Advantages of a batch's rows, shape (N,), like ``rewards`` in type and device; records the rewards.
 
-    Parameters
-    ----------
-    session : TrainerSession
-    rows : BatchRows
-    step : int
-        0-based.
-    index : sequence of str, length N
-        Group names as verl passes them with the rewards, to check that rows and order are the same.
-    rewards : Tensor of float, shape (N,)
-        NaN for completions without a verdict: they get advantage 0 and are not recorded.
-    weights : Tensor, shape (N,), or None
-        Weight of each row; a session's weight is the sum over its outputs.
-    version : ndarray of int, shape (N,), optional
-        Step of the policy that sampled each row.
-
-    Returns
-    -------
-    Tensor, shape (N,)
-        Of the type and on the device of ``rewards``.
-
-    Raises
-    ------
-    ValueError
-        If the rows do not match, and as `TrainerSession.advantages`.
+    Completions without a verdict have the reward NaN: they get advantage 0 and are not recorded. ``index`` are the
+    group names as verl passes them with the rewards, to check that rows and order are the same. A session's weight is
+    the sum over its outputs. ``version``, ``record`` and further errors are as for `TrainerSession.advantages`.
     """
     check_rows(rows, index)
     of_rows = None if weights is None else weights.double().cpu().numpy()
@@ -116,7 +75,7 @@ def row_advantages(
     # The correction of what was drawn is verl's rows' own: see `DrawnRows`.
     factor = None if session.drawn is None else np.ones(len(given))
     columns = _completions(session, rows, given, of_rows)
-    advantages = session.advantages(given, step, version=version, correction=factor, **columns)
+    advantages = session.advantages(given, step, version=version, correction=factor, record=record, **columns)
     advantages = np.where(rows.padding, 0.0, advantages[rows.final])
     return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
 
@@ -160,15 +119,7 @@ def check_rows(rows: BatchRows, index: Sequence[Hashable] | None) -> None:
 
 
 def row_weights(weights: str, response_mask: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor | None:
-    """The weight of each row, shape (N,): one or its token's norm, summed over the response mask; None for none.
-
-    Parameters
-    ----------
-    weights : {"none", "length", "score_norm"}
-    response_mask : Tensor, shape (N, response length)
-    norms : Tensor, shape (N, response length), or None
-        Of `kaestat.integrations.verl.completion_weights.token_norms`; needed for score norms.
-    """
+    """The weight of each row, (N,): one or its token's norm, summed over the response mask, (N, T); None for none."""
     if weights == "none":
         return None
     if weights == "length":
@@ -195,9 +146,7 @@ def _read_prompts(batch: KVBatchMeta, one_row: dict[str, int], prompt_id: str) -
     import transfer_queue  # needed here alone: all else works on plain rows
 
     data = transfer_queue.kv_batch_get(
-        keys=[batch.keys[row] for row in one_row.values()],
-        partition_id=batch.partition_id,
-        select_fields=list(FIELDS),
+        keys=[batch.keys[row] for row in one_row.values()], partition_id=batch.partition_id, select_fields=list(FIELDS)
     )
     columns = [list(data[name]) if name in data.keys() else [None] * len(one_row) for name in FIELDS]
     return {uid: read_prompt(prompt_id, *fields) for uid, *fields in zip(one_row, *columns, strict=True)}

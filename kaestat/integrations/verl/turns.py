@@ -33,35 +33,18 @@ from kaestat.integrations.verl.rows import BatchRows, check_rows
 
 @dataclass(frozen=True, eq=False)
 class StoredTurns:
-    """The turns of a batch's rows.
+    """The turns of a batch's rows."""
 
-    Attributes
-    ----------
-    mask : ndarray of bool, shape (N, response length)
-        Tokens that the policy wrote, before verl rejects any.
-    earned : tuple of ndarray, length N
-        Rewards recorded by the agent loop, one per turn; zeros if none are requested.
-    """
-
-    mask: np.ndarray
+    mask: np.ndarray  # of bool, shape (N, response length); tokens that the policy wrote, before verl rejects any
+    # length N; rewards recorded by the agent loop, one per turn; zeros if none are requested
     earned: tuple[np.ndarray, ...]
 
 
 def read_turns(batch: KVBatchMeta, rows: BatchRows, field: str | None) -> StoredTurns:
     """The turns of a V1 batch, from verl's transfer queue.
 
-    Parameters
-    ----------
-    batch : KVBatchMeta
-    rows : BatchRows
-        Of this batch.
-    field : {"tool_rewards", "turn_scores"}, optional
-        As `Options.turn_rewards`.
-
-    Raises
-    ------
-    ValueError
-        If a session has several outputs, or an output's rewards do not match its turns.
+    ``field`` is `Options.turn_rewards`. A ValueError if a session has several outputs, or an output's rewards do not
+    match its turns.
     """
     several = np.flatnonzero((rows.final != np.arange(len(rows.final))) & ~rows.padding)
     if len(several):
@@ -98,31 +81,10 @@ def turn_advantages(
     token_rewards: torch.Tensor,
     version: np.ndarray | None = None,
 ) -> torch.Tensor:
-    """Advantages of a batch's tokens; records the returns of its turns.
+    """Advantages of a batch's tokens, (N, response length), as the rewards in type and device.
 
-    Parameters
-    ----------
-    session : TrainerSession
-        Session of a `TurnEstimator`.
-    turns : StoredTurns
-    rows : BatchRows
-    step : int
-        0-based.
-    index : sequence of str, length N
-        Group names as verl passes them with the rewards.
-    token_rewards : Tensor of float, shape (N, response length)
-    version : ndarray of int, shape (N,), optional
-        Step of the policy that sampled each row.
-
-    Returns
-    -------
-    Tensor, shape (N, response length)
-        Of the type and on the device of the rewards; 0 outside of turns, and for padding.
-
-    Raises
-    ------
-    ValueError
-        If the rows do not match, and as `TrainerSession.advantages`.
+    Records the returns of the turns. Advantages are 0 outside of turns, and for padding. ``index`` and errors are as
+    for `row_advantages`.
     """
     check_rows(rows, index)
     of_tokens = rewards_of_turns(token_rewards.double().cpu().numpy(), turns.mask)
@@ -139,19 +101,7 @@ def turn_advantages(
 
 
 def check_turns(config: Any, options: Options) -> None:
-    """Raise an error if the history would get a selection of turns, or rewards without a turn.
-
-    Parameters
-    ----------
-    config : DictConfig
-        verl's whole configuration.
-    options : Options
-        With turns.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Raise a ValueError if the history would get a selection of turns, or rewards without a turn."""
     if filters_groups(config):
         raise ValueError(
             "algorithm.kaestat.turns: algorithm.filter_groups drops groups that the history of turns would need; turn "

@@ -19,26 +19,10 @@ CLEARS = "_clear_groups"  # of verl's replay buffer, for what it drops
 
 
 def row_versions(batch: KVBatchMeta, rows: BatchRows, batches_per_version: int, now: int) -> np.ndarray:
-    """The version of each row, as an estimator's step: that of the weights at the end of its session.
+    """The version of each row as an estimator's step, (N,): that of the weights at the end of its session.
 
-    Parameters
-    ----------
-    batch : KVBatchMeta
-    rows : BatchRows
-        Of this batch.
-    batches_per_version : int
-        verl's ``parameter_sync_step``.
-    now : int
-        The estimator's step; that of padding.
-
-    Returns
-    -------
-    ndarray of int, shape (N,)
-
-    Raises
-    ------
-    ValueError
-        If a tag is missing, or names a future version.
+    ``batches_per_version`` is verl's ``parameter_sync_step``, and ``now`` the estimator's step, also that of padding. A
+    ValueError if a tag is missing, or names a future version.
     """
     found = np.full(len(batch.tags), now)
     for row, (tag, padding) in enumerate(zip(batch.tags, rows.padding, strict=True)):
@@ -55,19 +39,10 @@ def row_versions(batch: KVBatchMeta, rows: BatchRows, batches_per_version: int, 
 
 
 def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> bool:
-    """Record groups of the training partition before verl's replay buffer clears them.
+    """Whether groups of the training partition are observed before verl's replay buffer clears them.
 
-    Parameters
-    ----------
-    buffer : ReplayBuffer
-        verl's buffer, or the user's own.
-    observe : callable
-        Called with groups about to be dropped because they are stale or their rewards are all equal.
-
-    Returns
-    -------
-    bool
-        False if the buffer has no suitable method to watch.
+    They are about to be dropped because they are stale or their rewards are all equal. False if the buffer, which may
+    be the user's own, has no suitable method to watch.
     """
     clear = getattr(buffer, CLEARS, None)
     if clear is None:

@@ -15,70 +15,27 @@ _LENGTH = 8  # bytes of a length before what it is of
 
 
 def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
-    """Merge what each rank has recorded since the last exchange into the estimators of all other ranks.
+    """Bytes that this rank has sent, to merge what each has recorded since the last exchange into all estimators.
 
-    All ranks of the group must call it, at any interval, including ranks that have recorded nothing.
-    Afterwards all have the same history, up to the rounding of sums (exactly for rewards 0 and 1).
+    All ranks of the group (None for all) must call it, at any interval, including ranks that have recorded nothing.
+    Afterwards all have the same history, up to the rounding of sums (exactly for rewards 0 and 1). The estimators are
+    made alike, with ``order="any", keep_deltas=True``. A ValueError if one keeps no deltas, or the ranks record
+    different things.
 
-    A rank keeps what it sends until all others confirm it, in a second, short all-gather. If either
-    all-gather fails, the next call sends it again, and it counts once. Deltas are numbered per process: ranks that
-    restart must load their states from the same checkpoint.
-
-    Parameters
-    ----------
-    estimator : AdvantageEstimator
-        This rank's estimator, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
-    group : torch.distributed.ProcessGroup, optional
-        None for all ranks.
-
-    Returns
-    -------
-    int
-        Bytes that this rank has sent.
-
-    Raises
-    ------
-    ValueError
-        If the estimator keeps no deltas, or the ranks record different things.
-
-    Examples
-    --------
-    On every rank, after `torch.distributed.init_process_group`::
-
-        estimator = AdvantageEstimator("kae", order="any", keep_deltas=True)
-        advantages = estimator.step(prompt_ids, rewards, step, version=versions)  # of this rank's completions
-        exchange(estimator)
+    A rank keeps what it sends until all others confirm it, in a second, short all-gather. If either all-gather fails,
+    the next call sends it again, and it counts once. Deltas are numbered per process: ranks that restart must load
+    their states from the same checkpoint.
     """
     return _exchange(lambda: (estimator,), lambda deltas: estimator.merge(*deltas), group)
 
 
 def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
-    """`exchange` for an estimator of turns; ranks may have different numbers of turns.
-
-    Parameters
-    ----------
-    turns : TurnEstimator
-        This rank's estimator, made with ``order="any", keep_deltas=True`` and otherwise as on the other ranks.
-    group : torch.distributed.ProcessGroup, optional
-        None for all ranks.
-
-    Returns
-    -------
-    int
-        Bytes that this rank has sent.
-
-    Raises
-    ------
-    ValueError
-        As `exchange`.
-    """
+    """`exchange` for a `TurnEstimator`; ranks may have different numbers of turns."""
     return _exchange(lambda: turns.estimators, turns.merge, group)
 
 
 def _exchange(
-    holders: Callable[[], Sequence[AdvantageEstimator]],
-    merge: Callable[[list[HistoryDelta]], None],
-    group: Any,
+    holders: Callable[[], Sequence[AdvantageEstimator]], merge: Callable[[list[HistoryDelta]], None], group: Any
 ) -> int:
     """Send a delta of each estimator; see `exchange`. A merge may add estimators of further turns."""
     senders = holders()
@@ -123,14 +80,7 @@ def _frames(content: bytes) -> list[bytes]:
 
 
 def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:
-    """The bytes of each rank, in the order of ranks; they may differ in length. No pickle.
-
-    Parameters
-    ----------
-    content : bytes
-        Not empty.
-    group : torch.distributed.ProcessGroup, optional
-    """
+    """The bytes of each rank, not empty, in the order of ranks; they may differ in length. No pickle."""
     import torch
     import torch.distributed as dist
 

@@ -23,13 +23,16 @@ def estimator_actor(
     every: int = 1,
     **options: Any,
 ) -> Any:
-    """A Ray actor that holds an `AdvantageEstimator` with ``order="any"``.
+    """A Ray actor that holds an `AdvantageEstimator` with ``order="any"``, and has its methods.
 
     The actor serves the calls of all workers one at a time, in order of arrival; the order does not matter.
+    ``ray.get(actor.step.remote(...))`` returns the result of `AdvantageEstimator.step`. With `send` it merges the
+    deltas of a worker's own estimator. Raises a ValueError as `AdvantageEstimator` does; if ``every`` is less than 1;
+    or if the actor of this name, or the state at this path, has another method or other options.
 
     Parameters
     ----------
-    method : str or Baseline, optional
+    method, **options
         As `AdvantageEstimator`.
     name : str, optional
         All workers that use this name get the same actor; the first call creates it. It lives as long as
@@ -40,35 +43,6 @@ def estimator_actor(
     every : int
         Number of state-changing calls between two writes of the file. With 1, all answered calls survive a crash.
         With more, `merge` returns the origins in the file, and a worker sends the rest again.
-    **options
-        Further arguments of `AdvantageEstimator`.
-
-    Returns
-    -------
-    ray.actor.ActorHandle
-        With the estimator's methods: ``step``, ``observe``, ``advantages``, ``predict``, ``merge``, ``state_dict``,
-        ``load_state_dict``. ``ray.get(actor.step.remote(...))`` returns the result of `AdvantageEstimator.step`. With
-        `send` it merges the deltas of a worker's own estimator.
-
-    Raises
-    ------
-    ImportError
-        If Ray is not installed.
-    ValueError
-        As `AdvantageEstimator`; if ``every`` is less than 1; or if the actor of this name, or the state at this path,
-        has another method or other options.
-
-    Warns
-    -----
-    UserWarning
-        If the actor continues from its file.
-
-    Examples
-    --------
-    On any worker::
-
-        actor = estimator_actor("kae", name="baseline", path="/shared/run/baseline.state")
-        advantages = ray.get(actor.step.remote(prompt_ids, rewards, step, version=versions))
     """
     try:
         import ray
@@ -92,19 +66,8 @@ def estimator_actor(
 def send(estimator: AdvantageEstimator, actor: Any) -> None:
     """Make an actor merge what an estimator has recorded, and drop the parts that are safe in the actor.
 
-    If the call fails, the estimator keeps what it sent, and the next call sends it again; it counts once.
-
-    Parameters
-    ----------
-    estimator : AdvantageEstimator
-        Made with ``order="any", keep_deltas=True``.
-    actor : ray.actor.ActorHandle
-        Actor from `estimator_actor`.
-
-    Raises
-    ------
-    ValueError
-        As `AdvantageEstimator.merge` and `AdvantageEstimator.pending_delta`.
+    The estimator is made with ``order="any", keep_deltas=True``. If the call fails, it keeps what it sent, and the next
+    call sends it again; it counts once. A ValueError as of `AdvantageEstimator.merge`.
     """
     import ray
 
@@ -133,13 +96,7 @@ def _then_kept(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class SavedEstimator:
-    """The content of the actor: an estimator with ``order="any"``, and the file of its state.
-
-    Parameters
-    ----------
-    method, path, every, **options
-        As `estimator_actor`.
-    """
+    """The content of the actor: an estimator with ``order="any"``, and the file of its state."""
 
     def __init__(
         self,

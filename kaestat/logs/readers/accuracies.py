@@ -33,8 +33,10 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     does not enter.
 
     An accuracy does not tell in which order successes and failures came. They are laid out in a random order that is
-    the same at every reading. It matters only to ``krpo``, whose filter runs through the group in order: sorted
-    rewards would mislead it systematically, at random it sees what a run would have shown it.
+    the same at every reading. It matters only to ``krpo``, whose filter runs through the group in order: sorted rewards
+    would mislead it systematically, at random it sees what a run would have shown it. Raises a ValueError if the file
+    is cut short or something else, an accuracy is missing or outside [0, 1], or the group size does not fit, or cannot
+    be inferred because no G fits or all accuracies are 0 or 1, so that every G fits.
 
     Parameters
     ----------
@@ -42,12 +44,6 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     group_size : int, optional
         Completions per visit, G. None infers the smallest G up to 64 of which all accuracies are whole multiples of
         1/G, within 1e-6. Given, it also allows accuracies rounded to two digits or more.
-
-    Raises
-    ------
-    ValueError
-        If the file is cut short or something else, an accuracy is missing or outside [0, 1], or the group size does
-        not fit, or cannot be inferred because no G fits or all accuracies are 0 or 1, so that every G fits.
     """
     sequences = _load(path)
     lengths = np.fromiter(map(len, sequences.values()), dtype=np.int64, count=len(sequences))
@@ -92,14 +88,14 @@ def _accuracies(path: Path, sequences: dict[str, list[Any]], lengths: np.ndarray
         ends = np.cumsum(lengths)
         which = int(np.searchsorted(ends, bad, side="right"))
         visit = bad - int(ends[which] - lengths[which])
-        fix = (
-            "Leave visits without data out (later ones move up), or write a long table with their steps"
-            if values[bad] is None
-            else "Accuracies are fractions, not percentages"
-        )
+        fix = "Accuracies are fractions, not percentages"
+        if values[bad] is None:
+            fix = "Leave visits without data out (later ones move up), or write a long table with their steps"
+        elif isinstance(values[bad], dict):
+            fix = 'A table of completions is a list at the top, [{"prompt": "a", "step": 0, "reward": 1}, ...]'
         raise ValueError(
             f"{path}: prompt {list(sequences)[which]!r}, visit {visit}: an accuracy must be a number in [0, 1], got "
-            f"{values[bad]!r}. {fix}."
+            f"{values[bad]!r:.60}. {fix}."
         )
     return np.array(values, dtype=float)
 
@@ -112,20 +108,26 @@ def _misfit(accuracy: np.ndarray, size: int) -> np.ndarray:
     return np.abs(accuracy * size - np.rint(accuracy * size))
 
 
+def smallest_group_size(distinct: np.ndarray) -> int | None:
+    """The smallest G up to `MAX_GROUP_SIZE` that makes all accuracies whole multiples of 1/G; None if none does."""
+    fits = (size for size in range(1, MAX_GROUP_SIZE + 1) if _misfit(distinct, size).max() <= _EXACT)
+    return next(fits, None)
+
+
 def _infer(path: Path, accuracy: np.ndarray) -> int:
     distinct = np.unique(accuracy)
-    sizes = [size for size in range(1, MAX_GROUP_SIZE + 1) if _misfit(distinct, size).max() <= _EXACT]
-    if not sizes:
+    size = smallest_group_size(distinct)
+    if size is None:
         raise ValueError(
             f"{path}: no group size up to {MAX_GROUP_SIZE} makes all accuracies whole numbers of successes "
             f"(they start {', '.join(f'{a:g}' for a in distinct[:4])}). Pass {spelled('group_size')}; it "
             "allows rounded accuracies."
         )
-    if sizes[0] == 1:
+    if size == 1:
         raise ValueError(
             f"{path}: all accuracies are 0 or 1, so that any group size fits. Pass {spelled('group_size')}."
         )
-    return sizes[0]
+    return size
 
 
 def _check(path: Path, accuracy: np.ndarray, size: int) -> int:

@@ -27,13 +27,7 @@ def recognises(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """The names in the header.
-
-    Raises
-    ------
-    ValueError
-        If the file is empty.
-    """
+    """The names in the header; a ValueError if the file is empty."""
     return _header(path, delimiter(path))
 
 
@@ -59,11 +53,8 @@ def delimiter(path: Path, errors: str = "strict") -> str:
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
     """Some columns of the file; columns in ``labels`` as text, character for character.
 
-    Raises
-    ------
-    ValueError
-        If one of them has no name in the header, a row has more fields than the header, a quote is never closed, or
-        there is no row.
+    A ValueError if one of them has no name in the header, a row has more fields than the header, a quote is never
+    closed, or there is no row.
     """
     if not all(name.strip() for name in names):  # pandas makes up names for these, and skips a header of blanks
         raise ValueError(f"{path}: a column without a name cannot be read; name it in the file's first line.")
@@ -117,13 +108,7 @@ def _header(path: Path, parted: str, errors: str = "strict") -> list[str]:
 
 
 def _is_wide(path: Path, parted: str) -> bool:
-    """Whether there are so many columns that only those wanted should be parsed, and no row has more fields than those.
-
-    Raises
-    ------
-    pandas.errors.ParserError
-        If a row has more.
-    """
+    """Whether only the wanted columns should be parsed; a ParserError if a row has more than the header."""
     width = len(_header(path, parted))
     if width <= _WIDE:
         return False

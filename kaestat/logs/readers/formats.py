@@ -133,13 +133,7 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
 
 
 def format_of(path: Path, name: str = "auto") -> Format:
-    """The format with that name, or the format of a path.
-
-    Raises
-    ------
-    ValueError
-        If it is unknown or unclear.
-    """
+    """The format with that name, or the format of a path; a ValueError if it is unknown or unclear."""
     return _detect(path) if name == "auto" else _named(name)
 
 
@@ -158,6 +152,8 @@ def _detect(path: Path) -> Format:
         names = sorted(file.name for file in path.iterdir())
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         found = f"it is a folder with {shown}" if names else "it is an empty folder"
+        if any(name.startswith("checkpoint-") for name in names):
+            found += "; a run of TRL logs completions with log_completions=True, logging_steps=1"
     summaries = "; ".join(f"{known.name} ({known.summary})" for known in FORMATS.values())
     raise ValueError(
         f"{path}: cannot tell the format: {found}. Give one file, or pass {spelled('format')} with one of {summaries}."

@@ -31,22 +31,13 @@ def recognises(path: Path) -> bool:
 def column_names(path: Path) -> list[str]:
     """Keys of the first record, or names of the columns.
 
-    Raises
-    ------
-    ValueError
-        If the file is cut short, something else, or without rows.
+    A ValueError if the file is cut short, something else, or without rows.
     """
     return _content(path, path.stat().st_mtime_ns)[0]
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the table.
-
-    Raises
-    ------
-    ValueError
-        As `column_names`, or if a record lacks one of the keys.
-    """
+    """Some columns of the table; errors as `column_names`, and if a record lacks one of the keys."""
     found, rows = _content(path, path.stat().st_mtime_ns)
     _content.cache_clear()
     if isinstance(rows[0], list):
@@ -88,10 +79,7 @@ def _content(path: Path, modified: int) -> tuple[list[str], list[Any]]:
 def load_json(path: Path, **options: Any) -> Any:
     """The content of a whole JSON file; ``options`` go to `json.loads`.
 
-    Raises
-    ------
-    ValueError
-        If the file is empty, cut short or something else.
+    A ValueError if the file is empty, cut short or something else.
     """
     with text_file(path) as file:
         text = whole_text(file)

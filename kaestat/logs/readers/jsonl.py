@@ -18,26 +18,14 @@ def recognises(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Keys of the first row.
-
-    Raises
-    ------
-    ValueError
-        If the file is empty or its first line no JSON object.
-    """
+    """Keys of the first row; a ValueError if the file is empty or its first line no JSON object."""
     for _, row in _rows(path):
         return list(row)
     raise ValueError(f"{path}: the file is empty.")
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some keys of every row.
-
-    Raises
-    ------
-    ValueError
-        If a line is cut off or no JSON object, or a row lacks one of the keys.
-    """
+    """Some keys of every row; a ValueError if a line is cut off or no JSON object, or a row lacks one of the keys."""
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines = array("q")
     same: dict[str, str] = {}  # equal texts are one in memory
@@ -71,5 +59,8 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             except (RecursionError, ValueError) as error:  # nested too deep; an integer of too many digits
                 raise InvalidRows(f"{path}, line {number}: cannot be read ({error}); remove or fix it.") from error
             if not isinstance(row, dict):
-                raise InvalidRows(f"{path}, line {number}: must be a JSON object, got {type(row).__name__}.")
+                raise InvalidRows(
+                    f"{path}, line {number}: must be a JSON object, got {type(row).__name__}. Write one object per "
+                    'completion, {"prompt": "a", "step": 0, "reward": 1}.'
+                )
             yield number, row

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kaestat.core.spelling import counted
 from kaestat.logs.columns import choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.reward_log import RewardLog
@@ -32,7 +33,8 @@ def read_long(
 ) -> RewardLog:
     """The log in a long table.
 
-    Where every row has a list of rewards, a row is a group: one completion for each reward.
+    Where every row has a list of rewards, a row is a group: one completion for each reward. Raises a ValueError if a
+    column is missing, ambiguous or duplicated, or a value is missing or invalid.
 
     Parameters
     ----------
@@ -41,11 +43,6 @@ def read_long(
     path : Path
     prompt, step, reward, group, weight, length, importance : str, optional
         Columns; None takes the usual names (`kaestat.logs.columns.choose_columns`).
-
-    Raises
-    ------
-    ValueError
-        If a column is missing, ambiguous or duplicated, or a value is missing or invalid.
     """
     found = container.column_names(path)
     hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
@@ -58,17 +55,17 @@ def read_long(
 def with_one_reward_each(table: Table, reward: str) -> Table:
     """The table with one row per reward of a list; other lists are split alike, other values repeated.
 
-    Raises
-    ------
-    InvalidRows
-        If another list of a row is of another length.
+    Lists of lists, as of a whole batch, are split again. A list of messages is a conversation, and stays whole.
+
+    An `InvalidRows` if another list of a row is of another length.
     """
     column = table.columns[reward]
     if isinstance(column, Labels) or (isinstance(column, pd.Series | np.ndarray) and column.dtype.kind in "biuf"):
         return table
     lists = list(takewhile(lambda each: each is not None, map(_as_list, column)))
-    if len(lists) < len(column):
+    if len(lists) < len(column) or not lists:
         return table
+    as_text = any(isinstance(each, str) for each in column)
     sizes = np.array([len(each) for each in lists if each is not None])
     rows = np.repeat(np.arange(len(sizes)), sizes).tolist()
     columns: dict[str, Any] = {}
@@ -78,17 +75,22 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
             continue
         parted: list[Any] = []
         for row, value in enumerate(values):
-            each = lists[row] if name == reward else _as_list(value)
+            each = lists[row] if name == reward else _as_list(value) if as_text or not isinstance(value, str) else None
+            if each is not None and name != reward and any(isinstance(entry, dict) for entry in each):
+                each = None
             if each is not None and len(each) != sizes[row]:
-                wrong = f"{name} has {len(each)} entries for {sizes[row]} rewards. Give one for each reward"
-                raise InvalidRows(f"{table.source}, {table.place(row)}: {wrong}, or a single one.", [row])
+                wrong = f"{name} has {counted(len(each), 'value')} for {counted(int(sizes[row]), 'reward')}"
+                raise InvalidRows(
+                    f"{table.source}, {table.place(row)}: {wrong}. Give one for each reward, or a single one.", [row]
+                )
             parted.extend([value] * int(sizes[row]) if each is None else each)
         columns[name] = parted
-    return Table(table.source, columns, lambda at: table.place(rows[at]), rows)
+    origin = rows if table.origin is None else [table.origin[row] for row in rows]
+    return with_one_reward_each(Table(table.source, columns, lambda at: table.place(rows[at]), origin), reward)
 
 
 def _as_list(value: Any) -> list[Any] | None:
-    """A list of numbers, as it is or as JSON text; None for anything else."""
+    """A list, as it is or as JSON text; None for anything else."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         with suppress(ValueError, RecursionError):
             value = json.loads(value)

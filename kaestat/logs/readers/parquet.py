@@ -25,26 +25,12 @@ def recognises(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Names of the columns.
-
-    Raises
-    ------
-    ImportError
-        If pyarrow is missing.
-    ValueError
-        If the file is cut short or no Parquet.
-    """
+    """Names of the columns; an ImportError without pyarrow, and a ValueError if the file is cut short or no Parquet."""
     return load(path, columns=()).schema.names
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the file; columns in ``labels`` in coded form, as in the file.
-
-    Raises
-    ------
-    ImportError, ValueError
-        As `column_names`, or if there is no row.
-    """
+    """Some columns of the file; columns in ``labels`` in coded form, as in the file; errors as `column_names`."""
     columns: dict[str, Any] = {}
     for name in names:  # by turns: what Arrow read is given back before the next
         columns |= as_table(path, load(path, columns=[name], labels=labels), [name], labels=labels).columns

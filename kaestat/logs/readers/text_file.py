@@ -20,17 +20,8 @@ _LONGEST_LINE = 2**26  # characters
 def text_file(path: Path, errors: str = "strict") -> Iterator[TextIO]:
     """A UTF-8 text file, opened; unpacked while reading if its name ends in ``.gz``.
 
-    Parameters
-    ----------
-    path : Path
-    errors : str
-        What to do about bytes that are not UTF-8, as `open` takes it.
-
-    Raises
-    ------
-    ValueError
-        If the packed file is cut short, damaged or packed beyond belief, or the content is not UTF-8 text, as soon as
-        that shows.
+    ``errors`` says what to do about bytes that are not UTF-8, as `open` takes it. A ValueError if the packed file is
+    cut short, damaged or packed beyond belief, or the content is not UTF-8 text, as soon as that shows.
     """
     try:
         with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="") as file:
@@ -44,13 +35,7 @@ def text_file(path: Path, errors: str = "strict") -> Iterator[TextIO]:
 
 
 def lines_of(path: Path, file: TextIO) -> Iterator[str]:
-    """The lines of the file; a line that is too long for memory raises an error.
-
-    Raises
-    ------
-    ValueError
-        If one is longer than 67,108,864 characters.
-    """
+    """The lines of the file; a ValueError if one is longer than 67,108,864 characters."""
     number = 0
     while line := file.readline(_LONGEST_LINE):
         number += 1

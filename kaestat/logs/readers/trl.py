@@ -55,6 +55,8 @@ def read_trl(
     nothing, and a completion with None from all of them is left out; a warning counts these. Where TRL logged one batch
     of completions again at later steps (``num_iterations`` or ``steps_per_generation``), only the first file counts.
     Completions of evaluations during training stand in the same files, unmarked; leave such files out if that matters.
+    Raises an ImportError if pyarrow is missing, and a ValueError if a file is torn, a column is missing, or the sum of
+    several columns does not explain the advantages.
 
     Parameters
     ----------
@@ -69,13 +71,6 @@ def read_trl(
         Columns of ``log_extra``. None takes ``score_norm`` and ``completion_length``, in whole numbers, where they
         are, as `kaestat.integrations.trl.BaselineGRPOTrainer` writes them; any other may be a reward's. Completions of
         evaluations have no ``score_norm``, and so are left out.
-
-    Raises
-    ------
-    ImportError
-        If pyarrow is missing.
-    ValueError
-        If a file is torn, a column is missing, or the sum of several columns does not explain the advantages.
     """
     files = completion_files(path) if path.is_dir() else [path]
     if not files:

@@ -48,7 +48,8 @@ def read_verl(
 
     The prompt is its text. Rows of one prompt in a step are one group unless ``group`` tells them apart. Padding and
     the further outputs of a rollout with several (they repeat its reward) are left out. So are completions without a
-    reward, null or NaN, as a reward function gives to what it could not grade; a warning counts them.
+    reward, null or NaN, as a reward function gives to what it could not grade; a warning counts them. Raises a
+    ValueError if there is no such file, one is empty or cut off, or a key is missing or invalid.
 
     Parameters
     ----------
@@ -60,11 +61,6 @@ def read_verl(
         Key that tells several groups of one prompt in a step apart.
     weight, length, importance : str, optional
         Keys, which the reward function returned; None takes the usual names that the first file has.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, one is empty or cut off, or a key is missing or invalid.
     """
     files = numbered(path) if path.is_dir() else [path]
     if not files:
@@ -74,13 +70,7 @@ def read_verl(
 
 
 def read_together(files: Sequence[Path], **hints: Any) -> RewardLog:
-    """The log in some files of a dump, read with the same hints; otherwise as `read_verl`.
-
-    Raises
-    ------
-    ValueError
-        As there.
-    """
+    """The log in some files of a dump, read with the same hints; otherwise as `read_verl`."""
     given: dict[str, Any] = {"prompt": "input", "reward": "score", "group": None} | dict.fromkeys(MEASURES) | hints
     prompt, reward, group = (given.pop(name) for name in ("prompt", "reward", "group"))
     return _read_files(files, prompt, reward, group, given)

@@ -13,36 +13,16 @@ from kaestat.estimator.prediction import Prediction
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """The data that a policy may use: the past alone.
+    """The data that a policy may use: the past alone."""
 
-    Attributes
-    ----------
-    prediction : Prediction
-        Predictions for every prompt of the pool, shape (P,).
-    state : dict of str to ndarray
-        The policy's own state (`Policy.initial_state`).
-    share : ndarray, shape (P,)
-        Weights pi of the prompts in the objective; they sum to 1.
-    cost : ndarray, shape (P,)
-        Expected cost of one completion of each prompt, in any unit.
-    budget : float
-        In completions, or in groups if these have a fixed size.
-    most : float
-        Largest amount for one prompt, in the same unit.
-    group_size : int
-        Completions of a group; 1 if numbers of completions are free.
-    rng : numpy.random.Generator
-        Generator for policies that draw.
-    """
-
-    prediction: Prediction
-    state: dict[str, np.ndarray]
-    share: np.ndarray
-    cost: np.ndarray
-    budget: float
-    most: float
-    group_size: int
-    rng: np.random.Generator
+    prediction: Prediction  # Predictions for every prompt of the pool, shape (P,)
+    state: dict[str, np.ndarray]  # The policy's own state (`Policy.initial_state`)
+    share: np.ndarray  # shape (P,); weights pi of the prompts in the objective; they sum to 1
+    cost: np.ndarray  # shape (P,); expected cost of one completion of each prompt, in any unit
+    budget: float  # In completions, or in groups if these have a fixed size
+    most: float  # Largest amount for one prompt, in the same unit
+    group_size: int  # Completions of a group; 1 if numbers of completions are free
+    rng: np.random.Generator  # Generator for policies that draw
 
     @property
     def n_selected(self) -> int:

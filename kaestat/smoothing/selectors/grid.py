@@ -16,21 +16,11 @@ SMALLEST = 1.5  # times the shortest gap: below 1, a kernel of bounded support s
 
 
 def default_grid(smoother: CausalSmoother) -> np.ndarray:
-    """31 bandwidths in geometric progression, from 1.5 times the shortest gap to the span.
+    """31 bandwidths in geometric progression, from 1.5 times the shortest gap to the span; fewer for a short span.
 
-    The shortest gap is between two consecutive visits of a prompt (1 if prompts are visited at every step, or
-    visits are the time axis). The span is the time from the first to the last visit of any prompt plus that gap, i.e.
-    the number of steps. So the grid scales with the time axis.
-
-    Parameters
-    ----------
-    smoother : CausalSmoother
-        At least one of its prompts has two visits.
-
-    Returns
-    -------
-    ndarray, shape (31,)
-        Increasing; fewer entries if the span is too short for 31.
+    The shortest gap is between two consecutive visits of a prompt (1 if prompts are visited at every step, or visits
+    are the time axis). The span is the time from the first to the last visit of any prompt plus that gap, i.e. the
+    number of steps. So the grid scales with the time axis.
     """
     gap = (smoother.time - smoother.previous(smoother.time))[smoother.has_past].min()
     times = smoother.time[smoother.present]
@@ -42,12 +32,8 @@ def default_grid(smoother: CausalSmoother) -> np.ndarray:
 def check_grid(grid: Sequence[float] | Any) -> tuple[float, ...]:
     """The grid as a tuple of floats.
 
-    Raises
-    ------
-    ValueError
-        Unless it is non-empty, positive, at most 1e50 and strictly increasing.
-    TypeError
-        If it is not a sequence of numbers.
+    A ValueError unless it is non-empty, positive, at most 1e50 and strictly increasing; a TypeError unless it has
+    numbers.
     """
     try:
         candidates = np.asarray(grid, dtype=float)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from array_api_compat import array_namespace
-
-from kaestat.core.arrays import Array, Visits, steps_like
+from kaestat.core.arrays import Array, Visits, namespace, steps_like
 from kaestat.core.checks import check_positive
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors.base import FormulaSelector
@@ -35,7 +33,7 @@ class Rate(FormulaSelector):
     def resolve(
         self, visits: Visits, current_count: Array, *, step: int | Array, kernel: Kernel
     ) -> list[tuple[Array | float, Array | float]]:
-        xp = array_namespace(visits.count)
+        xp = namespace(visits.count)
         size = xp.sum(visits.count, axis=-1, keepdims=True) + xp.clip(current_count - 1, 0.0, None)
         elapsed = xp.clip(steps_like(visits, step), 1.0, None)
         return [(elapsed * (self.c * xp.clip(size, 1.0, None) ** (-1 / 3)), 1.0)]

@@ -24,31 +24,20 @@ CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 tim
 
 @dataclass(frozen=True)
 class Ahead:
-    """The candidates of one step, on a leading axis over which values broadcast.
+    """The candidates of one step, on a leading axis over which values broadcast."""
 
-    Attributes
-    ----------
-    bandwidths : array, shape (B,) + (1,) * number of axes of the rewards
-        In steps.
-    shares : array, shape (K B, ..., 1, 1)
-        Shares of the values in the mixture, for each of K ways to use a bandwidth; they sum to 1 over the candidates.
-    within : ndarray, shape (..., K, B)
-        Shares of the bandwidths within each way, if there are several; they sum to 1 over the last axis.
-    place : ndarray of int, shape (B,)
-        Positions of the candidates among all (`RunningScores.candidates`).
-    lowest, highest : ndarray of int, shape (...)
-        First and last of the candidates that differ for the visits of each leading index.
-    mean_lag : ndarray, shape (...)
-        Mean lag of the prompts' newest visits, in steps.
-    """
-
-    bandwidths: Array
+    bandwidths: Array  # shape (B,) + (1,) * number of axes of the rewards; in steps
+    # shape (K B, ..., 1, 1); shares of the values in the mixture, for each of K ways to use a bandwidth; they sum to 1
+    # over the candidates
     shares: Array
+    # shape (..., K, B); shares of the bandwidths within each way, if there are several; they sum to 1 over the last
+    # axis
     within: np.ndarray
-    place: np.ndarray
+    place: np.ndarray  # of int, shape (B,); positions of the candidates among all (`RunningScores.candidates`)
+    # of int, shape (...); first and last of the candidates that differ for the visits of each leading index
     lowest: np.ndarray
     highest: np.ndarray
-    mean_lag: np.ndarray
+    mean_lag: np.ndarray  # shape (...); mean lag of the prompts' newest visits, in steps
 
     def pairs(self) -> list[tuple[Array, Array]]:
         """Bandwidths with their shares, as from `Selector.resolve`, without negligible shares.
@@ -85,16 +74,10 @@ class RunningScores:
     and the ways are mixed by the losses of their mixtures in the same manner, with a discount eight times slower:
     the best way depends on the run. Before the first score the first way is used.
 
-    Candidates are in geometric progression, a factor of 1.6 apart, from one that reaches no visit (the kernel's
-    support ends at the shortest gap) to 20 times the span. Beyond these ends values do not change, so a candidate that
-    is added when gaps shrink or the span grows starts with the loss of the candidate at the end.
-
-    Parameters
-    ----------
-    discount : float
-        In (0, 1].
-    grid : tuple of float, optional
-        Candidates in steps, instead of the default ones.
+    Candidates are in geometric progression, a factor of 1.6 apart, from one that reaches no visit (the kernel's support
+    ends at the shortest gap) to 20 times the span. Beyond these ends values do not change, so a candidate that is added
+    when gaps shrink or the span grows starts with the loss of the candidate at the end. ``grid`` holds candidates in
+    steps, instead of the default ones.
     """
 
     discount: float
@@ -126,19 +109,9 @@ class RunningScores:
     ) -> Ahead:
         """The candidates of a step and their shares, computed from earlier steps alone.
 
-        Parameters
-        ----------
-        carry : dict
-        groups : Groups
-            Only its shape is used.
-        visits : Visits
-        step : int, or array broadcastable to (..., 1, 1)
-        kernel : Kernel
-        rule : float
-            Bandwidth for few visits, in mean lags to the newest visit.
-        ways : int
-            Number of ways to use a bandwidth. A carry of one way is used for each; if ``ways`` is 1, the
-            first way of a carry of several is used.
+        Only the shape of ``groups`` is used. ``rule`` is the bandwidth for few visits, in mean lags to the newest
+        visit. A carry of one way is used for each of ``ways``; if that is 1, the first way of a carry of several is
+        used.
         """
         leading = groups.leading
         now = np.broadcast_to(_reduced(step, len(leading)), leading)
@@ -200,15 +173,7 @@ class RunningScores:
     ) -> dict[str, np.ndarray]:
         """The carry after the rewards of a step are known.
 
-        Parameters
-        ----------
-        carry : dict
-        ahead : Ahead
-            Of the step.
-        values : array, shape (K B, ..., P, G)
-            Of every candidate, way by way.
-        groups, visits, step
-            Of the step.
+        ``values`` are those of every candidate, way by way, shape (K B, ..., P, G).
         """
         leading = groups.leading
         now = np.broadcast_to(_reduced(step, len(leading)), leading).astype(float)
@@ -221,14 +186,11 @@ class RunningScores:
             error = np.where(mass > 0, error, 0.0)
         scored = returning.astype(float)
 
-        def total(of_prompts: np.ndarray) -> np.ndarray:
-            return np.einsum("...p,...p->...", of_prompts, scored)
-
         def losses(error: np.ndarray) -> np.ndarray:
             squares = np.einsum("...g,...g->...", error, error if alike else mass * error)
-            return np.moveaxis(total(squares), 0, -1)
+            return np.moveaxis(_total(squares, scored), 0, -1)
 
-        loss, square = losses(error), total(np.sum(mass * reward**2, axis=-1))
+        loss, square = losses(error), _total(np.sum(mass * reward**2, axis=-1), scored)
         count, told = _told(groups, scored)
         ways = loss.shape[-1] // len(ahead.place)
         carry, mixed = self._of_ways(carry, ways), {}
@@ -269,13 +231,7 @@ class RunningScores:
         """The scores of one step apart, for `joined`: its `after` had there been none before, and its ``pace``.
 
         They depend on the step and its visits alone: ``ahead`` only says which candidates the values are of. The pace
-        is how many returns of the prompts a step counts as.
-
-        Parameters
-        ----------
-        ahead, values, groups, visits, step
-            As for `after`, without leading axes.
-        kernel : Kernel
+        is how many returns of the prompts a step counts as. Arguments are as for `after`, without leading axes.
         """
         newest, returning, here = _newest_lag(groups, visits)
         gap = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
@@ -326,15 +282,15 @@ class RunningScores:
 def _told(groups: Groups, scored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Completions of the scored prompts, of equal weights as informative as theirs, and their share of all; (...)."""
     mass = _numpy(groups.mass)
-
-    def total(of_prompts: np.ndarray) -> np.ndarray:
-        return np.einsum("...p,...p->...", of_prompts, scored)
-
-    count = number = total(np.sum(_numpy(groups.present) * (mass > 0), axis=-1))
+    count = number = _total(np.sum(_numpy(groups.present) * (mass > 0), axis=-1), scored)
     if groups.weight is not None:
-        squared = total(np.sum(mass**2, axis=-1))
-        count = total(np.sum(mass, axis=-1)) ** 2 / np.where(squared > 0, squared, 1.0)
+        squared = _total(np.sum(mass**2, axis=-1), scored)
+        count = _total(np.sum(mass, axis=-1), scored) ** 2 / np.where(squared > 0, squared, 1.0)
     return count, count / np.where(number > 0, number, 1.0)
+
+
+def _total(of_prompts: np.ndarray, scored: np.ndarray) -> np.ndarray:
+    return np.einsum("...p,...p->...", of_prompts, scored)
 
 
 def _log_likelihood(loss: np.ndarray, scores: np.ndarray) -> np.ndarray:

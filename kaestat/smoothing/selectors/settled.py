@@ -15,13 +15,7 @@ from kaestat.smoothing.selectors.base import FormulaSelector
 
 @dataclass(frozen=True, eq=False)
 class Settled(FormulaSelector):
-    """The result of another selector at one step, so that it need not choose twice.
-
-    Parameters
-    ----------
-    resolved : tuple of (bandwidth, share)
-        As `Selector.resolve` returns them.
-    """
+    """The result of another selector at one step, as of `Selector.resolve`, so that it need not choose twice."""
 
     resolved: tuple[tuple[Array | float, Array | float], ...]
     name: ClassVar[str] = "settled"

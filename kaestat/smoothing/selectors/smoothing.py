@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from kaestat.core.arrays import Visits
+from kaestat.core.arrays import Visits, namespace
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors.window_sums import window_sums
 
@@ -23,27 +22,12 @@ EDGE = 1e-9  # relative distance from the end of a kernel's support within which
 class CausalSmoother:
     """Past-only kernel sums ``sum_{v < i} K((t_i - t_v) / b) x_v`` at every visit i, for any kernel and bandwidth.
 
-    Parameters
-    ----------
-    series : Visits
-        All visits of each prompt, shape (P, V), oldest first; padding may be anywhere.
+    ``series`` has all visits of each prompt, (P, V), oldest first; padding may be anywhere. `time` is minus the lag,
+    NaN in the padding; `count`, `mass` and `carried` are as in `Visits`, 0 in the padding.
 
-    Attributes
-    ----------
-    present : ndarray of bool, shape (P, V)
-        True for a visit of positive mass.
-    time : ndarray, shape (P, V)
-        Minus the lag; NaN in the padding.
-    count, mass, carried : ndarray, shape (P, V)
-        As in `Visits`, 0 in the padding.
-    weighted : bool
-        Whether completions have weights.
-
-    Notes
-    -----
     Prompts visited at the same times share one band matrix of weights, so a bandwidth costs one matrix product.
-    Otherwise, kernels that are polynomials on a bounded support use `window_sums`; for others, each visit looks
-    back over a window of as many visits as the bandwidth can reach.
+    Otherwise, kernels that are polynomials on a bounded support use `window_sums`; for others, each visit looks back
+    over a window of as many visits as the bandwidth can reach.
     """
 
     def __init__(self, series: Visits):
@@ -223,4 +207,4 @@ def row_blocks(shape: tuple[int, int]) -> Iterator[slice]:
 def _past_weight(lag: np.ndarray, kernel: Kernel, bandwidth: float) -> np.ndarray:
     """``K(lag / bandwidth)`` where the lag is positive, 0 elsewhere (the present, the future and padding)."""
     past = lag > 0
-    return np.where(past, kernel.weight(np.where(past, lag, 0.0) / bandwidth, array_namespace(lag)), 0.0)
+    return np.where(past, kernel.weight(np.where(past, lag, 0.0) / bandwidth, namespace(lag)), 0.0)

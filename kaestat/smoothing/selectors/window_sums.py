@@ -16,26 +16,12 @@ STRETCH = 3  # windows; longer ones overlap less, and cost more digits
 
 
 def window_sums(time: np.ndarray, column: np.ndarray, coefficients: Sequence[float], width: float) -> np.ndarray:
-    """``sum_v p(t_i - t_v) x_v`` over the visits v < i with ``t_i - t_v < width``, for every i.
+    """``sum_v p(t_i - t_v) x_v`` over the visits v < i with ``t_i - t_v < width``, for every i, (P, V).
 
-    Parameters
-    ----------
-    time : ndarray, shape (P, V)
-        Not decreasing along rows; at least one visit.
-    column : ndarray, shape (P, V)
-        The numbers to sum, 0 in the padding. Two columns can be summed at once as real and imaginary part.
-    coefficients : sequence of float
-        ``p(lag) = sum_d coefficients[d] lag^d``.
-    width : float
-        Positive; ``inf`` for the whole past.
+    ``time`` does not decrease along rows, and has at least one visit; ``column`` holds the numbers to sum, 0 in the
+    padding: two at once as real and imaginary part. ``p(lag) = sum_d coefficients[d] lag^d``, and ``width`` is
+    positive, ``inf`` for the whole past. The sum is exactly 0 if the window is empty.
 
-    Returns
-    -------
-    ndarray, shape (P, V)
-        Exactly 0 if the window is empty.
-
-    Notes
-    -----
     The sums are differences of running moments. Over a whole series these would lose digits by cancellation, so they
     run over stretches a few windows long, which begin one window early and measure time from their own start.
     """

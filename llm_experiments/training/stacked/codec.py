@@ -15,10 +15,6 @@ class TokenCodec:
     """A byte-level tokenizer, whose tokens can be decoded one by one.
 
     A character that is made of several tokens comes back as signs of replacement.
-
-    Attributes
-    ----------
-    tokenizer : transformers.PreTrainedTokenizerBase
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -35,10 +31,7 @@ class TokenCodec:
     def tokens(self, prompts: Sequence[str]) -> torch.Tensor:
         """Tokens of prompts of one length, shape (prompts, P).
 
-        Raises
-        ------
-        ValueError
-            If the prompts are not of one length.
+        Raises ValueError if the prompts are not of one length.
         """
         rows = self.tokenizer(list(prompts)).input_ids
         if len({len(row) for row in rows}) != 1:

@@ -32,12 +32,9 @@ ROUNDS = 10  # of sampling that a step of live groups takes at most, as DAPO's r
 class Groups:
     """What one run learns from at a step.
 
-    Attributes
-    ----------
-    rows : ndarray of int, shape (N,)
-        Of the run's pool, groups side by side.
-    correction, rewards : ndarray, shape (N,)
-    completions : Tensor of int, shape (N, T)
+    rows (ndarray of int, shape (N,)): Of the run's pool, groups side by side.
+    correction, rewards: ndarray, shape (N,).
+    completions: Tensor of int, shape (N, T).
     """
 
     rows: np.ndarray
@@ -66,10 +63,7 @@ class Groups:
 class Run:
     """One seed's own: its prompts, its baseline with the history, its random numbers.
 
-    Attributes
-    ----------
-    generated : int
-        Completions so far, those of dropped groups included.
+    generated: Completions so far, those of dropped groups included.
     """
 
     def __init__(self, config: StackConfig, task: Task, seed: int):
@@ -100,35 +94,15 @@ class StackedTraining:
 
     Each run's course is what it would be in a stack of its own, up to rounding: nothing that is random is shared.
 
-    Parameters
-    ----------
-    config : StackConfig
-    folders : sequence of str or Path
-        The model folder that each run begins with.
-    tasks : sequence of Task
-        The problems of each run's pool; prompts are of one length in tokens.
-    seeds : sequence of int
-        One for each run.
-    codec : TokenCodec
-    rates : sequence of float
-        Learning rate of each run, constant.
-    device : str or torch.device
-        Of models and tokens. Random numbers are drawn on the CPU, so that they are the same everywhere.
-
-    Attributes
-    ----------
-    rates : tuple of float
-    parameters : dict of str to Tensor
-        Runs first.
-    step : int
-        Batches that each run has sampled and learned from.
-    updates : int
-        Updates made, ``config.updates`` of each batch.
-
-    Raises
-    ------
-    ValueError
-        If folders, tasks, seeds and rates are not as many, or prompts are of different lengths.
+    folders: The model folder that each run begins with.
+    tasks: The problems of each run's pool; prompts are of one length in tokens.
+    seeds: One for each run.
+    rates: Learning rate of each run, constant.
+    device: Of models and tokens. Random numbers are drawn on the CPU, so that they are the same everywhere.
+    parameters: Runs first.
+    step: Batches that each run has sampled and learned from.
+    updates: Updates made, ``config.updates`` of each batch.
+    Raises ValueError if folders, tasks, seeds and rates are not as many, or prompts are of different lengths.
     """
 
     def __init__(
@@ -163,11 +137,8 @@ class StackedTraining:
     def advance(self) -> dict[str, np.ndarray]:
         """One batch of every run, and the updates that are made of it.
 
-        Returns
-        -------
-        dict of str to ndarray, shape (runs,)
-            ``reward``, ``live`` (share of completions with an advantage other than 0), ``gradient_norm`` of the first
-            update.
+        Returns dict of str to ndarray, shape (runs,): ``reward``, ``live`` (share of completions with an advantage
+            other than 0), ``gradient_norm`` of the first update.
         """
         losses, facts, learnt = self._losses()
         norm = self._optimizer.step(losses.sum())

@@ -32,14 +32,9 @@ GATED = ("mlp.gate_proj", "mlp.up_proj")
 class Tap:
     """What one parameter saw in a forward pass, and what came of it.
 
-    Attributes
-    ----------
-    kind : {"linear", "biased", "scale", "embedding", "logits"}
-    inputs : Tensor, shape (runs, N, in), or (runs, N) of int for embeddings
-    outputs : Tensor, shape (runs, N, out)
-        Of the graph.
-    names : tuple of str
-        Of the weights, several where they are side by side.
+    inputs: Tensor, shape (runs, N, in), or (runs, N) of int for embeddings.
+    outputs (Tensor, shape (runs, N, out)): Of the graph.
+    names: Of the weights, several where they are side by side.
     """
 
     kind: Literal["linear", "biased", "scale", "embedding", "logits"]
@@ -52,10 +47,7 @@ class Tap:
 class StackedDecoder:
     """Shape of the models; their parameters are an argument of each call.
 
-    Attributes
-    ----------
-    config : transformers.LlamaConfig or transformers.Qwen2Config
-        With tied embeddings, plain rotary embeddings, and without a sliding window.
+    config: With tied embeddings, plain rotary embeddings, and without a sliding window.
     """
 
     config: LlamaConfig | Qwen2Config
@@ -80,10 +72,7 @@ class StackedDecoder:
     ) -> tuple[StackedDecoder, dict[str, torch.Tensor]]:
         """The shape and the stacked parameters of one model folder for each run, in float32.
 
-        Raises
-        ------
-        ValueError
-            If there is none, or they are not of one shape.
+        Raises ValueError if there is none, or they are not of one shape.
         """
         if not folders:
             raise ValueError("folders is empty: name a model folder for each run.")
@@ -106,26 +95,12 @@ class StackedDecoder:
     ) -> torch.Tensor:
         """Logits of the next token, shape (runs, rows, T - skip, vocabulary).
 
-        Parameters
-        ----------
-        parameters : mapping of str to Tensor
-            Names as in the model folder, each with the runs first.
-        tokens : Tensor of int, shape (runs, rows, T)
-        skip : int
-            First positions whose logits are not asked for.
-        cache : list, optional
-            Keys and values of the tokens before these, added to; an empty list at the first call.
-        taps : list, optional
-            What every parameter saw is added to it.
-
-        Returns
-        -------
-        Tensor
-
-        Raises
-        ------
-        ValueError
-            If a row has more tokens than `CONTEXT`.
+        parameters: Names as in the model folder, each with the runs first.
+        tokens: Tensor of int, shape (runs, rows, T).
+        skip: First positions whose logits are not asked for.
+        cache: Keys and values of the tokens before these, added to; an empty list at the first call.
+        taps: What every parameter saw is added to it.
+        Raises ValueError if a row has more tokens than `CONTEXT`.
         """
         runs, rows, length = tokens.shape
         embedding = parameters[EMBEDDING]

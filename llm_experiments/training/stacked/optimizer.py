@@ -16,15 +16,9 @@ EPSILON = 1e-8
 class StackedOptimizer:
     """AdamW without weight decay, or plain gradient descent, of stacked parameters.
 
-    Parameters
-    ----------
-    parameters : collection of Tensor
-        Runs first.
-    kind : {"adamw", "sgd"}
-    rates : sequence of float
-        Learning rate of each run.
-    max_norm : float
-        Each run's gradient is scaled to at most this norm.
+    parameters: Runs first.
+    rates: Learning rate of each run.
+    max_norm: Each run's gradient is scaled to at most this norm.
     """
 
     def __init__(self, parameters: Collection[torch.Tensor], kind: Optimizer, rates: Sequence[float], max_norm: float):

@@ -20,11 +20,8 @@ PREDICTOR = "kae_eb"  # of policies beside methods that keep no history
 class Batch:
     """Rows of a run's pool that are sampled, groups side by side.
 
-    Attributes
-    ----------
-    rows : ndarray of int, shape (N,)
-    correction : ndarray, shape (N,)
-        What the advantages are multiplied with.
+    rows: ndarray of int, shape (N,).
+    correction (ndarray, shape (N,)): What the advantages are multiplied with.
     """
 
     rows: np.ndarray

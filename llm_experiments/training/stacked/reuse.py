@@ -11,14 +11,11 @@ import torch
 class Learnt:
     """A batch of every run, as its first update saw it.
 
-    Attributes
-    ----------
-    prompts, completions : Tensor of int, shapes (runs, rows, P) and (runs, rows, T)
-    counted : Tensor of bool, shape (runs, rows, T)
-        True up to and with the end of each completion.
-    advantages : Tensor, shape (runs, rows)
-    scores : Tensor, shape (runs, rows, T)
-        Log-probabilities of the completions' tokens under the policy that sampled them.
+    prompts, completions: Tensor of int, shapes (runs, rows, P) and (runs, rows, T).
+    counted (Tensor of bool, shape (runs, rows, T)): True up to and with the end of each completion.
+    advantages: Tensor, shape (runs, rows).
+    scores (Tensor, shape (runs, rows, T)): Log-probabilities of the completions' tokens under the policy that sampled
+        them.
     """
 
     prompts: torch.Tensor
@@ -36,12 +33,7 @@ def clipped_losses(scores: torch.Tensor, learnt: Learnt, clip: float) -> torch.T
     ``GRPOTrainer`` has the same loss with ``epsilon = clip``, no reference model, and ``loss_type="dapo"``, which
     averages over all tokens of the batch. At r = 1 its gradient is that of ``-A log r``, the loss of the first update.
 
-    Parameters
-    ----------
-    scores : Tensor, shape (runs, rows, T)
-        Log-probabilities of the completions' tokens now.
-    learnt : Learnt
-    clip : float
+    scores (Tensor, shape (runs, rows, T)): Log-probabilities of the completions' tokens now.
     """
     ratio = (scores - learnt.scores).exp()
     advantages = learnt.advantages[..., None]

@@ -22,21 +22,12 @@ def sample(
 
     A run's completions depend on its own numbers only, so they are the same whichever runs are stacked with it.
 
-    Parameters
-    ----------
-    model : StackedDecoder
-    parameters : mapping
-    prompts : Tensor of int, shape (runs, rows, P)
-    uniforms : Tensor, shape (runs, rows, N)
-        Numbers in [0, 1), one for each token, on any device. Not looked at where the temperature is 0.
-    end, pad : int
-        Tokens: the end of a completion, and what fills it up behind its end.
-    temperature : float
-        0 takes the likeliest token.
-
-    Returns
-    -------
-    Tensor of int, shape (runs, rows, N)
+    prompts: Tensor of int, shape (runs, rows, P).
+    uniforms (Tensor, shape (runs, rows, N)): Numbers in [0, 1), one for each token, on any device. Not looked at where
+        the temperature is 0.
+    end, pad: Tokens: the end of a completion, and what fills it up behind its end.
+    temperature: 0 takes the likeliest token.
+    Returns Tensor of int, shape (runs, rows, N).
     """
     cache: Cache = []
     parameters = model.joined(parameters)

@@ -30,15 +30,9 @@ def exact_norms(
 ) -> torch.Tensor:
     """Squared norm of the gradient of each completion's log-probability in all parameters, shape (runs, rows).
 
-    Parameters
-    ----------
-    model : StackedDecoder
-    parameters : mapping
-    prompts, completions : Tensor of int, shapes (runs, rows, P) and (runs, rows, T)
-    end : int
-        Token.
-    temperature : float
-        Of the policy.
+    prompts, completions: Tensor of int, shapes (runs, rows, P) and (runs, rows, T).
+    end: Token.
+    temperature: Of the policy.
     """
     own = {name: each.detach().requires_grad_() for name, each in parameters.items()}
     taps: list[Tap] = []
@@ -56,14 +50,9 @@ def tapped_norms(
 ) -> torch.Tensor:
     """Squared norm of the gradient of each row's score in all parameters, shape (runs, rows).
 
-    Parameters
-    ----------
-    scores : Tensor, shape (runs, rows)
-        Of a graph that is kept. Each is of its own row's tokens alone.
-    taps : sequence of Tap
-        Of every parameter of the graph.
-    squares : mapping of str to Tensor, optional
-        Mean square of each coordinate's gradient, runs first, for the norm in Adam's units.
+    scores (Tensor, shape (runs, rows)): Of a graph that is kept. Each is of its own row's tokens alone.
+    taps: Of every parameter of the graph.
+    squares: Mean square of each coordinate's gradient, runs first, for the norm in Adam's units.
     """
     runs, rows = scores.shape
     gradients = torch.autograd.grad(scores.sum(), [tap.outputs for tap in taps], retain_graph=True)
@@ -94,13 +83,9 @@ def tapped_norms(
 def logit_norms(scores: torch.Tensor, own: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     """Squared norm of each completion's score with respect to its logits, shape (runs, rows).
 
-    Parameters
-    ----------
-    scores : Tensor, shape (runs, rows, T, vocabulary)
-        Log-probabilities.
-    own : Tensor, shape (runs, rows, T)
-        Those of the completions' tokens.
-    counted : Tensor of bool, shape (runs, rows, T)
+    scores (Tensor, shape (runs, rows, T, vocabulary)): Log-probabilities.
+    own (Tensor, shape (runs, rows, T)): Those of the completions' tokens.
+    counted: Tensor of bool, shape (runs, rows, T).
     """
     return ((scores.exp().square().sum(-1) - 2 * own.exp() + 1) * counted).sum(-1)
 

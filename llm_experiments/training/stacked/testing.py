@@ -22,12 +22,7 @@ AT_ONCE = 256  # answers of each run
 class HeldOut:
     """Problems that each run is tested on, asked again and again with the same random numbers.
 
-    Parameters
-    ----------
-    training : StackedTraining
-    tasks : sequence of Task
-        Each run's, of as many problems, with prompts of one length.
-    seeds : sequence of int
+    tasks: Each run's, of as many problems, with prompts of one length.
     """
 
     def __init__(self, training: StackedTraining, tasks: Sequence[Task], seeds: Sequence[int]):

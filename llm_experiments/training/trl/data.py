@@ -18,14 +18,8 @@ RewardFunction = Callable[..., list[float | None]]
 def training_set(problems: Sequence[Problem], *, chat: bool, system: str | None, copies: int) -> Dataset:
     """One row for each problem and copy, ``prompt, problem_id``.
 
-    Parameters
-    ----------
-    problems : sequence of Problem
-    chat : bool
-        Whether prompts are messages, to which TRL applies the tokenizer's template.
-    system : str or None
-        System message.
-    copies : int
+    chat: Whether prompts are messages, to which TRL applies the tokenizer's template.
+    system: System message.
     """
     rows = [{"prompt": _prompt(problem.prompt, chat, system), ID_COLUMN: problem.id} for problem in problems]
     return Dataset.from_list([row for row in rows for _ in range(copies)])

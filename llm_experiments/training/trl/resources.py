@@ -31,18 +31,13 @@ TRAFFIC = 3  # times that what a layer keeps is moved: written, read again, and 
 class Accelerator:
     """A machine that trains. The default is a GPU of the H100's kind, whose shares are assumed.
 
-    Attributes
-    ----------
-    memory_gib : float
-    flops, bandwidth : float
-        Peaks: floating-point operations in the passes' type, and bytes moved, per second.
-    training_share, generation_share : float
-        Shares of ``flops`` that forward and backward passes reach, and products with a decoding batch.
-    bandwidth_share : float
-        Share of ``bandwidth``.
-    layer_seconds : float
-        The least that a call of a layer takes, forward or backward, however small it is: Python calls its pieces one by
-        one. The default is of a stack of SmolLM2-135M on an H100, one measurement. vLLM's graphs do without.
+    flops, bandwidth: Peaks: floating-point operations in the passes' type, and bytes moved, per second.
+    training_share, generation_share: Shares of ``flops`` that forward and backward passes reach, and products with a
+        decoding batch.
+    bandwidth_share: Share of ``bandwidth``.
+    layer_seconds: The least that a call of a layer takes, forward or backward, however small it is: Python calls its
+        pieces one by one. The default is of a stack of SmolLM2-135M on an H100, one measurement. vLLM's graphs do
+        without.
     """
 
     memory_gib: float = 80.0
@@ -58,16 +53,10 @@ class Accelerator:
 class Estimate:
     """What a run takes.
 
-    Attributes
-    ----------
-    passes_gib, optimizer_gib, sampling_gib : float
-        On each device in the three parts of a step: weights and the optimizer's state, and what else each part holds.
-        ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
-    generation_gib : float
-        vLLM's share of each GPU, weights and cached keys and values; 0 without vLLM.
-    generation_s, passes_s, optimizer_s : float
-        Seconds of a training step.
-    steps : int
+    passes_gib, optimizer_gib, sampling_gib: On each device in the three parts of a step: weights and the optimizer's
+        state, and what else each part holds. ``sampling_gib`` is of transformers' sampler, 0 with vLLM.
+    generation_gib: vLLM's share of each GPU, weights and cached keys and values; 0 without vLLM.
+    generation_s, passes_s, optimizer_s: Seconds of a training step.
     """
 
     passes_gib: float
@@ -108,22 +97,13 @@ def estimate(
 ) -> Estimate:
     """Memory and time of a run.
 
-    Parameters
-    ----------
-    config : RunConfig
-    shape : ModelShape
-    gpus : int
-    sharded : bool
-        Whether weights, gradients and optimizer states are spread over the GPUs (FSDP, ZeRO-3) or held by each.
-    prompt_tokens : int
-        Length of a prompt.
-    completion_tokens : float, optional
-        Mean length of a completion; half of the longest by default. It is vLLM's time that hangs on it: TRL pads all
-        completions of a step to the longest one, and transformers' sampler waits for that.
-    accelerator : Accelerator, optional
-        80 GB of the H100's kind by default.
-    whole_logits : bool
-        Whether the logits of a micro-batch are held whole, as on verl without flash-attention, and not piece by piece.
+    sharded: Whether weights, gradients and optimizer states are spread over the GPUs (FSDP, ZeRO-3) or held by each.
+    prompt_tokens: Length of a prompt.
+    completion_tokens: Mean length of a completion; half of the longest by default. It is vLLM's time that hangs on it:
+        TRL pads all completions of a step to the longest one, and transformers' sampler waits for that.
+    accelerator: 80 GB of the H100's kind by default.
+    whole_logits: Whether the logits of a micro-batch are held whole, as on verl without flash-attention, and not piece
+        by piece.
     """
     accelerator = accelerator or Accelerator()
     mean = config.sampling.max_new_tokens / 2 if completion_tokens is None else completion_tokens
@@ -300,10 +280,7 @@ class _Run:
 def check_batches(config: RunConfig, processes: int) -> None:
     """Refuse sizes that do not divide among processes.
 
-    Raises
-    ------
-    ValueError
-        If an update's completions are not a multiple of what the processes take at once.
+    Raises ValueError if an update's completions are not a multiple of what the processes take at once.
     """
     sizes = config.updates
     per_update = sizes.update_prompts * sizes.group_size

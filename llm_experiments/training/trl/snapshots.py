@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 class SavesSnapshots(TrainerCallback):
     """Writes the policy's weights at a run's `RunConfig.snapshot_steps`.
 
-    Parameters
-    ----------
-    trainer : Trainer
-    config : RunConfig
-    folder : Path
-        Of the run.
+    folder: Of the run.
     """
 
     def __init__(self, trainer: Trainer, config: RunConfig, folder: Path):

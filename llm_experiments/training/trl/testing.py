@@ -18,16 +18,9 @@ from llm_experiments.tasks.base import Problem, Task
 class HeldOutTest:
     """The problems of a run's tests, and how they are asked.
 
-    Attributes
-    ----------
-    task : Task
-    problems : sequence of Problem
-        Those of the task's that training does not see.
-    samples : int
-        Completions per problem.
-    seed : int
-    temperature : float or None
-        Of these completions; None takes the policy's.
+    problems: Those of the task's that training does not see.
+    samples: Completions per problem.
+    temperature: Of these completions; None takes the policy's.
     """
 
     task: Task
@@ -41,12 +34,8 @@ class HeldOutTest:
 
         Torch's global random state is left as it was, so that testing more or less often changes no training.
 
-        Parameters
-        ----------
-        policy : TransformersPolicy
-            Sharing the weights of the model in training.
-        step : int
-            Training steps made.
+        policy: Sharing the weights of the model in training.
+        step: Training steps made.
         """
         prompts = [problem.prompt for problem in self.problems]
         with torch.no_grad():
@@ -68,11 +57,8 @@ class HeldOutTest:
 def summarise(record: dict[str, list]) -> dict[str, float]:
     """The figures of one test.
 
-    Returns
-    -------
-    dict
-        ``greedy, greedy_se, accuracy, accuracy_se, pass_at_samples, n_problems, samples``; errors over problems. Greedy
-        is NaN where no such answers were taken, as on verl.
+    Returns: ``greedy, greedy_se, accuracy, accuracy_se, pass_at_samples, n_problems, samples``; errors over problems.
+        Greedy is NaN where no such answers were taken, as on verl.
     """
     sampled = np.array(record["sampled"])
     drawn = accuracy(sampled, n_boot=0)

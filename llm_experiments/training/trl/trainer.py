@@ -17,12 +17,8 @@ from kaestat.integrations.trl import BaselineGRPOTrainer
 class RecordingTrainer(BaselineGRPOTrainer):
     """A `BaselineGRPOTrainer` that writes one small file for each training step.
 
-    Parameters
-    ----------
-    *args, **kwargs
-        Those of `BaselineGRPOTrainer`.
-    records : Path
-        Folder of the files, ``000000.json`` for step 0; a resumed run writes them over, with the same content.
+    *args, **kwargs: Those of `BaselineGRPOTrainer`.
+    records: Folder of the files, ``000000.json`` for step 0; a resumed run writes them over, with the same content.
     """
 
     def __init__(self, *args: Any, records: Path, **kwargs: Any):

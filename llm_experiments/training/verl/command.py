@@ -34,12 +34,8 @@ Options = dict[str, object]
 class Machines:
     """What a run is trained on.
 
-    Attributes
-    ----------
-    gpus : int
-        Of each machine.
-    nodes : int
-        Machines of the Ray cluster.
+    gpus: Of each machine.
+    nodes: Machines of the Ray cluster.
     """
 
     gpus: int = 4
@@ -59,22 +55,13 @@ class Machines:
 class Places:
     """Where a run reads and writes; the same on every machine.
 
-    Attributes
-    ----------
-    train, test : Path
-        Parquet files of `data.prepare_data`.
-    checkpoints, tensorboard : Path
-        Folders.
-    rollouts, validation : Path
-        Folders of completions, those of training and of tests.
-    generation : Path
-        Folder of the ``generation_config.json`` that says where vLLM's completions end; see `end_tokens`.
-    hydra : Path
-        Folder of the configuration and log that Hydra writes, else in the folder where the run is started.
-    python_path : tuple of str
-        Where the workers find this package.
-    modules : tuple of str
-        What verl imports at its start (``VERL_USE_EXTERNAL_MODULES``).
+    train, test: Parquet files of `data.prepare_data`.
+    checkpoints, tensorboard: Folders.
+    rollouts, validation: Folders of completions, those of training and of tests.
+    generation: Folder of the ``generation_config.json`` that says where vLLM's completions end; see `end_tokens`.
+    hydra: Folder of the configuration and log that Hydra writes, else in the folder where the run is started.
+    python_path: Where the workers find this package.
+    modules: What verl imports at its start (``VERL_USE_EXTERNAL_MODULES``).
     """
 
     train: Path
@@ -94,23 +81,9 @@ def verl_overrides(
 ) -> list[str]:
     """Arguments of ``python -m verl.trainer.main_ppo`` for a run.
 
-    Parameters
-    ----------
-    config : RunConfig
-    machines : Machines
-    places : Places
-    max_prompt_length : int or None
-        Tokens of a prompt, with its template; None takes the paper's (`paper_prompt_length`).
-
-    Returns
-    -------
-    list of str
-        Hydra overrides, ``key=value``.
-
-    Raises
-    ------
-    ValueError
-        If verl can not do what a setting asks for.
+    max_prompt_length: Tokens of a prompt, with its template; None takes the paper's (`paper_prompt_length`).
+    Returns: Hydra overrides, ``key=value``.
+    Raises ValueError if verl can not do what a setting asks for.
     """
     options = {
         **_algorithm(config, places),

@@ -29,11 +29,7 @@ _LIMITS = ("timeout", "memory_mib", "workers", "budget")  # options of tasks tha
 class VerlData:
     """The files of a run.
 
-    Attributes
-    ----------
-    train, test : Path
-    n_train, n_test : int
-        Problems; a copy is not another one. ``n_test`` is 0 where nothing is tested along the run.
+    n_train, n_test: Problems; a copy is not another one. ``n_test`` is 0 where nothing is tested along the run.
     """
 
     train: Path
@@ -45,19 +41,9 @@ class VerlData:
 def prepare_data(config: RunConfig, folder: Path, *, data: Path | None = None) -> VerlData:
     """Write ``train.parquet`` and ``test.parquet``, the same problems and prompts as in a run on TRL.
 
-    Parameters
-    ----------
-    config : RunConfig
-    folder : Path
-    data : Path or None
-        Folder of local files; see `with_local_file`.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer prompts than a step has, or every problem of the test is trained on.
-    FileNotFoundError, ConnectionError
-        If problems can not be read; the message says what to give.
+    data: Folder of local files; see `with_local_file`.
+    Raises ValueError if there are fewer prompts than a step has, or every problem of the test is trained on.
+    Raises FileNotFoundError, ConnectionError if problems can not be read; the message says what to give.
     """
     updates, (_, system) = config.updates, prompt_style(config.model)
     task = with_local_file(config.task, data)
@@ -93,22 +79,11 @@ def verl_rows(
 ) -> list[dict[str, Any]]:
     """Rows of verl's format, one for each problem and copy; copies of a problem are alike.
 
-    Parameters
-    ----------
-    problems : sequence of Problem
-    task : TaskConfig
-        Where they come from.
-    system : str or None
-        System message.
-    copies : int
-    patient : bool
-        Whether no completion may be left ungraded, as in a test.
-
-    Returns
-    -------
-    list of dict
-        ``data_source, prompt, ability, reward_model, extra_info``. ``extra_info`` holds ``split`` and ``index`` (the
-        problem's number), ``problem_id`` (what the history is kept by), ``level``, and ``grader`` and ``patient``
+    task: Where they come from.
+    system: System message.
+    patient: Whether no completion may be left ungraded, as in a test.
+    Returns: ``data_source, prompt, ability, reward_model, extra_info``. ``extra_info`` holds ``split`` and ``index``
+        (the problem's number), ``problem_id`` (what the history is kept by), ``level``, and ``grader`` and ``patient``
         (read by `reward`).
     """
     messages = [{"role": "system", "content": system}] if system else []

@@ -23,21 +23,11 @@ def write_generation_config(model: ModelConfig, folder: Path, *, fetch: bool = T
 
     Nothing else is in the file: temperature and the like are verl's options.
 
-    Parameters
-    ----------
-    model : ModelConfig
-        A hub id or a folder.
-    folder : Path
-        Made if it does not exist.
-    fetch : bool
-        Whether a hub id may be fetched; else only what is in the local cache is read.
-
-    Raises
-    ------
-    OSError
-        If the tokenizer or the model's configuration is neither here nor can be fetched.
-    ValueError
-        If no token would end a completion; see `end_token_ids`.
+    model: A hub id or a folder.
+    folder: Made if it does not exist.
+    fetch: Whether a hub id may be fetched; else only what is in the local cache is read.
+    Raises OSError if the tokenizer or the model's configuration is neither here nor can be fetched.
+    Raises ValueError if no token would end a completion; see `end_token_ids`.
     """
     from transformers import AutoTokenizer
 

@@ -23,18 +23,11 @@ _NAME = re.compile(r"global_step_([0-9]+)")
 class Kept:
     """What stays of a run's checkpoints.
 
-    Attributes
-    ----------
-    checkpoints : Path
-        verl's folder of them, in the run's.
-    steps : collection of int
-        Of snapshots.
-    save_every : int
-        Steps between checkpoints to go on from.
-    keep_checkpoints : int or None
-        How many of them stay; None keeps all.
-    dtype : {"float32", "bfloat16"}
-        Of the snapshots.
+    checkpoints: verl's folder of them, in the run's.
+    steps: Of snapshots.
+    save_every: Steps between checkpoints to go on from.
+    keep_checkpoints: How many of them stay; None keeps all.
+    dtype ({"float32", "bfloat16"}): Of the snapshots.
     """
 
     checkpoints: Path

@@ -119,12 +119,8 @@ def verl_run_config(
 ) -> RunConfig:
     """The configuration of a run by name or path, with settings in place of the file's.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such configuration.
-    ValueError
-        If a setting is wrong; see `load_run_config`.
+    Raises FileNotFoundError if there is no such configuration.
+    Raises ValueError if a setting is wrong; see `load_run_config`.
     """
     path = CONFIGS / f"{config}.yaml" if (CONFIGS / f"{config}.yaml").is_file() else Path(config)
     if not path.is_file():
@@ -161,15 +157,8 @@ def places_in(folder: Path) -> Places:
 def check_with_verl(overrides: list[str]) -> str:
     """Compose the options with verl's own configuration and put them through its checks and ours.
 
-    Returns
-    -------
-    str
-        What was checked, in a sentence.
-
-    Raises
-    ------
-    ValueError
-        If verl, or our estimator in it, refuses them.
+    Returns: What was checked, in a sentence.
+    Raises ValueError if verl, or our estimator in it, refuses them.
     """
     if find_spec("verl") is None:
         return "Not checked against verl: it is not installed here."

@@ -21,15 +21,8 @@ from llm_experiments.training.verl.command import ROLLOUTS, VALIDATION
 def write_tables(folder: Path) -> None:
     """Records, tests and tables of a finished run, as `llm_experiments.training.run.TrainingRun` leaves them.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the run.
-
-    Raises
-    ------
-    FileNotFoundError
-        If verl has written no completions there.
+    folder: Of the run.
+    Raises FileNotFoundError if verl has written no completions there.
     """
     config = run_config_of(folder)
     dumps = _by_number(folder / ROLLOUTS)

@@ -37,24 +37,12 @@ def compute_score(
     NaN where slow completions have used up the time of all and nobody has graded this one: `kaestat.integrations.verl`
     masks such rows.
 
-    Parameters
-    ----------
-    data_source : str
-        Not used; the row's own ``extra_info`` says how it is graded.
-    solution_str : str
-        The completion's text.
-    ground_truth : str
-    extra_info : mapping
-        ``grader``, ``problem_id`` and, in a test, ``patient`` of the row, as `data.prepare_data` writes them.
-    **ignored
-        What else verl passes.
-
-    Raises
-    ------
-    ValueError
-        If the row does not say how it is graded.
-    RuntimeError
-        If a worker process can not start, as where `math-verify` is not installed.
+    data_source: Not used; the row's own ``extra_info`` says how it is graded.
+    solution_str: The completion's text.
+    extra_info: ``grader``, ``problem_id`` and, in a test, ``patient`` of the row, as `data.prepare_data` writes them.
+    **ignored: What else verl passes.
+    Raises ValueError if the row does not say how it is graded.
+    Raises RuntimeError if a worker process can not start, as where `math-verify` is not installed.
     """
     info = extra_info or {}
     if not isinstance(info.get("grader"), str):

@@ -17,10 +17,7 @@ class KeepsSnapshots(CheckpointCallback):
     verl saves every ``trainer.save_freq`` steps and keeps the last ones of all: with this callback that number is the
     step of the next checkpoint, and changes with each.
 
-    Parameters
-    ----------
-    config : DictConfig
-        verl's whole configuration, that of the trainer itself.
+    config: verl's whole configuration, that of the trainer itself.
     """
 
     def __init__(self, config: DictConfig):

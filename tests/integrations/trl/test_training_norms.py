@@ -21,8 +21,9 @@ from transformers import (
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.gradient_norms import gradient_norms
+from kaestat.integrations.shared.expected_weights import KEPT, LEAST, ExpectedWeights
 from kaestat.integrations.trl.completion_weights import check_parameter_norms
-from kaestat.integrations.trl.training_norms import KEPT, LEAST, ExpectedWeights, reads_training_pass
+from kaestat.integrations.trl.training_norms import reads_training_pass
 from tests.helpers.tiny_trl import RecordingTrainer, tiny_trainer
 from tests.integrations.test_gradient_norms import Batch, slow
 from tests.integrations.trl.test_weights import KeepsReferences
@@ -171,7 +172,7 @@ def constructed(model):
     """What a trainer knows of its model when it is made."""
     return SimpleNamespace(
         model=model,
-        accelerator=SimpleNamespace(distributed_type=DistributedType.NO),
+        accelerator=SimpleNamespace(distributed_type=DistributedType.NO, gather=lambda each: each),
         args=SimpleNamespace(per_device_train_batch_size=2, gradient_checkpointing_kwargs=None),
         temperature=1.0,
         loss_type="dapo",

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate.utils import DistributedType
+from torch.distributed.fsdp import CPUOffloadPolicy
 
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
@@ -191,19 +192,41 @@ def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, run_of, t
     assert checkpointed.model.is_gradient_checkpointing
 
 
-def test_norms_of_gradients_need_whole_parameters_and_text(tmp_path):
+def test_norms_of_gradients_need_text(tmp_path):
     trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae"), dataset=questions(4))
     with pytest.raises(ValueError, match="models of text"):
         parameter_norms(trainer, {"pixel_values": None}, in_adams_units=False)
     check_parameter_norms(trainer)
-    spread = SimpleNamespace(accelerator=SimpleNamespace(distributed_type=DistributedType.FSDP))
-    with pytest.raises(ValueError, match="FSDP spreads over processes"):
-        check_parameter_norms(spread)
 
 
-def test_an_optimizer_without_mean_squares_is_refused_before_it_steps(tmp_path):
-    with pytest.raises(ValueError, match="SGD does not keep"):
-        trained(tmp_path, "adam", optim="sgd")
+@pytest.mark.parametrize(
+    ("spread", "version", "offload", "message"),
+    [
+        (DistributedType.FSDP, 1, None, "FSDP1; set fsdp_version: 2"),
+        (DistributedType.FSDP, 2, CPUOffloadPolicy(), "fsdp_offload_params; set fsdp_offload_params: false"),
+        (DistributedType.DEEPSPEED, None, None, "DEEPSPEED; use FSDP2"),
+    ],
+)
+def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, version, offload, message):
+    plugin = SimpleNamespace(fsdp_version=version, cpu_offload=offload)
+    accelerator = SimpleNamespace(distributed_type=spread, state=SimpleNamespace(fsdp_plugin=plugin))
+    with pytest.raises(ValueError, match=message):
+        check_parameter_norms(SimpleNamespace(accelerator=accelerator))
+
+
+def test_an_optimizer_whose_units_are_not_known_is_refused_when_the_trainer_is_made(tmp_path):
+    made = {"optimizers": (torch.optim.NAdam([torch.nn.Parameter(torch.zeros(2))]), None)}
+    for named, options, config in (("SGD", {}, {"optim": "sgd"}), ("NAdam", made, {})):
+        with pytest.raises(ValueError, match=f"{named} does not keep"):
+            tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "adam"} | options, **config)
+
+
+def test_norms_follow_adafactor(tmp_path):
+    for batch in trained(tmp_path, "adam", KeepsReferences, optim="adafactor").batches[1:]:
+        expected = batch["adam"] / batch["adam"].mean()
+        torch.testing.assert_close(batch["weights"].double(), expected, rtol=1e-3, atol=1e-5)
+        exact = batch["exact"] / batch["exact"].mean()
+        assert not torch.allclose(batch["weights"].double(), exact, rtol=0.02), "the units made no difference"
 
 
 def test_truncated_completions_that_trl_masks_weigh_nothing(tmp_path):

@@ -1,14 +1,13 @@
-"""The law's table and figures, from tables of two cells."""
+"""The law's figures, from tables of two cells."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from paper_figures.studies import baseline_law
-from simulations.baseline_law.designs import DESIGNS
-from simulations.baseline_law.judgement import COMPARED
 
 CELLS = ("habit_adamw_64", "real_plain_sgd_8")
+SINGLE = ("none", "none_signed", "value")
 
 
 @pytest.fixture
@@ -28,41 +27,23 @@ def folder(tmp_path):
             "completions_high": np.inf if name == "grpo_16" else 0.6 + 0.1 * k,
         }
         for cell in CELLS
-        for k, name in enumerate(DESIGNS)
-    )
-    verdicts = pd.DataFrame(
-        {
-            "cell": cell,
-            "held_out": cell == CELLS[1],
-            "designs": 15,
-            "reference": "grpo_4",
-            "rank_correlation": 0.912,
-            "rank_se": 0.034,
-            "within_factor": 9,
-            "slope": 0.75,
-        }
-        for cell in CELLS
+        for k, name in enumerate([*SINGLE, "grpo_4", "grpo_16"])
     )
     contrasts = pd.DataFrame(
-        [(cell, a, b, -0.021, 0.004, 0.001) for cell in CELLS for a in COMPARED for b in COMPARED if a != b],
+        [(cell, a, b, -0.021, 0.004, 0.001) for cell in CELLS for a in SINGLE for b in SINGLE if a != b],
         columns=["cell", "design", "other", "difference", "half", "p"],
     )
-    tables = {"inputs": inputs, "measured": measured, "verdicts": verdicts, "contrasts": contrasts}
+    tables = {"inputs": inputs, "measured": measured, "contrasts": contrasts}
     for name, frame in tables.items():
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
     return tmp_path
 
 
-def test_table_and_figures_are_written(folder):
-    baseline_law.write(folder)
-    for name in ("regions", "agreement"):
-        assert (folder / "figures" / f"{name}.png").stat().st_size > 10_000
-    table = (folder / "tables" / "cells.md").read_text()
-    assert (
-        "| habit, AdamW, B = 64 | 0.60 – 0.60 | 1.20 – 1.20 | GRPO-4 | -2.1 ± 0.4 | 0.91 ± 0.03 | 9 of 14 | 0.75 |"
-        in table
-    )
-    assert "real plain, SGD, B = 8 (held out)" in table
+def test_measured_completions_stand_at_the_predicted_ones_and_those_never_reached_at_the_edge(folder):
+    adamw, others = baseline_law.agreement(baseline_law.read(folder)).axes
+    assert [axes.get_title() for axes in (adamw, others)] == ["AdamW", "B = 8 and 256"]
+    points = [(*line.get_xdata(), *line.get_ydata(), line.get_marker()) for line in adamw.lines]
+    assert (0.6, 0.5, "v") in points and (0.6 + 0.1 * 4, baseline_law.LARGEST, "^") in points
 
 
 def test_the_winner_of_a_cell_is_its_largest_mean_accuracy_and_clear_if_its_interval_says_so(folder):

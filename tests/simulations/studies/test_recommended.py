@@ -43,6 +43,21 @@ def test_true_errors_are_those_of_an_estimator_fed_step_by_step():
     assert true_error(made, "kae_eb", 1) == pytest.approx(expected, rel=1e-9)
 
 
+def test_the_best_error_is_measured_on_other_logs_than_those_that_chose_the_contenders(monkeypatch):
+    names = [f"m{k}" for k in range(40)]
+    monkeypatch.setattr(recommended, "candidates", lambda kind: names)
+    asked = {}
+
+    def expected_error(seed, key, kind, shape, method, first, n):  # all are equal but m0, which a first look rules out
+        asked.setdefault(method, []).append((first, first + n))
+        return 2.0 if method == "m0" else 1 + (0.15 if first == 0 else 0.02) * np.sin(7 * names.index(method))
+
+    monkeypatch.setattr(recommended, "expected_error", expected_error)
+    best = recommended.lowest_error(0, "ab", "static", Shape(6, 30, 2, 1))
+    assert 0.97 < best <= 1  # 0.85 by the first look
+    assert len(asked["m0"]) == 1 and all(first[1] <= other[0] for first, other in list(asked.values())[1:])
+
+
 def test_rates_are_over_all_logs_of_the_cells():
     summary = pd.DataFrame(
         {"shape": ["a", "b"], "measure": "near_best", "method": "analyze", "estimate": [1.0, 0.5], "n": [2, 6]}

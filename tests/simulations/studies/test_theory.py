@@ -13,8 +13,6 @@ from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, S
 from simulations.studies import (
     bandwidth_selectors,
     gradient_mse,
-    interval_few_visits,
-    interval_skewed,
     one_shot,
     policy_regret,
     reuse_schedule,
@@ -145,16 +143,6 @@ def test_a_run_too_small_for_a_logarithm_says_so_instead_of_failing(tmp_path):
     result = run(value_rates.STUDY, RunSettings(out=tmp_path, seed=SEED, scale=0.0004, backend="sequential"))
     assert list(result.conclusion.columns) == ["quantity", "slope", "se", "exact_slope", "theory_slope"]
     assert np.isfinite(result.conclusion["exact_slope"]).all()
-
-
-# --- interval_few_visits
-
-
-def test_from_few_visits_the_default_covers_rare_successes_and_score_intervals_are_shorter():
-    factors = {"path": "constant", "value": 0.05, "group_size": 2, "visits": 12, "bandwidth": 10.0}
-    samples = simulated(interval_few_visits.STUDY, Cell(factors), 4_000)
-    check_mean(samples["chernoff|coverage"], target=0.95, detect=0.03, side="at least")
-    assert samples["score|length"].mean() < 0.9 * samples["chernoff|length"].mean()
 
 
 # --- bandwidth_selectors
@@ -330,7 +318,7 @@ def test_the_gaps_lie_below_the_recursion_of_theorem_3(learned):
 
 
 def test_every_study_refuses_what_it_must_and_names_its_measures():
-    for module in (interval_few_visits, interval_skewed, bandwidth_selectors, value_rates):
+    for module in (bandwidth_selectors, value_rates):
         study = module.STUDY
         cell = study.cells[0]
         measures = {e.measure for e in study.summarise(cell, simulated(study, cell, 3))}

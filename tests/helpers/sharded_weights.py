@@ -1,0 +1,99 @@
+"""One of two processes with a sharded model: weights of TRL's completions, and what they should be.
+
+Run as ``python -m tests.helpers.sharded_weights FOLDER`` by a launcher that starts it twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.distributed.tensor import DTensor
+
+from kaestat import AdvantageEstimator
+from llm_experiments.policies.tiny import tiny_model
+from tests.helpers.sharded_rank import held, shard_on_the_cpu
+from tests.helpers.tiny_trl import SIZE, RecordingTrainer, tiny_trainer
+from tests.integrations.trl.test_weights import _of_gradients
+
+OPTIONS = {"prompt_id": "question_id"}
+
+
+class Sharded(RecordingTrainer):
+    """Keeps the weights, and a loop's over the completions of a whole model with whole mean squares."""
+
+    def _generate_and_score_completions(self, inputs):
+        self._copy = tiny_model(self._tokenizer, seed=1, size=SIZE)
+        squares = {}
+        with torch.no_grad():
+            for (name, own), (same, each) in zip(
+                self.model.named_parameters(), self._copy.named_parameters(), strict=True
+            ):
+                assert isinstance(own, DTensor) and name == same
+                each.copy_(own.full_tensor())
+                if state := self.optimizer.state.get(own):
+                    square = state["exp_avg_sq"].full_tensor() / (1 - 0.999 ** float(state["step"]))
+                    squares[each] = (square.sqrt() + 1e-8).square()
+        self._squares = squares or None
+        return super()._generate_and_score_completions(inputs)
+
+    def _completion_weights(self, output):
+        squares = self._squares if self.weights == "adam" else None
+        norms = _of_gradients(self._copy, output, squares, self.temperature)
+        self._now["reference"] = self.accelerator.gather(norms)
+        found = super()._completion_weights(output)
+        if found is not None:
+            self._now["weights"] = found
+        return found
+
+    def _record_norms(self, norms):
+        super()._record_norms(norms)
+        self.batches[-1]["weights"] = torch.tensor(self.measures["score_norm"])
+
+
+def run(folder: Path, weights: str, group: int = 1, **config) -> Sharded:
+    trainer = tiny_trainer(
+        folder,
+        AdvantageEstimator("kae_eb"),
+        n_prompts=16,
+        trainer_class=Sharded,
+        num_generations=group,
+        trainer_options=OPTIONS | {"weights": weights},
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        temperature=0.7,
+        **({"max_steps": 4} | config),
+    )
+    ends = [trainer._tokenizer.eos_token_id, *range(0, 256, 4)]
+    trainer.generation_config.eos_token_id = trainer.eos_token_ids = ends
+    trainer.train()
+    return trainer
+
+
+def momenta(trainer: Sharded) -> dict[str, np.ndarray]:
+    """Adam's means of gradients: after one step, a tenth of the gradient."""
+    state = trainer.optimizer.state
+    return {name: state[own]["exp_avg"].full_tensor().numpy() for name, own in trainer.model.named_parameters()}
+
+
+def main(folder: Path) -> None:
+    shard_on_the_cpu()
+    for name, weights, group, config in (
+        ("training pass", "adam", 1, {}),
+        ("checkpointing", "adam", 1, {"gradient_checkpointing": True}),
+        ("exact", "exact", 1, {}),
+        ("own pass", "adam", 2, {}),
+    ):
+        trainer = run(folder / name, weights, group, **config)
+        assert (trainer._norms_to_come is not None) == (group == 1)
+        rank = trainer.accelerator.process_index
+        found = {key: np.array([batch[key].numpy() for batch in trainer.batches]) for key in ("weights", "reference")}
+        np.savez(folder / f"{name}-{rank}.npz", held=held(trainer.model)["numbers"], **found)
+    for weights in ("adam", "none"):
+        np.savez(folder / f"momenta-{weights}-{rank}.npz", **momenta(run(folder / "one", weights, max_steps=1)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,51 @@
+"""Weights by norms where FSDP2 spreads the model over two processes (gloo, on the CPU)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.llm_experiments.training.test_sharded import sharding
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """What both processes wrote."""
+    folder = tmp_path_factory.mktemp("sharded")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "tests.helpers.sharded_weights", str(folder)],
+        env=os.environ | sharding() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return folder
+
+
+@pytest.mark.parametrize("name", ["training pass", "checkpointing", "exact", "own pass"])
+def test_weights_are_those_of_a_loop_over_completions_with_the_whole_model(name, folder):
+    first, second = (np.load(folder / f"{name}-{rank}.npz") for rank in (0, 1))
+    np.testing.assert_array_equal(first["weights"], second["weights"])
+    weights, reference = first["weights"], first["reference"]
+    assert weights.shape[1] == 16 and weights.std(axis=1).min() > 0.01
+    expected = reference if name == "exact" else reference / reference.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(weights, expected, rtol=1e-3)
+
+
+def test_collecting_norms_leaves_the_gradients_of_shards_as_they_are(folder):
+    with_norms, without = (np.load(folder / f"momenta-{weights}-0.npz") for weights in ("adam", "none"))
+    assert set(with_norms) == set(without)
+    for name in without:
+        size = np.abs(without[name]).max()
+        assert size > 0
+        np.testing.assert_allclose(with_norms[name], without[name], rtol=1e-3, atol=1e-5 * size, err_msg=name)
