@@ -376,22 +376,11 @@ def not_negative(array: Array) -> Array:
 def finite_squares(
     total: Array, deviations: Callable[[], Array], axis: int | tuple[int, ...], xp: Namespace
 ) -> tuple[Array, Array | float]:
-    """A sum of squares in a unit in which it is finite, and that unit.
+    """A sum of squares in a unit in which it is finite, and that unit: 1, or the largest deviation if a sum has
+    overflowed and that is larger than 1.
 
-    Parameters
-    ----------
-    total : array
-        Sum of the squared deviations along ``axis``, which is kept.
-    deviations : callable
-        Returns the deviations; only called where a sum has overflowed, since the caller has no array of them.
-    axis : int or tuple of int
-    xp : namespace
-
-    Returns
-    -------
-    array, array or float
-        The sum, and the unit: 1, or the largest deviation if a sum has overflowed and that is larger
-        than 1.
+    ``total`` is the sum of the squared deviations along ``axis``, which is kept. ``deviations`` returns them; it is
+    only called where a sum has overflowed, since the caller has no array of them.
     """
     if bool(xp.all(xp.isfinite(total))):
         return total, 1.0

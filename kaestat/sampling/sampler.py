@@ -235,23 +235,20 @@ class PromptSampler:
         coded = code_ids("prompt_ids", prompt_ids, len(reward), keep)
         if not coded.keys:
             return
+        if keep is not None:
+            reward, weight = reward[keep], None if weight is None else weight[keep]
         rows = self._known(coded.keys)
         packing = Packing.of(coded)
-        packed = packing.pack(reward if keep is None else reward[keep])
+        packed = packing.pack(reward)
         state = self.policy.observed(
             self._state, rows, packing.counts.astype(float), packed.sum(axis=-1), (packed**2).sum(axis=-1)
         )
         history = self.predictor.history
         newest = np.full(len(rows), -1) if history is None else history.newest_step(coded.keys)
         if self.predictor.order == "strict" and (newest != step).any():
-            ids = [coded.keys[code] for code in coded.codes.tolist()]
             new = (newest != step)[coded.codes]
-            self.predictor.observe(
-                [key for key, here in zip(ids, new.tolist(), strict=True) if here],
-                (reward if keep is None else reward[keep])[new],
-                step,
-                weights=None if weight is None else (weight if keep is None else weight[keep])[new],
-            )
+            ids = [coded.keys[code] for code in coded.codes[new].tolist()]
+            self.predictor.observe(ids, reward[new], step, weights=None if weight is None else weight[new])
         prediction = self.predictor.predict(coded.keys, step + 1)
         self._pool = self._pool if prediction.weighted is None else self._pool.with_weights()
         self._pool.put(rows, prediction, step)
@@ -340,9 +337,7 @@ class PromptSampler:
 
     def _whole_groups(self, budget: int) -> int:
         if budget % (self.group_size or 1):
-            raise ValueError(
-                f"budget={budget} is not a multiple of group_size={self.group_size}: a step has whole groups."
-            )
+            raise ValueError(f"budget={budget} is not a multiple of group_size={self.group_size}: groups are whole.")
         return budget
 
     def _among(self, among: Sequence[Hashable]) -> np.ndarray:

@@ -44,6 +44,7 @@ from kaestat.integrations.trl.completion_weights import (
     OF_PARAMETERS,
     WEIGHTS,
     check_parameter_norms,
+    check_units,
     completion_lengths,
     keep_square_sums,
     parameter_norms,
@@ -177,6 +178,8 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             keep_square_sums(self)
         elif weights in OF_PARAMETERS:
             check_parameter_norms(self)
+            if weights == "adam":
+                check_units(self)
         self._expected = ExpectedWeights()
         self._unrecorded: tuple[np.ndarray, np.ndarray, dict[str, Any]]  # rewards, expected weights, other columns
         if weights in OF_PARAMETERS and reads_training_pass(self, advantage_estimator):
