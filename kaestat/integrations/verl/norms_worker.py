@@ -119,9 +119,8 @@ class LastHidden:
             hidden = self.last[seen]
         else:
             hidden = self.last[0, : sum(lengths)]
-        each = hidden, ids.values().roll(-1), log_probs
-        of_rows = (no_padding_2_padding(values, data) for values in each)
-        return FusedHead(output_layer(self.engine), *of_rows, data["temperature"])
+        into, tokens, given = (no_padding_2_padding(each, data) for each in (hidden, ids.values().roll(-1), log_probs))
+        return FusedHead(output_layer(self.engine), into, tokens, given, data["temperature"])
 
 
 @contextmanager
