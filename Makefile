@@ -18,7 +18,7 @@ ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-slow test-all test-verl test-upstream check-verl rehearse-verl check-requirements lint docs bench mutation clean
+.PHONY: help reproduce llm test test-slow test-all test-verl test-upstream check-verl rehearse-verl check-requirements lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -29,7 +29,7 @@ reproduce: $(VENV)/.simulations ## Check the paper: all studies, tables and figu
 
 llm: $(VENV)/.llm ## Value and gradient diagnostics of a small language model, made in the run
 	$(BIN)/python -m llm_experiments diagnose --config llm_experiments/configs/tiny.yaml
-	$(BIN)/python -m paper_figures.llm results/tiny
+	$(BIN)/python -m paper_figures.results results/tiny
 
 # Two test workers: one thread each for linear algebra, or they get in each other's way.
 test test-slow: export OPENBLAS_NUM_THREADS := 1
@@ -48,7 +48,7 @@ test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environmen
 test-upstream: $(UPSTREAM_ENV)/.ready ## Run adapters on the source of SkyRL, OpenRLHF, slime, rLLM and NeMo-RL in UPSTREAM=folder
 	KAESTAT_UPSTREAM=$(abspath $(UPSTREAM)) $(UPSTREAM_ENV)/bin/python -m pytest -q tests/integrations/test_skyrl*.py \
 		tests/integrations/test_openrlhf*.py tests/integrations/test_slime*.py tests/integrations/test_rllm.py \
-		tests/integrations/test_nemo_rl.py
+		tests/integrations/test_nemo_rl.py tests/docs/test_upstream_patches.py
 
 check-verl: $(VERL_CPU)/.ready ## Run the whole of verl on a CPU and check the adapter in it; before each release
 	PYTHONPATH=$(CURDIR) $(VERL_CPU)/bin/python $(VERL_CHECK)/check.py
@@ -72,9 +72,6 @@ docs: $(VENV)/.docs ## Build the documentation
 bench: $(VENV)/.bench ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
-mutation: $(VENV)/.mutation ## Put faults into kernels, baselines and risk, and see which the tests notice
-	$(BIN)/python -m tests.mutation.run_mutation
-
 clean: ## Remove the environments, the results of make reproduce and the built documentation
 	rm -rf $(VENV) $(VERL) $(VERL_CPU) $(UPSTREAM_ENV) $(RESULTS) site
 
@@ -88,9 +85,8 @@ $(VENV)/.simulations: EXTRAS := cli,plots,simulations
 $(VENV)/.llm: EXTRAS := llm,simulations
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.docs: EXTRAS := docs
-$(VENV)/.mutation: EXTRAS := mutation
 $(VENV)/.bench: EXTRAS := bench
-$(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.docs $(VENV)/.mutation $(VENV)/.bench: pyproject.toml $(VENV)/.created
+$(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.docs $(VENV)/.bench: pyproject.toml $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 

@@ -53,8 +53,6 @@ def run_study(
     chosen = [_get(name) for name in (studies.names() if study == ALL else [study])]
     try:
         settings = RunSettings(out=out, seed=seed, scale=scale, jobs=jobs, backend=backend)
-        for one in chosen:
-            one.check_cells()
     except ValueError as error:
         _fail(str(error), USAGE)
     failed = [one.name for one in chosen if not _run_and_report(one, settings)]
@@ -79,7 +77,6 @@ def replay_one(
         settings = RunSettings(out="", seed=seed)
         if replicate < 0:
             raise ValueError(f"replicate must be 0 or more, got {replicate}.")
-        chosen.check_cells()
     except json.JSONDecodeError as error:
         _fail(f"cell is not JSON: {error}; give an object of factors, for example '{{\"h\": 0.1}}'.", USAGE)
     except ValueError as error:

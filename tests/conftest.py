@@ -11,9 +11,9 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
-PROFILES = {"quick": 10, "thorough": 40}
+PROFILES = {"quick": 10, "thorough": 40, "campaign": 100_000}
 for name, examples in PROFILES.items():
-    settings.register_profile(name, derandomize=True, deadline=None, max_examples=examples)
+    settings.register_profile(name, derandomize=name != "campaign", deadline=None, max_examples=examples)
 settings.load_profile("quick")
 
 needs = {

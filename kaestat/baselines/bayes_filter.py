@@ -54,13 +54,17 @@ class BayesFilter(RangedBaseline):
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.
 
-    State: 56 numbers of single precision for each prompt. Values are accurate to 5e-5. Raises a ValueError if ``low``
-    is not below ``high``.
+    State: 56 numbers of single precision for each prompt. Values are accurate to 5e-5.
 
     Parameters
     ----------
     low, high : float
         Initial range of the rewards; see `RangedBaseline`. Rewards outside widen it, with one warning.
+
+    Raises
+    ------
+    ValueError
+        If ``low`` is not below ``high``.
     """
 
     stepwise: ClassVar[bool] = True

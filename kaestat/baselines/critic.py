@@ -18,9 +18,8 @@ class Critic(Baseline):
     """Recursive ridge regression of rewards on prompt features with forgetting.
 
     A deep value network (Mnih et al., 2016; Schulman et al., 2017) is the same with learned features; here the user
-    gives them (an embedding of the prompt, its source, its length). The critic uses rewards of *earlier* steps only, so
-    its value does not depend on the completion's own reward. Before the first step it predicts 0. Raises a ValueError
-    if a parameter is out of range, a prompt has no features, or their number changes.
+    gives them (an embedding of the prompt, its source, its length). The critic uses rewards of *earlier* steps only,
+    so its value does not depend on the completion's own reward. Before the first step it predicts 0.
 
     Parameters
     ----------
@@ -31,6 +30,11 @@ class Critic(Baseline):
         Factor in (0, 1] on the weight of earlier steps at every step.
     ridge : float
         Penalty on the coefficients of the features (not on the intercept), in completions.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range, a prompt has no features, or their number changes.
     """
 
     features: Mapping[Hashable, Array] | Callable[[list[Hashable]], Array] | None = None

@@ -24,7 +24,10 @@ class MaxRl(GroupMean):
     def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array:
         """Unweighted mean reward of the group plus 0.000001; shape (..., P, 1).
 
-        Raises a ValueError if a reward is negative: a mean below 0 would turn the gradient round.
+        Raises
+        ------
+        ValueError
+            If a reward is negative: a mean below 0 would turn the gradient round.
         """
         xp = groups.xp
         reward = xp.where(groups.present > 0, groups.reward, xp.zeros_like(groups.reward))

@@ -22,7 +22,13 @@ class Opo(GroupMean):
     needs_weights: ClassVar[bool] = True
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        """See `Baseline.values`; a ValueError if the completions have no weights."""
+        """See `Baseline.values`.
+
+        Raises
+        ------
+        ValueError
+            If the completions have no weights.
+        """
         if groups.weight is None:
             raise ValueError(
                 "weights: opo weighs rewards by the lengths of completions, but got none; give weights=, the number "

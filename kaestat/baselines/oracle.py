@@ -14,13 +14,16 @@ from kaestat.core.arrays import Array, Groups, Visits
 class Oracle(Baseline):
     """The given true value, the bound for every estimator.
 
-    Raises a ValueError if no value is given, or a prompt's is missing.
-
     Parameters
     ----------
     value : mapping, callable or array
         ``{prompt_id: value}``; or ``value(prompt_ids, step) -> sequence of P values``; or an array broadcastable to
         (..., P), for direct use on arrays.
+
+    Raises
+    ------
+    ValueError
+        If no value is given, or a prompt's is missing.
     """
 
     value: Given | None = None

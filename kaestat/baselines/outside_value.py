@@ -15,11 +15,11 @@ class OutsideValue(KaeEb):
     """A given value V of each prompt, plus `KaeEb` of the differences between rewards and V.
 
     The kernel mean of past rewards and the rest of the group is shrunk towards ``V + delta`` instead of the other
-    prompts' mean. The weight comes from the other prompts of the step, by `KaeEb`'s moments of the differences ``m_k -
-    V_k``. Their mean is the offset delta, and their spread beyond the noise of ``m_k`` is the squared error of ``V_k +
-    delta``, ``tau^2``. An uninformative V differs from the means at least as much as prompts differ, and hardly counts;
-    an exact V gets the whole weight. With five other prompts or fewer nothing is estimated, and V is used only for
-    prompts without other data. Raises a ValueError if no values are given, or a prompt's is missing.
+    prompts' mean. The weight comes from the other prompts of the step, by `KaeEb`'s moments of the
+    differences ``m_k - V_k``. Their mean is the offset delta, and their spread beyond the noise of ``m_k`` is the
+    squared error of ``V_k + delta``, ``tau^2``. An uninformative V differs from the means at least as much as prompts
+    differ, and hardly counts; an exact V gets the whole weight. With five other prompts or fewer nothing is estimated,
+    and V is used only for prompts without other data.
 
     Parameters
     ----------
@@ -29,8 +29,13 @@ class OutsideValue(KaeEb):
         ``{prompt_id: value}``, looked up at every step, so the caller may update it before each step; or
         ``outside(prompt_ids, step) -> sequence of P values``; or an array broadcastable to (..., P), for direct use on
         arrays. It must not depend on the rewards of the step. An estimator with ``order="any"`` that learns its
-        bandwidth also asks for the values at the prompts' past visits, so an array of the wrong length
-        is then refused.
+        bandwidth asks again for the values of all prompts of a recent step whose visits changed, so an array of the
+        wrong length is then refused.
+
+    Raises
+    ------
+    ValueError
+        If no values are given, or a prompt's is missing.
     """
 
     stepwise: ClassVar[bool] = True

@@ -279,10 +279,24 @@ def get_method(name: str) -> Method:
 
 
 def make_baseline(name: str, **params: Any) -> Baseline:
-    """The baseline of a named method, one of `methods()`, with parameters such as ``bandwidth=20`` for ``"kae"``.
+    """The baseline of a named method.
 
-    It is a frozen object; ``.values(groups, visits, step=i)`` gives the values. Raises a ValueError if the name or a
-    parameter is unknown, or a parameter out of range.
+    Parameters
+    ----------
+    name : str
+        One of `methods()`.
+    **params
+        Parameters of the baseline, e.g. ``bandwidth=20`` for ``"kae"``.
+
+    Returns
+    -------
+    Baseline
+        A frozen object; ``.values(groups, visits, step=i)`` gives the values.
+
+    Raises
+    ------
+    ValueError
+        If the name or a parameter is unknown, or a parameter out of range.
 
     Examples
     --------

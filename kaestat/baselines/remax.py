@@ -14,14 +14,17 @@ from kaestat.core.arrays import Array, Groups, Visits
 class Remax(Baseline):
     """Reward of the current policy's greedy completion.
 
-    Raises a ValueError if no rewards are given, or a prompt's is missing.
-
     Parameters
     ----------
     greedy : mapping, callable or array
         ``{prompt_id: reward}``, looked up at every step, so the caller must add the step's rewards first; or
         ``greedy(prompt_ids, step) -> sequence of P rewards``, which may generate them; or an array broadcastable to
         (..., P), for direct use on arrays.
+
+    Raises
+    ------
+    ValueError
+        If no rewards are given, or a prompt's is missing.
     """
 
     greedy: Given | None = None

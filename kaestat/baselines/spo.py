@@ -19,8 +19,7 @@ class Spo(RangedBaseline):
 
     A visit with several completions forgets once and adds them all. Visits with less than 2^-60 of their weight left
     are dropped: with the default bounds, all but the newest 1,019. Rewards must lie in [0, 1], or in the given range.
-    The method whitens its advantages over the batch unless you choose another scaling. Raises a ValueError if a factor
-    lies outside (0, 1], or a reward outside the range.
+    The method whitens its advantages over the batch unless you choose another scaling.
 
     Parameters
     ----------
@@ -37,6 +36,11 @@ class Spo(RangedBaseline):
         reference.
     low, high : float
         Range of the rewards, which are mapped from it to [0, 1]; see `RangedBaseline`.
+
+    Raises
+    ------
+    ValueError
+        If a factor lies outside (0, 1], or a reward outside the range.
     """
 
     shrinks: ClassVar[bool] = True

@@ -150,16 +150,28 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class KernelSums:
-    """Kernel-weighted sums over each prompt's past visits of unweighted completions, shape (..., P, 1) each."""
+    """Kernel-weighted sums over each prompt's past visits of unweighted completions, shape (..., P, 1) each.
 
-    mass: Array  # ``sum w n``, with w the kernel's weight of the visit
-    carried: Array  # ``sum w Z``
-    carried_sq: Array  # ``sum w Z^2``
-    count_sq: Array  # ``sum w^2 n``
-    mass_lag: Array  # ``sum w n l``, with l the lag in steps
-    mass_lag_sq: Array  # ``sum w n l^2``
-    carried_lag: Array  # ``sum w l Z``
-    visits: Array  # Number of visits of positive weight
+    Attributes
+    ----------
+    mass, carried, carried_sq : array
+        ``sum w n``, ``sum w Z`` and ``sum w Z^2``, with w the kernel's weight of the visit.
+    count_sq : array
+        ``sum w^2 n``.
+    mass_lag, mass_lag_sq, carried_lag : array
+        ``sum w n l``, ``sum w n l^2`` and ``sum w l Z``, with l the lag in steps.
+    visits : array
+        Number of visits of positive weight.
+    """
+
+    mass: Array
+    carried: Array
+    carried_sq: Array
+    count_sq: Array
+    mass_lag: Array
+    mass_lag_sq: Array
+    carried_lag: Array
+    visits: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,8 +303,14 @@ def over_prompts(
 ) -> tuple[Array, ...]:
     """``function(groups, visits, *others)``, run on blocks of prompts to keep temporaries in the processor's cache.
 
-    It treats each prompt separately, gets no prompt ids or divergences, and returns arrays of shape (..., P, k). Most
-    training steps are one block.
+    Most training steps are one block.
+
+    Parameters
+    ----------
+    function : callable
+        Treats each prompt separately; returns arrays of shape (..., P, k). It gets no prompt ids or divergences.
+    groups, visits
+    *others : array broadcastable to (..., P, 1), or float
     """
     xp, n_prompts = groups.xp, groups.reward.shape[-2]
     rows = max(1, BLOCK_NUMBERS // max(groups.reward.shape[-1], visits.lag.shape[-1], 1))
@@ -358,10 +376,11 @@ def not_negative(array: Array) -> Array:
 def finite_squares(
     total: Array, deviations: Callable[[], Array], axis: int | tuple[int, ...], xp: Namespace
 ) -> tuple[Array, Array | float]:
-    """A sum of squares in a unit in which it is finite, and that unit: 1, or the largest deviation if larger.
+    """A sum of squares in a unit in which it is finite, and that unit: 1, or the largest deviation if a sum has
+    overflowed and that is larger than 1.
 
-    ``deviations`` is only called where ``total``, the sum along ``axis``, has overflowed: the caller has no array of
-    them.
+    ``total`` is the sum of the squared deviations along ``axis``, which is kept. ``deviations`` returns them; it is
+    only called where a sum has overflowed, since the caller has no array of them.
     """
     if bool(xp.all(xp.isfinite(total))):
         return total, 1.0

@@ -30,14 +30,28 @@ _FLOATS = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
 
 @dataclass(frozen=True, eq=False)
 class CodedIds:
-    """Ids of samples as integers, numbered in the order in which they first appear."""
+    """Ids of samples as integers, numbered in the order in which they first appear.
 
-    keys: list[Hashable]  # length P; the distinct ids
-    codes: np.ndarray  # of int, shape (N,); position in ``keys`` of each sample's id
+    Attributes
+    ----------
+    keys : list of hashables, length P
+        The distinct ids.
+    codes : ndarray of int, shape (N,)
+        Position in ``keys`` of each sample's id.
+    """
+
+    keys: list[Hashable]
+    codes: np.ndarray
 
     @classmethod
     def of(cls, ids: list[Any] | np.ndarray) -> CodedIds:
-        """The ids of a list, or of an array of integers, numbered; a TypeError if an id is not hashable."""
+        """The ids of a list, or of an array of integers, numbered.
+
+        Raises
+        ------
+        TypeError
+            If an id is not hashable.
+        """
         bounds = _run_bounds(ids)
         heads = ids if bounds is None else ids[bounds[:-1]]  # the first sample of each run of equal ids
         if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads) > FEW_IDS:
@@ -56,7 +70,13 @@ class CodedIds:
 
 
 def code_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> CodedIds:
-    """The ids of the samples that are not masked, numbered; errors as `kaestat.core.checks.check_ids`."""
+    """The ids of the samples that are not masked, checked and numbered.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `kaestat.core.checks.check_ids`.
+    """
     listed = list_ids(name, ids, size, keep)
     try:
         coded = CodedIds.of(listed)
@@ -72,18 +92,34 @@ _ARRAYS = ("reward", "weight", "divergence", "version", "keep")  # of samples
 
 @dataclass(frozen=True, eq=False)
 class StepSamples:
-    """The checked samples of one step, without the masked ones."""
+    """The checked samples of one step, without the masked ones.
 
-    rows: CodedIds  # The key of each sample's history: its prompt, or prompt and stream
-    reward: np.ndarray  # shape (N,)
-    # shape (N,); weight of each completion: its importance ratio, its weight, or its weight times the squared ratio
+    Attributes
+    ----------
+    rows : CodedIds
+        The key of each sample's history: its prompt, or prompt and stream.
+    reward : ndarray, shape (N,)
+    weight : ndarray, shape (N,), or None
+        Weight of each completion: its importance ratio, its weight, or its weight times the squared ratio.
+    divergence : ndarray, shape (N,), or None
+    version : ndarray of int, shape (N,), or None
+        Step of the policy that sampled each; None if it is the step of the call.
+    with_streams : bool
+        Whether stream ids were given.
+    weighting : str
+        Which of "weights" and "importance" were given, joined by "+"; "none" if neither was.
+    keep : ndarray of bool, or None
+        Which of the given samples are kept; None for all.
+    """
+
+    rows: CodedIds
+    reward: np.ndarray
     weight: np.ndarray | None
-    divergence: np.ndarray | None  # shape (N,)
-    # of int, shape (N,); step of the policy that sampled each; None if it is the step of the call
+    divergence: np.ndarray | None
     version: np.ndarray | None
-    with_streams: bool  # Whether stream ids were given
-    weighting: str  # Which of "weights" and "importance" were given, joined by "+"; "none" if neither was
-    keep: np.ndarray | None  # Which of the given samples are kept; None for all
+    with_streams: bool
+    weighting: str
+    keep: np.ndarray | None
 
     @classmethod
     def of(
@@ -101,7 +137,17 @@ class StepSamples:
     ) -> StepSamples:
         """The arguments of `AdvantageEstimator.step`, checked, with ids numbered.
 
-        ``by_stream`` keeps a prompt's streams apart.
+        Parameters
+        ----------
+        prompt_ids, rewards, mask, stream_ids, weights, importance, divergence, version
+            As there.
+        by_stream : bool
+            Whether streams of a prompt are kept apart.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As there.
         """
         reward = check_column("rewards", rewards)
         size = len(reward)
@@ -146,14 +192,27 @@ class StepSamples:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """The place of each sample of a step: row = its prompt (in order of first appearance), column = its index there."""
+    """The place of each sample of a step: row = its prompt (in order of first appearance), column = its index there.
 
-    keys: list[Hashable]  # length P; the distinct keys
-    codes: np.ndarray  # of int, shape (N,); row of each sample
-    # of int, shape (N,); samples sorted by row, original order kept within it; None if they are sorted already
+    Attributes
+    ----------
+    keys : list of hashables, length P
+        The distinct keys.
+    codes : ndarray of int, shape (N,)
+        Row of each sample.
+    order : ndarray of int, shape (N,), or None
+        Samples sorted by row, original order kept within it; None if they are sorted already.
+    counts : ndarray of int, shape (P,)
+        Samples of each row.
+    mask : ndarray of bool, shape (P, G), or None
+        True where there is a sample; None if all rows are full.
+    """
+
+    keys: list[Hashable]
+    codes: np.ndarray
     order: np.ndarray | None
-    counts: np.ndarray  # of int, shape (P,); samples of each row
-    mask: np.ndarray | None  # of bool, shape (P, G); True where there is a sample; None if all rows are full
+    counts: np.ndarray
+    mask: np.ndarray | None
 
     @classmethod
     def of(cls, ids: CodedIds) -> Packing:
@@ -176,7 +235,13 @@ class Packing:
         return packed
 
     def one_per_row(self, name: str, samples: np.ndarray) -> np.ndarray:
-        """The value that all samples of a row share, shape (P,); a ValueError if they differ."""
+        """The value that all samples of a row share, shape (P,).
+
+        Raises
+        ------
+        ValueError
+            If the samples of a row differ.
+        """
         packed = self.pack(samples)
         same = packed == packed[:, :1]
         if not (same if self.mask is None else same | ~self.mask).all():

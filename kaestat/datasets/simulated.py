@@ -19,10 +19,16 @@ SAT_OUT = 57 / 1209  # 9 batches of 128 prompts leave 57 of 1,209 out of every e
 
 @dataclass(frozen=True, eq=False)
 class SimulatedRun:
-    """A reward log together with its true values, which no real log has."""
+    """A reward log together with its true values, which no real log has.
+
+    Attributes
+    ----------
+    log : RewardLog
+    values : ndarray, shape (N,)
+        True value of each completion, ``E[reward | prompt, epoch]``, in the order of ``log.frame``.
+    """
 
     log: RewardLog
-    # shape (N,); True value of each completion, ``E[reward | prompt, epoch]``, in the order of ``log.frame``
     values: np.ndarray
 
 
@@ -30,10 +36,9 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     """A simulated run with binary rewards, whose success rates drift over the epochs.
 
     The logit of each prompt's success rate starts normally distributed (mean -1.2, sd 3.2; 6 % of the prompts are
-    almost unsolvable). It then follows a random walk (sd 0.09 per epoch) with an upward drift of 0.024, plus 0.10 that
-    dies out over the first epochs. In each epoch 4.7 % of the prompts are left out: the rest after the others fill
-    whole batches. As in the real log, time is the visit index. Raises a ValueError if a size is not a whole number of
-    at least 1, and a TypeError if ``seed`` is not a seed.
+    almost unsolvable). It then follows a random walk (sd 0.09 per epoch) with an upward drift of 0.024, plus 0.10
+    that dies out over the first epochs. In each epoch 4.7 % of the prompts are left out: the rest after the others
+    fill whole batches. As in the real log, time is the visit index.
 
     Parameters
     ----------
@@ -45,6 +50,13 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     Returns
     -------
     SimulatedRun
+
+    Raises
+    ------
+    ValueError
+        If a size is not a whole number of at least 1.
+    TypeError
+        If ``seed`` is not a seed.
 
     Notes
     -----
@@ -67,6 +79,12 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     value MSE x 1000, kae, bandwidth 20  2.04     2.04        2.13
     value MSE x 1000, kae, bandwidth 40  3.08     3.08        3.11
     ===================================  =======  ==========  ===============
+
+    Examples
+    --------
+    >>> run = simulated_run(n_prompts=50, n_epochs=5)
+    >>> len(run.values) == len(run.log.frame)
+    True
     """
     n_prompts, n_epochs = check_whole("n_prompts", n_prompts), check_whole("n_epochs", n_epochs)
     group_size = check_whole("group_size", group_size)

@@ -206,10 +206,29 @@ class AdvantageEstimator(PromptValues):
         """Advantages of completions that may be recorded already, with ``order="any"``; records nothing.
 
         For rewards that are recorded as they arrive (`observe`) and trained on later. The history's visits of a prompt
-        at the given versions may hold these same completions, so they are replaced by the completions of the call. Each
-        ``version`` is the one that the completion was recorded under; any other would let its own reward into its
-        value. ``now`` is the present training step. Other arguments, result and errors are as of `step`; always an
-        error in strict order.
+        at the given versions may hold these same completions, so they are replaced by the completions of the call.
+
+        Parameters
+        ----------
+        prompt_ids, rewards, mask, stream_ids, weights, importance
+            As in `step`.
+        now : int
+            Present training step.
+        version : array of int, shape (N,), optional
+            The version that each completion was recorded under, as in `step`. Any other version would let its own
+            reward into its value.
+
+        Returns
+        -------
+        array, shape (N,)
+            As `step`.
+
+        Raises
+        ------
+        ValueError
+            As `step`; always in strict order.
+        TypeError
+            As `step`.
         """
         columns = mask, stream_ids, weights, importance, None, version
         return self.recorded("advantages", Call(), prompt_ids, rewards, now, *columns)
@@ -232,8 +251,16 @@ class AdvantageEstimator(PromptValues):
         A history that gets only the groups that pass a filter sees mixed groups alone, which pulls its values towards
         1/2. So it needs everything that was sampled and scored. `values` and `record` stay those of the last `step`.
 
-        Arguments and errors are as of `step`. Calls of `step` and `observe` with the same step may come in any order;
-        each prompt comes in only one of them; with ``order="any"``, each completion does.
+        Parameters
+        ----------
+        prompt_ids, rewards, step, mask, stream_ids, weights, importance, divergence, version
+            As in `step`. Calls of `step` and `observe` with the same step may come in any order; each prompt comes in
+            only one of them; with ``order="any"``, each completion does.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `step`.
         """
         call, columns = Call(), (mask, stream_ids, weights, importance, divergence, version)
         self.recorded("observe", call, prompt_ids, rewards, step, *columns)
@@ -283,7 +310,10 @@ class AdvantageEstimator(PromptValues):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The estimator in a file written by `save`; it continues bit for bit as if it had never stopped.
 
-        Raises a ValueError if the file is damaged, or holds something else.
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or holds something else.
         """
         return cls.of_content(load_state(path), path)
 

@@ -94,9 +94,17 @@ class SeveralRewards(Locked):
         normalize: bool = True,
         **params: Any,
     ) -> Self:
-        """`SeveralRewards` with the same method for every reward, by name in the order of the columns.
+        """`SeveralRewards` with the same method for every reward.
 
-        ``params`` are those of `AdvantageEstimator`, the other options those of the class.
+        Parameters
+        ----------
+        method : str
+        rewards : sequence of str
+            Their names, in the order of the columns.
+        weights, normalize
+            See the class.
+        **params
+            Parameters of `AdvantageEstimator`.
         """
         if len(set(rewards)) < len(rewards):
             raise ValueError(f"rewards: names must be distinct, got {list(rewards)}.")
@@ -128,12 +136,26 @@ class SeveralRewards(Locked):
         weights: Array | Sequence[float] | None = None,
         importance: Array | Sequence[float] | None = None,
     ) -> Array:
-        """Advantages of one step, (N,); all of its rewards are then recorded, or none.
+        """Advantages of one step; all of its rewards are then recorded, or none.
 
-        ``rewards`` have a column for each estimator, (N, K). NaN if a reward does not apply to a completion: it adds 0
-        to the advantage, and is not recorded. A completion without any reward has advantage 0 and is not part of the
-        normalisation. Other arguments, among them the ``weights`` of completions, the result's type and errors are as
-        of `AdvantageEstimator.step`; the number of columns must be that of estimators.
+        Parameters
+        ----------
+        prompt_ids, step, mask, stream_ids, weights, importance
+            As in `AdvantageEstimator.step`; ``weights`` are those of completions.
+        rewards : array of float, shape (N, K)
+            A column for each estimator. NaN if a reward does not apply to a completion: it adds 0 to the advantage,
+            and is not recorded. A completion without any reward has advantage 0 and is not part of the
+            normalisation.
+
+        Returns
+        -------
+        array, shape (N,)
+            As `AdvantageEstimator.step`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `AdvantageEstimator.step`, and if the number of columns differs from the number of estimators.
         """
         call = Call()
         advantages = self.recorded("step", call, prompt_ids, rewards, step, mask, stream_ids, weights, importance)
@@ -207,7 +229,10 @@ class SeveralRewards(Locked):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the result of `state_dict`, all of it or nothing.
 
-        Raises a ValueError if the state is of other rewards, and as `AdvantageEstimator.load_state_dict`.
+        Raises
+        ------
+        ValueError
+            If the state is of other rewards, and as `AdvantageEstimator.load_state_dict`.
         """
         if list(state) != list(self.estimators):
             raise ValueError(f"state: of rewards {list(state)}, but these are {list(self.estimators)}.")
@@ -231,7 +256,10 @@ class SeveralRewards(Locked):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The object that `save` wrote; it continues bit for bit as if it had never stopped.
 
-        Raises a ValueError if the file is damaged, or holds something else.
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or holds something else.
         """
         content = load_state(path)
         try:
@@ -266,8 +294,14 @@ class SeveralRewards(Locked):
 def gdpo(rewards: Sequence[str], *, weights: Sequence[float] | None = None) -> SeveralRewards:
     """GDPO as published: group means and standard deviations for each reward, without a history.
 
-    Agrees with TRL's ``multi_objective_aggregation="normalize_then_sum"`` to rounding. ``rewards`` are their names, in
-    the order of the columns; each has the weight 1 unless others are given.
+    Agrees with TRL's ``multi_objective_aggregation="normalize_then_sum"`` to rounding.
+
+    Parameters
+    ----------
+    rewards : sequence of str
+        Their names, in the order of the columns.
+    weights : sequence of float, optional
+        One for each reward; 1 if left out.
 
     Examples
     --------

@@ -70,12 +70,21 @@ class HistoryDelta:
     def merge(self, other: HistoryDelta) -> HistoryDelta:
         """Both deltas together; a part with the same origin in both counts once.
 
-        Raises a ValueError if they hold different sums, or differ in streams or weights.
+        Raises
+        ------
+        ValueError
+            If they hold different sums, or differ in streams or weights.
         """
         return union([self, other])
 
     def plain(self) -> dict[str, Any]:
-        """The delta as plain data and NumPy arrays; a TypeError if a prompt id cannot be stored."""
+        """The delta as plain data and NumPy arrays.
+
+        Raises
+        ------
+        TypeError
+            If a prompt id cannot be stored.
+        """
         return {
             "keys": encode_keys(self.keys),
             "row": self.row.astype(np.int32),
@@ -121,7 +130,13 @@ class HistoryDelta:
 
     @classmethod
     def of_plain(cls, state: dict[str, Any]) -> HistoryDelta:
-        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the parts are inconsistent.
+        """
         try:
             keys = decode_keys(state["keys"])
             row, step = _whole("row", state["row"]), _whole("step", state["step"], least=-MAX_STEP)
@@ -143,7 +158,13 @@ class HistoryDelta:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> HistoryDelta:
-        """The inverse of `to_bytes`; a ValueError if the bytes are incomplete, altered, or not a delta."""
+        """The inverse of `to_bytes`.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are incomplete, altered, or not a delta.
+        """
         return cls.of_plain(parse_state(content, "delta"))
 
     def _check(self) -> None:

@@ -14,7 +14,14 @@ from kaestat.core.checks import check_ids, check_whole, whole_step
 from kaestat.core.storage import load_state, save_state
 from kaestat.history.columns import Columns
 from kaestat.history.delta import HistoryDelta
-from kaestat.history.fields import PLAIN_FIELDS, SQUARED_FIELDS, WEIGHTED_FIELDS, checked_sums, dtype_of, stored_columns
+from kaestat.history.fields import (
+    PLAIN_FIELDS,
+    SQUARED_FIELDS,
+    WEIGHTED_FIELDS,
+    checked_sums,
+    dtype_of,
+    stored_columns,
+)
 from kaestat.history.stored import restore, snapshot
 from kaestat.history.unordered import added, as_delta
 
@@ -42,6 +49,13 @@ class RewardHistory:
     late : int, optional
         For visits in any order (`add`): also keep the visits that a step this many steps before the last can
         reach. None for a history recorded in order.
+
+    Examples
+    --------
+    >>> history = RewardHistory(horizon=10)
+    >>> history.record(["a", "b"], step=0, count=[4, 4], total=[1.0, 4.0], total_sq=[1.0, 4.0])
+    >>> history.visits(["b", "never seen"], step=3).total[:, -1].tolist()
+    [4.0, 0.0]
     """
 
     def __init__(
@@ -121,7 +135,10 @@ class RewardHistory:
     def visits(self, keys: Sequence[Hashable], step: int) -> Visits:
         """Past visits of ``keys`` as seen from ``step``; shape (P, V).
 
-        Raises a ValueError if a key was visited at ``step`` or later: a value must not use its own step or the future.
+        Raises
+        ------
+        ValueError
+            If a key was visited at ``step`` or later: a value must not use its own step or the future.
         """
         rows = self.rows(keys)
         seen = self.columns.fields["count"][rows, -1] > 0
@@ -152,7 +169,13 @@ class RewardHistory:
         return {name: np.pad(field, ((0, 0), (missing, 0))) for name, field in wanted.items()} if missing else wanted
 
     def check_new(self, keys: Sequence[Hashable], rows: np.ndarray, step: int) -> None:
-        """Raise a ValueError if the step goes backwards, or a key is already recorded at this step."""
+        """Raise unless ``step`` can be recorded for ``keys``.
+
+        Raises
+        ------
+        ValueError
+            If the step goes backwards, or a key is already recorded at this step.
+        """
         if step < self.last_step:
             raise ValueError(
                 f"step went backwards: got {step} after {self.last_step}. To resume or replay from step {step}, load "
@@ -168,11 +191,24 @@ class RewardHistory:
             )
 
     def record(self, keys: Sequence[Hashable], *, step: int, **sums: Any) -> None:
-        """Append one visit for each of ``keys``, distinct prompts (or streams).
+        """Append one visit for each of ``keys``.
 
-        ``sums``, shape (P,) each, are ``count, total, total_sq`` and all other sums of this history. Keys with count 0
-        are skipped. Raises a ValueError if the sums are not those of this history, a key occurs twice, or `check_new`
-        raises one, and a TypeError if a key is not hashable, or a sum is not a number. The history is then unchanged.
+        Parameters
+        ----------
+        keys : sequence of hashables
+            Distinct prompts (or streams).
+        step : int
+            The step of this visit.
+        **sums : array-like, shape (P,)
+            ``count, total, total_sq`` and all other sums of this history. Keys with count 0 are skipped.
+
+        Raises
+        ------
+        ValueError
+            If the sums are not those of this history, a key occurs twice, or `check_new` raises an error. The history
+            is then unchanged.
+        TypeError
+            If a key is not hashable, or a sum is not a number.
         """
         keys, step = check_ids("keys", keys), whole_step(step)
         expected = set(self.columns.fields) - {"step"}
@@ -195,21 +231,28 @@ class RewardHistory:
 
         The result does not depend on the order of calls, or on how the completions of a visit are spread over them, up
         to the rounding of sums. Visits are left out if neither the next step nor the latest completion that ``late``
-        allows can reach them. Raises a ValueError if the delta has other sums, or the history keeps something that
-        cannot be added: policy divergences between visits, or numbers in addition to the visits. The history is then
-        unchanged.
+        allows can reach them.
 
         Parameters
         ----------
         delta : HistoryDelta
             With the sums of this history. None of its completions may be recorded already.
+
+        Raises
+        ------
+        ValueError
+            If the delta has other sums, or the history keeps something that cannot be added: policy divergences between
+            visits, or numbers in addition to the visits. The history is then unchanged.
         """
         self.columns.carry_out(added(self.columns, delta))
 
     def merge(self, other: Self) -> None:
         """Add all visits of a history of other completions: associative and commutative, up to rounding.
 
-        Raises a ValueError as `add` does.
+        Raises
+        ------
+        ValueError
+            As `add`.
         """
         self.add(other.as_delta())
 
@@ -223,10 +266,15 @@ class RewardHistory:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The history in the result of `state_dict`; a ValueError if its parts are inconsistent.
+        """The history in the result of `state_dict`.
 
         Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``; they are estimated as in
         `Visits`.
+
+        Raises
+        ------
+        ValueError
+            If the parts of the state are inconsistent.
         """
         fields, row, last_step = stored_columns(state)
         try:
@@ -248,7 +296,13 @@ class RewardHistory:
 
     @classmethod
     def load(cls, path: Any) -> Self:
-        """The history in a file written by `save`; a ValueError if the file is damaged or holds something else."""
+        """The history in a file written by `save`.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged or holds something else.
+        """
         state = load_state(path)
         if not isinstance(state.get("history"), dict):
             raise ValueError(f"{path}: holds no reward history.")

@@ -71,9 +71,6 @@ class Prior:
     ) -> Self:
         """The prior of given pass rates; a reward is one of two numbers.
 
-        Raises a ValueError if an id occurs twice or is missing, lengths differ, a mean lies outside [low, high], or a
-        count is negative or not a whole number, and a TypeError if an id is not hashable, or something is not a number.
-
         Parameters
         ----------
         prompt_ids : sequence of hashables, length P
@@ -86,6 +83,14 @@ class Prior:
             See the class.
         low, high : float
             The two rewards.
+
+        Raises
+        ------
+        ValueError
+            If an id occurs twice or is missing, lengths differ, a mean lies outside [low, high], or a count is negative
+            or not a whole number.
+        TypeError
+            If an id is not hashable, or something is not a number.
         """
         low, high = check_finite_number("low", low), check_finite_number("high", high)
         if not low < high:
@@ -119,7 +124,10 @@ class Prior:
     ) -> Self:
         """The prior of ``{prompt_id: (mean, count)}``; otherwise as `of_rates`.
 
-        Raises a ValueError or TypeError as `of_rates`, and if an entry is not a pair.
+        Raises
+        ------
+        ValueError, TypeError
+            As `of_rates`, and if an entry is not a pair.
         """
         for key, pair in known.items():
             if isinstance(pair, str) or not (hasattr(pair, "__len__") and len(pair) == 2):
@@ -143,8 +151,6 @@ class Prior:
         The prior of a prompt is the mean rate of its label, with an equally informative number of completions. For mean
         m and variance t of the rates (without measurement noise) this is ``m (1 - m) / t - 1``, as for a Beta
         distribution. So another model's pass rates, cut into quantiles, count only as far as they predict this policy.
-        Raises a ValueError if fewer than three measured prompts have a label, a rate is outside [0, 1], or a count is
-        below 2.
 
         Parameters
         ----------
@@ -154,6 +160,11 @@ class Prior:
             Pass rates of some prompts under the policy that training starts from. They are the prior of these prompts.
         step : int
             See the class.
+
+        Raises
+        ------
+        ValueError
+            If fewer than three measured prompts have a label, a rate is outside [0, 1], or a count is below 2.
 
         Examples
         --------
@@ -166,7 +177,13 @@ class Prior:
 
     @classmethod
     def of_rewards(cls, rewards: Mapping[Hashable, Iterable[float]], *, step: int = BEFORE_THE_RUN) -> Self:
-        """The prior of ``{prompt_id: rewards of its completions}``, without empty ones; errors as `of_samples`."""
+        """The prior of ``{prompt_id: rewards of its completions}``, without empty ones; errors as `of_samples`.
+
+        Examples
+        --------
+        >>> Prior.of_rewards({"a": [1.0, 0.0, 0.5], "b": []}).sums["total_sq"].tolist()
+        [1.25]
+        """
         each = {key: list(given) for key, given in rewards.items()}
         ids = np.empty(sum(map(len, each.values())), dtype=object)
         ids[:] = list(chain.from_iterable([key] * len(given) for key, given in each.items()))
@@ -183,9 +200,22 @@ class Prior:
     ) -> Self:
         """The prior of completions, in the form that `AdvantageEstimator.step` takes.
 
-        ``weights`` are needed, in the same unit, if steps have weights. Raises a ValueError if lengths differ, an id is
-        missing, or a reward or weight is not finite, or a weight negative, and a TypeError if an id is not hashable, or
-        something is not a number.
+        Parameters
+        ----------
+        prompt_ids : sequence of hashables, length N
+            The prompt of each completion.
+        rewards : array or sequence of float, shape (N,)
+        weights : array or sequence of float, shape (N,), optional
+            Weight of each completion, in the same unit as the ``weights`` of steps; needed if steps have weights.
+        step : int
+            See the class.
+
+        Raises
+        ------
+        ValueError
+            If lengths differ, an id is missing, or a reward or weight is not finite, or a weight negative.
+        TypeError
+            If an id is not hashable, or something is not a number.
         """
         reward = check_column("rewards", rewards)
         weight = None if weights is None else check_column("weights", weights, len(reward))
@@ -210,10 +240,21 @@ class Prior:
         low: float = 0.0,
         high: float = 1.0,
     ) -> Self:
-        """The prior in columns of a data set (or any ``table[name]``) with one row for each prompt.
+        """The prior in columns of a data set with one row for each prompt.
 
-        ``prompt``, ``mean`` and ``count`` name the columns. A row without a mean (None or NaN), or without a count, has
-        no prior. Other arguments and errors are as for `of_rates`, and a column must not be missing.
+        Parameters
+        ----------
+        table : pandas.DataFrame, datasets.Dataset, or mapping of columns
+            Any object with columns ``table[name]``.
+        prompt, mean, count : str
+            Names of the columns. A row without a mean (None or NaN), or without a count, has no prior.
+        step, low, high
+            As in `of_rates`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `of_rates`, and if a column is missing.
         """
         ids, means, counts = usable_rows(table, prompt, mean, count)
         return cls.of_rates(ids, means, counts, step=step, low=low, high=high)
@@ -232,9 +273,14 @@ class Prior:
     ) -> Self:
         """The prior in a CSV, JSON lines (``.jsonl``) or Parquet file, one row per prompt; otherwise as `of_table`.
 
-        Ids keep the type in the file (Parquet, JSON lines); whole numbers in a CSV become integers. Raises a
-        FileNotFoundError if there is no such file, and a ValueError or TypeError as `of_table`, and if the file is of
-        another kind.
+        Ids keep the type in the file (Parquet, JSON lines); whole numbers in a CSV become integers.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError, TypeError
+            As `of_table`, and if the file is of another kind.
         """
         table = table_of_file(path)
         try:
@@ -264,7 +310,12 @@ class Prior:
         """Completions with only the lowest and the highest reward that have these sums.
 
         If a rate is not a multiple of ``1 / count``, one completion lies between the two rewards; with ``counted``,
-        numbers are fractional instead. Raises a ValueError if no such rewards have these sums.
+        numbers are fractional instead.
+
+        Raises
+        ------
+        ValueError
+            If no such rewards have these sums.
         """
         count, total, total_sq = (column[:, None] for column in self.plain_sums.values())
         if (np.abs(total_sq - (total * (low + high) - low * high * count)) > 1e-9 * (1 + count)).any():
@@ -281,12 +332,24 @@ class Prior:
         return Groups(low + (high - low) * above, mask=place < count, prompt_ids=self.prompt_ids)
 
     def plain(self) -> dict[str, Any]:
-        """The prior as plain data and NumPy arrays; a TypeError if a prompt id cannot be stored."""
+        """The prior as plain data and NumPy arrays.
+
+        Raises
+        ------
+        TypeError
+            If a prompt id cannot be stored.
+        """
         return {"prompt_ids": encode_keys(self.prompt_ids), "sums": self.sums, "step": self.step}
 
     @classmethod
     def of_plain(cls, state: Any) -> Self:
-        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the parts are inconsistent.
+        """
         try:
             keys = decode_keys(state["prompt_ids"])
             sums = {name: check_column(name, column, len(keys)) for name, column in state["sums"].items()}

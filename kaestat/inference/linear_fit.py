@@ -17,11 +17,18 @@ from kaestat.theory.linear import largest_bias
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
-    """``Vhat = sum_v w_v S_v`` over the visits of each prompt, including the current group."""
+    """``Vhat = sum_v w_v S_v`` over the visits of each prompt, including the current group.
 
-    sample: Visits  # Past visits and, last, the whole current group as a visit of lag 0; shape (..., P, V + 1)
-    # shape (..., P, V + 1); weight of a *completion* of each visit, 0 in the padding, so that ``sum_v w_v n_v = 1``;
-    # NaN for a prompt without any completion of positive weight
+    Attributes
+    ----------
+    sample : Visits
+        Past visits and, last, the whole current group as a visit of lag 0; shape (..., P, V + 1).
+    weight : array, shape (..., P, V + 1)
+        Weight of a *completion* of each visit, 0 in the padding, so that ``sum_v w_v n_v = 1``; NaN for a prompt
+        without any completion of positive weight.
+    """
+
+    sample: Visits
     weight: Array
 
     @classmethod
@@ -36,8 +43,16 @@ class LinearFit:
     ) -> LinearFit:
         """The Nadaraya-Watson fit: weights proportional to ``K(lag / bandwidth)``.
 
-        All current rewards, (..., P, G), are used: nothing is left out. Only bandwidths that depend on ``step`` use it;
-        ``kernel`` and ``bandwidth`` are as in `kaestat.baselines.Kae`.
+        Parameters
+        ----------
+        groups : Groups
+            Current rewards, shape (..., P, G). All are used: nothing is left out.
+        visits : Visits
+            Past visits, shape (..., P, V).
+        step : int, or array broadcastable to (..., 1, 1)
+            Current step; only bandwidths that depend on it use it.
+        kernel, bandwidth
+            As in `kaestat.baselines.Kae`.
         """
         kernel = as_kernel(kernel)
         sample = _with_current(groups, visits)

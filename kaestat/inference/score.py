@@ -20,6 +20,21 @@ def score_interval(
     So it has a positive width even if all rewards are equal, unlike an interval with an estimated standard error. The
     lower end is computed as ``m^2 / [m + c + sqrt(...)]``, which is equal, and the upper end as the lower one of
     failures, so that an end at 0 or 1 is exact.
+
+    Parameters
+    ----------
+    fit : LinearFit
+        A kernel mean.
+    quantile : float
+        z, the normal quantile of the level.
+    bounds : (a, b)
+        Range of the rewards.
+    bias : float or array broadcastable to (..., P)
+        Worst-case bias; both ends move outwards by it.
+
+    References
+    ----------
+    Wilson, E. B. (1927), Probable inference, the law of succession, and statistical inference.
     """
     xp, (low, high) = fit.xp, bounds
     width = high - low

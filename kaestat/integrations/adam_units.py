@@ -7,12 +7,14 @@ A matrix's mean squares are taken as an outer product of their row and column me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
+
+ADAFACTOR = "transformers.optimization", "Adafactor"  # module and name: this package does not import transformers
 
 Squares = Mapping[nn.Parameter, torch.Tensor]
 
@@ -32,30 +34,45 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
 
 
 def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
-    """Squares of Adam's divisor of each coordinate, the root of its mean square plus eps; None before a gradient.
+    """Squares of what each coordinate's gradient is divided by; None before a gradient.
 
-    Steps with all rewards equal have gradients of 0, or of rounding errors: while the mean squares of all parameters
-    are below eps squared, Adam divides all coordinates by the same number. Norms in these units change by orders of
-    magnitude at the start of training; `usable_weights` turns them into weights. A ValueError if the optimiser does not
-    keep mean squares of its parameters' shapes.
+    With Adam this is the root of its mean square plus eps, and with Adafactor the root of its factored mean square. Its
+    clipping, one number per matrix, is left out. Steps with all rewards equal have gradients of 0, or of rounding
+    errors: while the mean squares of all parameters are below eps squared, Adam divides all coordinates by the same
+    number. Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns them
+    into weights. A ValueError for other optimisers.
     """
     optimizer = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
-    state = optimizer.state
-    if not state and "betas" in optimizer.defaults:
-        return None
-    groups = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
-    found = {
-        parameter: _Kept(own["exp_avg_sq"], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
-        for parameter, group in groups
-        if isinstance((own := state.get(parameter, {})).get("exp_avg_sq"), torch.Tensor)
-        and own["exp_avg_sq"].shape == parameter.shape
-    }
-    if not found or len(found) < len(state):
-        raise ValueError(
-            f"optimizer: {type(optimizer).__name__} does not keep a mean square of each coordinate (exp_avg_sq), as "
-            "torch's Adam and AdamW do; take one of these, or norms that are not in an optimiser's units."
-        )
+    found: dict[nn.Parameter, _Kept | _Factored] = {}
+    for group in optimizer.param_groups:
+        check_optimizer(type(optimizer), group)
+        for parameter in group["params"]:
+            if own := optimizer.state.get(parameter):
+                found[parameter] = _kept(own, group)
     return _AdamSquares(found) if any(kept.moved() for kept in found.values()) else None
+
+
+def check_optimizer(kind: type, settings: Mapping[str, Any]) -> None:
+    """Raise a ValueError for optimisers whose units `mean_squares` does not know, by class and settings."""
+    adafactor = any((each.__module__, each.__name__) == ADAFACTOR for each in kind.__mro__)
+    if adafactor and settings.get("scale_parameter", True):
+        raise ValueError("optimizer: Adafactor multiplies steps by parameters' sizes; set scale_parameter=False.")
+    if not adafactor and not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW)):
+        raise ValueError(
+            f"optimizer: {kind.__name__} does not keep a mean square of each coordinate as torch's Adam and AdamW and "
+            "transformers' Adafactor do; take one of these, or norms that are not in an optimiser's units."
+        )
+
+
+def _kept(own: Mapping[str, Any], group: Mapping[str, Any]) -> _Kept | _Factored:
+    """What an optimiser keeps of a parameter's squares."""
+    if "betas" in group:
+        name = "max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"
+        return _Kept(own[name], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
+    eps = (10 * group["eps"][0]) ** 0.5  # Adafactor adds the square to all squares, also to those of no gradient
+    if "exp_avg_sq" in own:
+        return _Kept(own["exp_avg_sq"], 1.0, eps)
+    return _Factored(own["exp_avg_sq_row"], own["exp_avg_sq_col"], eps)
 
 
 class _Kept(NamedTuple):
@@ -75,10 +92,25 @@ class _Kept(NamedTuple):
         return square.sqrt_().add_(self.eps).square_() if whole(self.square.sum()) > 0 else square
 
 
+class _Factored(NamedTuple):
+    """A matrix's running means of squares over columns and over rows."""
+
+    rows: torch.Tensor
+    columns: torch.Tensor
+    eps: float
+
+    def moved(self) -> bool:
+        return float(whole(self.rows.float().mean())) >= self.eps**2
+
+    def divisor_squared(self) -> torch.Tensor:
+        rows = self.rows.float() / self.rows.float().mean(-1, keepdim=True)
+        return rows[..., None] * self.columns.float()[..., None, :] * self.moved()
+
+
 class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
     """Worked out for one parameter at a time: all together take as much memory as the model."""
 
-    def __init__(self, kept: Mapping[nn.Parameter, _Kept]):
+    def __init__(self, kept: Mapping[nn.Parameter, _Kept | _Factored]):
         self._kept = kept
 
     def __getitem__(self, parameter: nn.Parameter) -> torch.Tensor:

@@ -44,7 +44,7 @@ def not_zero(advantages: torch.Tensor) -> torch.Tensor:
 
 
 class BackwardNorms:
-    """Squared norms of the rows in one forward and backward pass; `norms_in_backward` creates it.
+    """Squared norms of the rows of a forward and backward pass, the last one; `norms_in_backward` creates it.
 
     Attributes
     ----------
@@ -55,15 +55,14 @@ class BackwardNorms:
         modules.
     """
 
-    def __init__(
-        self, modules: dict[str, nn.Module], units: Sequence[Units], *, total: bool, lengths: Sequence[int] | None
-    ):
-        self._modules, self._units, self._total, self._lengths = modules, units, total, lengths
+    def __init__(self, modules: dict[str, nn.Module], units: Sequence[Units], *, total: bool):
+        self._modules, self._units, self._total = modules, units, total
         self._embedding_of = tied_heads(modules)
         self._own = {module: dict(module.named_parameters(recurse=False)) for module in modules.values()}
         self.norms: list[torch.Tensor] = []
         self.reached = torch.zeros((), requires_grad=True)
         self._factor = torch.ones(())
+        self._lengths: Sequence[int] | None = None
         self._ids: dict[nn.Module, torch.Tensor] = {}
         self._met: dict[nn.Module, tuple[torch.Tensor, torch.Tensor]] = {}
         self._seen: set[str] = set()
@@ -75,6 +74,8 @@ class BackwardNorms:
         The norms of a row that is not ``known``, shape (B,), cannot be computed: they are NaN.
         """
         self._factor = factor.float()
+        self._met.clear()
+        self._seen.clear()
         start = torch.zeros_like(self._factor)
         self.norms = [start if known is None else start.masked_fill(~known, torch.nan) for _ in self._units]
 
@@ -83,16 +84,19 @@ class BackwardNorms:
         log_probs: torch.Tensor,
         counted: torch.Tensor,
         head: FusedHead | None = None,
+        *,
         rows: Callable[[torch.Tensor], torch.Tensor] = lambda each: each,
+        lengths: Sequence[int] | None = None,
     ) -> None:
         """Find the rows' factors in the backward pass itself, from the loss's gradient at the tokens.
 
         A row's score is the sum of ``counted * log_probs``, both (B, T): 1 for a token in the loss, or its importance
         ratio. Rows whose tokens have different factors get NaN: their gradient is not the gradient of their score.
         ``head`` is the output layer, if the log-probabilities come from it without a call of its module. ``rows``
-        brings log-probabilities of another shape to (B, T).
+        brings log-probabilities of another shape to (B, T). If modules are called with all rows end to end in a single
+        one, perhaps with padding behind them, ``lengths`` are their tokens.
         """
-        size = counted.float()
+        size, self._lengths = counted.float(), lengths
 
         def begin(sent_back: torch.Tensor) -> None:
             given, total = rows(sent_back).float(), size.square().sum(1)
@@ -116,7 +120,7 @@ class BackwardNorms:
         if module_kind(module) is nn.Linear and module.weight.requires_grad:
             return _Linear.apply(given[0], module.weight, module.bias, self.reached, self, name)
         if module_kind(module) is nn.Embedding:
-            self._ids[module] = self._rows(given[0])
+            self._ids[module] = given[0]
         output = original(*given)
         if not isinstance(output, torch.Tensor):
             raise self._not_understood(name)
@@ -170,23 +174,20 @@ class BackwardNorms:
         """Keep what an output layer's embedding will need; ``at`` gives the gradient of the logits of tokens."""
         embedding = self._embedding_of.get(head)
         if embedding in self._ids:
-            self._met[embedding] = hidden.detach(), at(self._ids[embedding].reshape(len(hidden), -1))
+            self._met[embedding] = hidden.detach(), at(self._rows(self._ids[embedding]).reshape(len(hidden), -1))
 
     def _add(self, found: Sequence[torch.Tensor]) -> None:
         self.norms = [each + new.to(each.device) for each, new in zip(self.norms, found, strict=True)]
 
 
 @contextmanager
-def norms_in_backward(
-    model: nn.Module, units: Sequence[Units], *, total: bool = True, lengths: Sequence[int] | None = None
-) -> Iterator[BackwardNorms]:
-    """A context for one forward and backward pass through a model, which collects the norms of its rows.
+def norms_in_backward(model: nn.Module, units: Sequence[Units], *, total: bool = True) -> Iterator[BackwardNorms]:
+    """A context for forward and backward passes through a model, one after another, which collects norms of rows.
 
     They are in each of the units. Linear layers, embeddings and norms are called once, with one tensor, rows first.
-    With ``total`` the backward pass also computes the parameters' gradients, as in training. If all rows come end to
-    end in a single one, perhaps with padding behind them, ``lengths`` are their tokens. Modules that share parameters
-    otherwise than an embedding and an output layer do, and trained parameters of unsupported modules, raise a
-    ValueError.
+    With ``total`` the backward pass also computes the parameters' gradients, as in training. Modules that share
+    parameters otherwise than an embedding and an output layer do, and trained parameters of unsupported modules, raise
+    a ValueError.
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -196,7 +197,7 @@ def norms_in_backward(
         for name, module in model.named_modules()
         if any(parameter.requires_grad for parameter in module.parameters(recurse=False))
     }
-    found = BackwardNorms(modules, units, total=total, lengths=lengths)
+    found = BackwardNorms(modules, units, total=total)
     before = {name: vars(module).get("forward") for name, module in modules.items()}
     for name, module in modules.items():
         module.forward = partial(found.forward, name, module.forward)

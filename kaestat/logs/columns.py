@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from kaestat.core.spelling import named, spelled
@@ -93,11 +94,13 @@ def _missing(source: Path | str, parts: Sequence[str], found: Sequence[str]) -> 
     random = [name for name in found if _plain(name) in RANDOM_IDS] if "prompt" in parts else []
     note = f" ({random[0]} is drawn anew at every step, so it names no prompt)" if random else ""
     it = "it" if len(parts) == 1 else "them"
+    means = " If rows are means per step, log every completion instead." if list(parts) == ["prompt"] else ""
+    close = {part: next(iter(get_close_matches(part, found, 1)), None) for part in parts}
     known = "; ".join(f"one of {', '.join((part, *ALIASES[part]))}" for part in parts)
     return (
         f"{source}: no {' and no '.join(parts)} column; it has {', '.join(found)}{note}. "
         "Every row must be a completion, or a group with a list of rewards. "
-        f"Name {it} with {', '.join(map(spelled, parts))}, or call {it} {known}."
+        f"Name {it} with {', '.join(spelled(part, close[part]) for part in parts)}, or call {it} {known}.{means}"
     )
 
 

@@ -66,10 +66,6 @@ def gradient_risk(
 ) -> pd.DataFrame:
     """Noise of the policy gradient, ``E[W (R - b)^2]`` per completion, of each method along the run.
 
-    Raises a ValueError if a method is unknown or contains the completion's own reward, no visit qualifies, the log has
-    neither weights nor lengths or not those asked for, or all of them are 0, and a TypeError if ``log`` has another
-    type, or ``methods`` is not a list.
-
     Parameters
     ----------
     log : RewardLog or DataFrame
@@ -102,6 +98,24 @@ def gradient_risk(
     The noise is a mean over *completions* and not over prompts' means as in
     `value_risk`: it is the noise of the run's gradient. Errors are clustered by prompt. If prompts have
     different numbers of completions, the errors are those of a ratio of two sums over prompts.
+
+    Warns
+    -----
+    FewPromptsWarning
+        As in `kaestat.value_risk`.
+
+    Raises
+    ------
+    ValueError
+        If a method is unknown or contains the completion's own reward, no visit qualifies, the log has neither weights
+        nor lengths or not those asked for, or all of them are 0.
+    TypeError
+        If ``log`` has another type, or ``methods`` is not a list.
+
+    References
+    ----------
+    Greensmith, Bartlett and Baxter (2004), Variance reduction techniques for gradient estimates in reinforcement
+    learning. Hao et al. (2025), On-policy RL with optimal reward baseline (OPO): lengths as weights.
 
     Examples
     --------
@@ -136,7 +150,12 @@ def gradient_differences(
 ) -> pd.DataFrame:
     """Paired differences of gradient noise between methods and a reference on the same data.
 
-    The reference's values are averaged without weights. Other arguments, warnings and errors are as in `gradient_risk`.
+    Parameters
+    ----------
+    log, methods, weights, n_boot, seed, min_visits
+        As in `gradient_risk`.
+    reference : str or Baseline
+        The method to compare with, its values averaged without weights.
 
     Returns
     -------
@@ -144,6 +163,16 @@ def gradient_differences(
         One row per method and weighting: ``method, weights, reference, difference`` (negative if the method
         leaves less noise), its ``se`` over prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the noises with
         its interval ``ratio_low, ratio_high``; ``n_prompts, n_visits``.
+
+    Warns
+    -----
+    FewPromptsWarning
+        As in `gradient_risk`, for differences.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As in `gradient_risk`.
     """
     n_boot = draws_of(n_boot)
     log = as_log(log)

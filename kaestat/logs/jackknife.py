@@ -25,16 +25,39 @@ def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> n
 def jackknife_interval(
     estimate: np.ndarray | float, left_out: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standard error and ends of the interval of an estimate, (M,), from the same estimate without each group, (K, M).
+    """Standard error and interval of an estimate, from the same estimate without each group.
 
     ::
 
         se^2 = (K - 1) / K  sum_k (theta_(k) - theta_(.))^2        interval: theta -+ t_(K-1) se
 
-    (Kott, 2001, the delete-a-group jackknife.) If an estimate uses all clusters jointly, clusters are not independent
-    contributions. Then neither their spread nor their bootstrap gives the error of the estimate, but *recomputing* it
-    without each group does. If the contributions are known, `replayed_interval` needs fewer groups. NaN with a single
-    group, or if an estimate is NaN.
+    If an estimate uses all clusters jointly, clusters are not independent contributions. Then neither their spread
+    nor their bootstrap gives the error of the estimate, but *recomputing* it without each group does.
+    If the contributions are known, `replayed_interval` needs fewer groups.
+
+    Parameters
+    ----------
+    estimate : float or array, shape (M,)
+    left_out : array, shape (K, M)
+        The estimates without group k.
+    level : float
+
+    Returns
+    -------
+    se, low, high : ndarray, shape (M,)
+        NaN with a single group, or if an estimate is NaN.
+
+    References
+    ----------
+    Kott, P. S. (2001), The delete-a-group jackknife.
+
+    Examples
+    --------
+    The mean of 1, 2, 3 and 6, each its own group, has the standard error sqrt(14 / 3 / 4):
+
+    >>> se, _, _ = jackknife_interval(3.0, [[11 / 3], [10 / 3], [3.0], [2.0]])
+    >>> se.round(4)
+    array([1.0801])
     """
     limits = -LARGEST_SQUARE, LARGEST_SQUARE
     left_out = check_factors("left_out", left_out, least=limits[0], most=limits[1], ndim=2, finite=False)

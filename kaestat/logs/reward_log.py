@@ -157,9 +157,6 @@ class RewardLog:
     ) -> RewardLog:
         """The log of a table with one completion per row.
 
-        Raises a ValueError if a column is missing or ambiguous, there is no row, or a value is missing or invalid, and
-        a TypeError if ``frame`` is not a DataFrame, or a column's name is not text.
-
         Parameters
         ----------
         frame : pandas.DataFrame
@@ -168,6 +165,19 @@ class RewardLog:
             Names of columns. None means the column with this name, or with another usual name, as for
             `kaestat.read_log`; ``group`` and all after it may be absent, and ``"none"`` leaves weights, lengths or
             ratios out.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or ambiguous, there is no row, or a value is missing or invalid.
+        TypeError
+            If ``frame`` is not a DataFrame, or a column's name is not text.
+
+        Examples
+        --------
+        >>> frame = pd.DataFrame({"Prompt": ["a", "a"], "global_step": [0, 0], "score": [1, 0]})
+        >>> RewardLog.from_frame(frame)
+        RewardLog(2 completions, 1 prompt, 1 visit, 1 step)
         """
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}.")
@@ -219,7 +229,17 @@ class RewardLog:
         return f"RewardLog({', '.join(counted(n, noun) for noun, n in sizes.items())}, {time})"
 
     def subset(self, kept: np.ndarray) -> RewardLog:
-        """The log of the prompts for which ``kept``, (len(prompts),), is True; a ValueError if none is."""
+        """The log of some of the prompts.
+
+        Parameters
+        ----------
+        kept : ndarray of bool, shape (len(prompts),)
+
+        Raises
+        ------
+        ValueError
+            If no prompt is kept.
+        """
         if not kept.any():
             raise ValueError("kept is False for every prompt: a log needs one at least.")
         code = self.frame["prompt"].to_numpy()
@@ -270,9 +290,22 @@ class RewardLog:
         return tuple(name for name in WEIGHTINGS if name in self.frame)
 
     def completion_weights(self, weights: str) -> np.ndarray:
-        """Weight of each completion, (N,) in the order of ``frame``, times the square of its importance ratio if given.
+        """Weight of each completion, times the square of its importance ratio if the log has these.
 
-        ``weights`` is a column of `frame`, "weight" or "length". Raises a ValueError if the log does not have it.
+        Parameters
+        ----------
+        weights : {"weight", "length"}
+            Column of `frame`.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            In the order of ``frame``.
+
+        Raises
+        ------
+        ValueError
+            If the log has no such column.
         """
         if weights not in self.weightings:
             choice = " or ".join(self.weightings)

@@ -121,8 +121,14 @@ def risk_differences(
 ) -> pd.DataFrame:
     """Paired differences of value MSE between methods and a reference on the same data.
 
-    Differences need no within-group variance, so they are identified with one completion per visit too; with those,
-    methods that contain their own reward are refused. Arguments and errors are as in `value_risk`.
+    Differences need no within-group variance, so they are identified with one completion per visit too.
+
+    Parameters
+    ----------
+    log, methods, n_boot, seed, min_visits, prior
+        As in `value_risk`.
+    reference : str or Baseline
+        The method to compare with.
 
     Returns
     -------
@@ -131,6 +137,12 @@ def risk_differences(
         prompts and 95 % interval ``ci_low, ci_high``; ``ratio`` of the MSEs with its interval ``ratio_low,
         ratio_high`` (NaN with one completion per visit, or without bootstrap); ``n_prompts, n_visits``. If
         either method pools prompts, the errors are those of the jackknife in `value_risk`, else of the bootstrap.
+
+    Raises
+    ------
+    ValueError
+        As in `value_risk`, but logs with one completion per visit are allowed; for these, methods that contain their
+        own reward are refused.
     """
     n_boot = draws_of(n_boot)
     log = log if prior is None else log_with_prior(as_log(log), prior)

@@ -51,11 +51,10 @@ def sampling_risk(
     """The worth of each sampling policy on a log, with fully corrected advantages.
 
     The noise of the gradient at a step is ``sum pi^2 m / nu`` up to terms without nu, with ``m = E (R - b)^2`` of a
-    prompt and nu its completions in expectation. The mean of ``(Z - b)^2`` over *all* completions of the prompt at the
-    step is an unbiased estimate of m, where b is the prediction from what the policy would have drawn before. Squared
-    score norms and lengths are assumed equal. A prompt can be sampled only at the steps where the log has it, so a
-    sampler that may choose among all prompts gains more. Raises a ValueError if a policy is unknown or cannot give
-    whole groups, a number is out of range, or no prompt returns.
+    prompt and nu its completions in expectation. The mean of ``(Z - b)^2`` over *all* completions of the
+    prompt at the step is an unbiased estimate of m, where b is the prediction from what the policy would have drawn
+    before. Squared score norms and lengths are assumed equal. A prompt can be sampled only at the steps where the log
+    has it, so a sampler that may choose among all prompts gains more.
 
     Parameters
     ----------
@@ -84,6 +83,11 @@ def sampling_risk(
         share of completions of prompts whose rewards at the step were all equal; ``signal``, the mean reward variance
         per completion over that of uniform sampling; ``effective``, the effective sample size of the corrections over
         the number of completions; ``largest_correction``; ``n_prompts, n_steps``.
+
+    Raises
+    ------
+    ValueError
+        If a policy is unknown or cannot give whole groups, a number is out of range, or no prompt returns.
     """
     log, part, n_boot = as_log(log), check_share("budget", budget), draws_of(n_boot)
     seed = check_whole("seed", seed, least=0)

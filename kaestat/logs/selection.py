@@ -25,9 +25,6 @@ def select_bandwidth(
 ) -> BandwidthSelection:
     """The selected bandwidth for a whole log.
 
-    Raises a ValueError if a name is unknown, the grid is empty, unsorted or not positive, the selector takes no grid,
-    or no prompt has two visits, and a TypeError if ``log`` has another type.
-
     Parameters
     ----------
     log : RewardLog or DataFrame
@@ -48,6 +45,20 @@ def select_bandwidth(
     -------
     BandwidthSelection
         ``bandwidth``, its standard error ``se``, and the risk ``path`` over the grid.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown, the grid is empty, unsorted or not positive, the selector takes no grid, or no
+        prompt has two visits.
+    TypeError
+        If ``log`` has another type.
+
+    Examples
+    --------
+    >>> log = RewardLog(["a"] * 8, range(8), [0, 0, 0, 0, 1, 1, 1, 1])
+    >>> select_bandwidth(log, grid=[1.5, 8.0]).bandwidth
+    1.5
     """
     log = as_log(log)
     chooser: Any = as_selector(selector)

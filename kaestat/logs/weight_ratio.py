@@ -17,12 +17,25 @@ def weight_ratio(log: RewardLog, column: str, *, n_boot: int = 1000, seed: int =
 
         ratio = sum_v h L_v / (l + h)  /  sum_v l H_v / (l + h)
 
-    With rewards of 0 and 1 it is wrong answers over right ones. (Mantel and Haenszel, 1959; for rates Rothman and
-    Boice, 1979.)
+    With rewards of 0 and 1 it is wrong answers over right ones.
 
-    Returns the ratio and its 95 % interval: NaN if no visit has both kinds, or one kind has no weight.
-    ``column`` is "weight" or "length"; ``n_boot`` and ``seed`` are as for `kaestat.value_risk`: the interval is for the
-    logarithm, by a bootstrap of its linear part over prompts.
+    Parameters
+    ----------
+    log : RewardLog
+    column : {"weight", "length"}
+        See `RewardLog.completion_weights`.
+    n_boot, seed
+        As in `kaestat.value_risk`; the interval is for the logarithm, by a bootstrap of its linear part over prompts.
+
+    Returns
+    -------
+    ratio, low, high : float
+        The ratio and its 95 % interval. NaN if no visit has both kinds, or one kind has no weight.
+
+    References
+    ----------
+    Mantel and Haenszel (1959), Statistical aspects of the analysis of data from retrospective studies of disease;
+    for rates Rothman and Boice (1979).
     """
     units, weight = log.prompt_units, log.completion_weights(column)
     deviation = units.reward - np.repeat(units.total / units.counts, units.counts)

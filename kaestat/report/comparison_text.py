@@ -71,34 +71,35 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
     """Notes on how to read the numbers."""
     common = int(found.figures["n_common"].max())
     yield (
-        f"Differences are {found.names[1]} less {found.names[0]}. "
+        f"Differences are {found.names[1]} minus {found.names[0]}. "
         + (
-            f"Of rewards and dead groups they are paired over the prompts that both runs have (up to {common:,}); "
+            f"For rewards and dead groups they are paired over the prompts that both runs have (up to {common:,}); "
             if common
             else "The runs have too few prompts in common to pair them; "
         )
-        + "value errors count as independent. Intervals are over prompts, and hold for these two runs: two runs of one "
-        "configuration differ too. Only further seeds show by how much."
+        + "value errors count as independent. Intervals are over prompts, and hold for these two runs only: two runs "
+        "of one configuration differ too, and only further seeds show by how much."
     )
     yield (
         "Mean rewards are those of the sampled completions. If a sampler chooses prompts by their values, or a filter "
         "drops groups, they do not measure the policy. Compare test accuracies then."
     )
     yield (
-        f"A difference counts as shown where an interval that holds for all {found.n_tested} at once leaves out 0: the "
-        "mean reward at the end, dead groups, lengths, and completions to an equal mean reward."
+        f"A difference counts as shown if 0 is outside an interval that holds for all {found.n_tested} differences at "
+        "once: mean reward at the end, dead groups, lengths, and completions to an equal mean reward."
     )
     if not common:
-        yield "The runs have other prompts, so completions to an equal mean reward cannot be compared."
+        yield "The runs have different prompts, so completions to an equal mean reward cannot be compared."
         return
     at = f"{found.share:.2f}" if math.isfinite(found.share) else "never"
     yield (
-        f"Completions to an equal mean reward, {at}{_interval(found.share_low, found.share_high)}: the first at which "
-        f"the running mean over a tenth of the run is at the level that {found.names[0]} ends at ({found.level:.3f}), "
-        "over those of that run itself; 95 % interval by bootstrap over prompts."
+        f"Completions to an equal mean reward, {at}{_interval(found.share_low, found.share_high)}: after how many "
+        f"completions the running mean over a tenth of the run reaches the level at which {found.names[0]} ends "
+        f"({found.level:.3f}), as a share of the completions that {found.names[0]} takes; 95 % interval by bootstrap "
+        "over prompts."
     )
     if not found.errors.empty:
-        yield "Value MSE of a method in each run, as kaestat analyze has it: how well values could be known there."
+        yield "Value MSE of each method in each run, as in kaestat analyze: how well values can be estimated there."
 
 
 def _shown(row: Any, unit: Unit, *, digits: int) -> tuple[str, ...]:

@@ -69,10 +69,6 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: in
     the bandwidth.
     """
     terminal = screen()
-    terminal.print(Text(source, style="bold"))
-    for line in fact_lines(analysis.facts):
-        terminal.print(Text(line))
-    terminal.print()
     for part in headline_parts(analysis):
         terminal.print(Text(part, style="bold"))
     for where, line in paste_lines(analysis):
@@ -80,6 +76,10 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: in
         terminal.print(Text(f"  {line}"), soft_wrap=True)
     for note in filter(None, (*paste_notes(analysis), sampling_hint(analysis))):
         terminal.print(Text(note))
+    terminal.print()
+    terminal.print(Text(source, style="bold"))
+    for line in fact_lines(analysis.facts):
+        terminal.print(Text(line))
     terminal.print()
     header, every = comparison(analysis)
     named = (analysis.recommendation.row, analysis.recommendation.rival)
@@ -115,6 +115,9 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: in
 def show_comparison(found: RunComparison) -> None:
     """Print a comparison of two runs."""
     terminal = screen()
+    for part in comparison_headline(found):
+        terminal.print(Text(part, style="bold"))
+    terminal.print()
     terminal.print(_table(comparison_header(found), figure_rows(found)))
     if not found.errors.empty:
         terminal.print()
@@ -123,9 +126,6 @@ def show_comparison(found: RunComparison) -> None:
     terminal.print()
     for note in comparison_notes(found):
         terminal.print(Text(note, style="dim"))
-    terminal.print()
-    for part in comparison_headline(found):
-        terminal.print(Text(part, style="bold"))
 
 
 def show_run(summary: RunSummary, waiting: str) -> None:

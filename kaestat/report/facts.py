@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaestat.logs.readers.accuracies import smallest_group_size
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.tuning import return_gaps
 
@@ -27,6 +28,9 @@ class LogFacts:
     return_gap: float | None  # Median number of steps between two visits of a prompt; None where none comes back
     # Share of groups of two completions or more whose rewards are all alike; None where there are none
     dead_groups: float | None
+    mean_of: (
+        int | None
+    )  # Where each visit has one reward, and not all are 0 or 1: K, if all are multiples of 1/K in [0, 1]
 
     @classmethod
     def of(cls, log: RewardLog) -> LogFacts:
@@ -47,7 +51,15 @@ class LogFacts:
             reward_end=float(reward[-tenth:].mean()),
             return_gap=float(np.median(return_gaps(log))) if visits.max() > 1 else None,
             dead_groups=_dead_groups(log),
+            mean_of=_mean_of(log),
         )
+
+
+def _mean_of(log: RewardLog) -> int | None:
+    distinct = np.unique(log.frame["reward"])
+    if log.group_sizes.max() > 1 or distinct[0] < 0 or distinct[-1] > 1 or np.isin(distinct, (0.0, 1.0)).all():
+        return None
+    return smallest_group_size(distinct)
 
 
 def _dead_groups(log: RewardLog) -> float | None:

@@ -11,16 +11,16 @@ from kaestat.report.gradient import SAFEST, WITHOUT_HISTORY, GradientAnalysis
 from kaestat.report.unit import Unit
 
 NOISE_HEADER = (
-    "method", "weights", "noise", "standard error", "95 % interval", "noise over grpo's", "its 95 % interval",
-    "noise over none's",
+    "method", "weights", "noise", "standard error", "95 % interval", "ratio to grpo", "its 95 % interval",
+    "ratio to none",
 )  # fmt: skip
 NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"
 PAYS = 0.05  # share of the noise below which a history is not worth having: one completion in twenty
 PAYING = "pays"
 TOO_WIDE = 0.5  # an interval of a share that reaches further on both sides of 0 says nothing
 HOW_TO_LOG = (
-    "How much noise each baseline leaves in the gradient is unknown, as the log has no weights: log the squared "
-    "norm of each completion's score as score_norm, or its tokens as length."
+    "The log has no weights, so the noise that each baseline leaves in the gradient is unknown. To see it, log the "
+    "squared norm of each completion's score as score_norm, or its number of tokens as length."
 )
 
 
@@ -44,28 +44,28 @@ def noise_unit_line(gradient: GradientAnalysis) -> str:
     """A line that explains the numbers of the table."""
     what = "the completion's squared score norm"
     if gradient.by_length:
-        what = "the completion's length, a stand-in for its squared score norm, and so are these noises"
-    unit = noise_unit(gradient).name
-    return f"In units of {unit}, but for ratios; standard errors are over prompts. W is {what}."
+        what = "the completion's length, used in place of its squared score norm: the noise is approximate"
+    return f"Noise is in units of {noise_unit(gradient).name}. Standard errors are over prompts. W is {what}."
 
 
 def noise_notes() -> Iterator[str]:
     """Notes on how to read the table of noises."""
     yield (
-        "Noise of the gradient: the mean of W (R - b)^2 over completions, unbiased as no value here knows its own "
-        "reward (methods whose values do are left out); weights: what the values are averaged with. The squared norm "
-        "of the mean gradient, which no baseline changes, is not taken off."
+        "The noise of the gradient is the mean of W (R - b)^2 over completions. The estimate is unbiased, since no "
+        "value here uses the completion's own reward (methods whose values do are left out). The column weights "
+        "says what rewards are weighted with in the values. The noise contains the squared norm of the mean gradient, "
+        "which is the same for all baselines."
     )
     yield (
-        "Weights of good and bad completions are compared within groups (the ratio of Mantel and Haenszel), so that "
-        "hard prompts with long answers do not count."
+        "Weights of good and bad completions are compared within groups (the ratio of Mantel and Haenszel), so "
+        "differences between prompts, such as longer answers to hard prompts, do not matter."
     )
 
 
 def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
     """Advice on which of value and weights matters."""
     told = _weighing(gradient, facts)
-    rival = "GRPO's group mean" if facts.group_size[1] > 1 else "no baseline"
+    rival = "GRPO's group mean" if facts.group_size[1] > 1 else "no baseline at all"
     misled = _misled(gradient, facts, rival)
     if not gradient.row or (math.isnan(gradient.saving) and not gradient.matter):
         return f"{told}.{misled}" if told else misled.lstrip()
@@ -78,13 +78,15 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
         method = gradient.setting.in_words(facts.time_axis) if gradient.setting.method else gradient.row
         best, without = gradient.reduction(gradient.row, gradient.weights), gradient.reduction(gradient.plain)
         safer = (
-            f" {gradient.simpler} is simpler and tied with it on this log; {SAFEST} is the one whose noise is near the "
-            "least in every setting of the study best_baselines, also where wrong answers are few and heavy."
+            f" {gradient.simpler} is simpler and does about as well on this log, but only {SAFEST} was near the best "
+            "in every setting of the study best_baselines, also where wrong answers are few and heavy."
         )
-        avoid = f", tied with it; {gradient.value}, for its value, leaves {_compared(of_value, rival)}"
+        avoid = (
+            f", which is not shown to be worse; {gradient.value} without weights leaves {_compared(of_value, rival)}"
+        )
         return (
-            f"{told or 'Weights matter in this run'}: use {method} with weights={gradient.weights}, {_shares(best)} "
-            f"less noise in the gradient than with {rival}; {plain}: {_shares(without)}"
+            f"{told or 'Weights matter in this run'}: use {method} with weights={gradient.weights}. The gradient then "
+            f"has {_shares(best)} less noise than with {rival}. With {plain}, it has {_shares(without)} less"
             f"{'' if gradient.saving_low > 0 else avoid}.{safer if gradient.simpler else ''}"
         )
     harm = gradient.saving_high < 0
@@ -137,18 +139,20 @@ def _history_predicted(gradient: GradientAnalysis) -> str:
         return ""  # one prompt says nothing of how prompts differ
     batch, group = ((1 - ratio, 1 - high, 1 - low) for ratio, low, high in (law.to_batch, law.to_group))
     told = (
-        "For as many single completions the law of the baseline predicts that a weighted history leaves "
+        "For the same number of completions, one per prompt, the law of the baseline predicts that a weighted history "
+        "leaves "
         f"{_compared(batch, 'the weighted batch mean')}, and {_compared(group, f'GRPO in groups of {law.group}')}."
     )
     threshold, low, high = law.threshold
     if math.isnan(gradient.ratio) or math.isnan(low):
         return told
     _, least, most = law.none_to_value
-    side = "below" if least > 1 else "above" if most < 1 else "not told apart from"
+    bound = f"{_times(threshold)} ({_times(low)} to {_times(high)})"
+    side = "below" if least > 1 else "above" if most < 1 else "not clearly below or above"
     return (
-        f"{told} The ratio of weights, {_times(gradient.ratio)}, is {side} {_times(threshold)} ({_times(low)} to "
-        f"{_times(high)}), from where on no baseline leaves less noise than the value over success rates that are "
-        "spread as here."
+        f"{told} With success rates as in this log, training without a baseline leaves less noise than subtracting the "
+        f"value if wrong answers weigh more than {bound} times right ones; here they weigh {_times(gradient.ratio)} "
+        f"times, which is {side} that."
     )
 
 
@@ -158,7 +162,7 @@ def _misled(gradient: GradientAnalysis, facts: LogFacts, rival: str) -> str:
         return ""
     less = _compared(gradient.reduction(gradient.plain), rival)
     less = less if facts.group_size[1] > 1 else f"less noise than {gradient.value}"
-    return f" No baseline at all leaves {less}: values are not what to subtract in this run."
+    return f" Training without a baseline leaves {less}: do not subtract values in this run."
 
 
 def _weighing(gradient: GradientAnalysis, facts: LogFacts) -> str:

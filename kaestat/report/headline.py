@@ -46,8 +46,15 @@ def _on_value(analysis: Analysis) -> str:
     once = "" if facts.return_gap is not None else "Every prompt occurs once: a history cannot help. "
     if once and facts.group_size[1] == 1:
         once = (
-            "Every prompt occurs once, with one completion: if that is not so, the ids are unique per completion, and "
-            "must be those of prompts. "
+            "Every prompt occurs once, with one completion. If that is wrong, your ids differ from completion to "
+            "completion: give each the id of its prompt. "
+        )
+    elif facts.group_size[1] == 1 and not facts.binary and facts.n_prompts == 1:
+        once = "There is one reward per step. If it is a mean, log the reward of every completion with its prompt. "
+    elif facts.mean_of is not None:
+        once = (
+            f"Each visit has one reward, a multiple of 1/{facts.mean_of}. If it is the mean of a group, log the reward "
+            "of every completion. "
         )
     if not found.better:
         return once + (_undecided(analysis) if _has_method(analysis) else _keep(analysis))
@@ -60,7 +67,9 @@ def _on_value(analysis: Analysis) -> str:
         sentences.append(f"The log cannot tell it apart from {_in_words(found.tied)}.")
     sentences += _noise(analysis)
     if analysis.risk is None:
-        sentences.append("With one completion per visit levels are not identified, only differences.")
+        sentences.append(
+            "With one completion per visit only differences of errors are known, not the errors themselves."
+        )
     return " ".join(sentences)
 
 
@@ -169,7 +178,7 @@ def paste_notes(analysis: Analysis) -> Iterator[str]:
 def sampling_hint(analysis: Analysis) -> str:
     """How to analyse sampling; empty if that is done, prompts do not return, or few groups are dead."""
     dead = analysis.facts.dead_groups or 0.0
-    if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD:
+    if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD or _all_alike(analysis):
         return ""
     return (
         f"{_percent(dead)} of the groups were dead: kaestat analyze --sampling estimates how many completions you "
@@ -183,7 +192,7 @@ def _keep(analysis: Analysis) -> str:
     rival = RIVALS[found.rival]
     if math.isnan(found.difference_low):
         return f"Keep {rival}: with one prompt there are no intervals, and no method is shown to have a lower error."
-    return f"Keep {rival}: the value errors (MSE) of {_setting(analysis)} and of it differ by less than a tenth."
+    return f"Keep {rival}: its value error (MSE) and that of {_setting(analysis)} differ by less than a tenth."
 
 
 def _setting(analysis: Analysis) -> str:

@@ -94,7 +94,7 @@ def design_name(design: str) -> str:
 def law_header(law: LawAnalysis) -> tuple[str, ...]:
     """Names of the columns of `law_rows`."""
     unit = design_name(str(law.table["unit"].iloc[0]))
-    return "design", f"noise over that of {unit}", "95 % interval", "replayed", f"if between/within is {BETWEEN:g}"
+    return "design", f"noise relative to {unit}", "95 % interval", "replayed", f"if between/within is {BETWEEN:g}"
 
 
 def law_rows(law: LawAnalysis) -> list[tuple[str, ...]]:
@@ -112,10 +112,11 @@ def law_rows(law: LawAnalysis) -> list[tuple[str, ...]]:
 def law_line(law: LawAnalysis) -> str:
     """A line that explains the numbers of the table and their basis."""
     return (
-        "Predicted from the spread of success rates and the weights of right and wrong answers; replayed: measured by "
-        "a replay of the log, in which a history has the rest of the group as well as the past. The history has "
-        f"{law.history:.3g} effective completions of each prompt, and changes of the policy add {law.drift:.2g} to its "
-        "squared error. A log cannot tell how much prompts' mean gradients differ: between/within is 0 here, about as "
-        f"measured for long free answers. Worlds of short answers have {BETWEEN:g}, which speaks against groups. A log "
-        "cannot tell the noise scale either: far above it no baseline matters."
+        "The law predicts from the spread of success rates and the weights of right and wrong answers. The column "
+        "replayed is measured by a replay of the log, in which a history has the rest of the group and the past. "
+        f"The history has {law.history:.3g} effective completions of each prompt, and changes of the policy add "
+        f"{law.drift:.2g} to its squared error. A log does not show how much prompts' mean gradients differ: "
+        "between/within is 0 here, about as measured for long free answers. Tasks with short answers have "
+        f"{BETWEEN:g}, where groups do worse. A log does not show the noise scale either: with batches far above it, "
+        "the baseline hardly matters."
     )

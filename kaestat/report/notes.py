@@ -9,6 +9,7 @@ import numpy as np
 from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.digits import lost_digits
+from kaestat.core.spelling import counted
 from kaestat.estimator.reach import wide_enough
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
@@ -39,29 +40,29 @@ def notes(
     if out_of_reach:
         gap = float(np.median(return_gaps(log)))
         yield (
-            f"The history of {', '.join(out_of_reach)} reaches hardly any earlier visit here: prompts return about "
-            f"every {gap:.0f} {log.time_axis}s. A bandwidth of about {wide_enough(gap):g} would."
+            f"The history of {', '.join(out_of_reach)} reaches hardly any earlier visit here, since prompts return "
+            f"about every {gap:.0f} {log.time_axis}s. A bandwidth of about {wide_enough(gap):g} would reach some."
         )
     yield from _on_rewards(log, scored)
     if log.group_size_inferred:
         size = int(log.group_sizes.max())
         yield (
             f"The log does not say how many completions a visit has. {size} is the smallest number that makes all "
-            f"accuracies whole numbers of successes. If it was a multiple of {size}, errors are overstated: set it "
-            "(group_size=..., on the command line --hint group_size=...)."
+            f"accuracies whole numbers of successes. If the true number was a multiple of {size}, errors are "
+            "overstated: set it (group_size=..., on the command line --hint group_size=...)."
         )
-    which = f", those with at least {min_visits} earlier" if min_visits else ""
+    which = f", those with at least {counted(min_visits, 'earlier visit')}" if min_visits else ""
     yield (
-        f"Scored at {scored.n_visits:,} visits of {len(scored.per_prompt):,} prompts{which}; averaged within prompts, "
-        "then over prompts; 95 % intervals by bootstrap over prompts."
+        f"Scored at {counted(scored.n_visits, 'visit')} of {counted(len(scored.per_prompt), 'prompt')}{which}. Errors "
+        "are averaged within prompts, then over prompts. The 95 % intervals are by bootstrap over prompts."
     )
     if len(scored.per_prompt) == 1:
         yield "With one prompt there are no intervals."
     if tuned:
         yield (
-            f"Rows marked{MARK} have the bandwidth and kernel of lowest MSE on this log, from 1.5 times a short gap "
-            "between visits to 20 times the span. A choice looks best on the data it was made on, so each half of the "
-            "prompts is scored with the choice of the other half."
+            f"Rows marked{MARK} have the bandwidth and kernel with the lowest MSE on this log. Bandwidths go from 1.5 "
+            "times a short gap between visits to 20 times the span. A choice looks too good on the data it was made "
+            "on, so each half of the prompts is scored with the choice of the other half."
         )
     yield from _on_identification(scored, left_out)
     if gradient is None:
@@ -91,20 +92,20 @@ def _on_time(log: RewardLog) -> Iterator[str]:
     renumber = 'number the steps 0, 1, 2, ... first (in pandas: frame["step"].rank(method="dense") - 1)'
     if steps[0] > LATEST_FIRST_STEP:
         yield (
-            f"Steps begin at {steps[0]:,}: they look like timestamps or token counts, and bandwidths count them as "
-            f"they are; {renumber}."
+            f"Steps begin at {steps[0]:,}: they look like timestamps or token counts, and bandwidths are in these "
+            f"units; {renumber}."
         )
     elif (unit := int(np.gcd.reduce(between))) > 1:
         yield (
-            f"All steps are {unit} apart, or multiples of it. If only every {unit}th step was logged, histories are "
-            "thinner here than in training, where errors will be smaller; if the counter itself goes up by "
-            f"{unit}, bandwidths count it as it is."
+            f"All steps are multiples of {unit} apart. If only every {unit}th step was logged, histories are shorter "
+            "here than in training, where errors will be smaller (in TRL, logging_steps=1 logs every step). If the "
+            f"counter itself goes up by {unit}, bandwidths are in its units."
         )
     if between.max() > JUMP * np.median(between):
         at = int(np.argmax(between))
         yield (
-            f"Steps jump from {steps[at]:,} to {steps[at + 1]:,}, where {np.median(between):g} is usual: such a "
-            f"gap is as long as a history reaches. If there was no training in between, {renumber}."
+            f"Steps jump from {steps[at]:,} to {steps[at + 1]:,}, where a jump of {np.median(between):g} is usual. Few "
+            f"histories reach across such a gap. If there was no training in between, {renumber}."
         )
 
 
@@ -139,26 +140,26 @@ def _on_identification(scored: PromptRisks, left_out: Sequence[str]) -> Iterator
             for name, method in there.items()
             if method.default.includes_own and name not in (*by_rank, *LEAVE_ONE_OUT_METHODS)
         ]
-        note = f"{' and '.join(LEAVE_ONE_OUT_METHODS)} enter in leave-one-out form, as in the paper"
+        note = f"{' and '.join(LEAVE_ONE_OUT_METHODS)} are scored in leave-one-out form, as in the paper."
         if by_rank:
             note += (
-                ", and so does whatever takes one reward of the group for its mean "
-                f"({', '.join(by_rank)}), which is not recommended"
+                " So are the methods that use one reward of the group in place of its mean "
+                f"({', '.join(by_rank)}); they are not recommended."
             )
         if with_own:
             note += (
-                f". Where a value contains its completion's own reward with weight w ({', '.join(with_own)}), "
-                "2 w Var(Z) is added back, so that every row is the MSE of the value; such methods are not "
-                "recommended, as their gradient is biased"
+                f" Where a value contains its completion's own reward with weight w ({', '.join(with_own)}), "
+                "2 w Var(Z) is added back, so every row is the MSE of the value. Such methods are not recommended, "
+                "since their gradient is biased."
             )
-        yield f"{note}. Methods that differ only in scaling have the same row."
+        yield f"{note} Methods that differ only in the scale of advantages have equal rows."
         return
     yield (
-        "One completion per visit (G = 1): the reward variance is not identified and so no MSE is, but differences of "
-        "MSE are. Without other completions the values of grpo and rloo are 0, as those of none."
+        "One completion per visit (G = 1): the reward variance and the MSE are not identified, but differences of "
+        "MSE are. Without other completions the values of grpo and rloo are 0, like those of none."
     )
     if left_out:
         yield (
-            f"Left out, as their values contain the completion's own reward: {', '.join(left_out)}. At G = 1 "
-            "not even their differences are identified."
+            f"Left out, since their values contain the completion's own reward: {', '.join(left_out)}. At G = 1 even "
+            "their differences are not identified."
         )

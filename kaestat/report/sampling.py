@@ -15,7 +15,7 @@ from kaestat.report.facts import LogFacts
 POLICIES = ("neyman", "spo", "pools", "greso", "uniform")
 OURS, REFERENCE = "neyman", "uniform"
 BUDGET = 0.5
-SAMPLING_TITLE = "What half of the completions are worth, drawn by predicted values and corrected for"
+SAMPLING_TITLE = "Worth of half of the completions, if a policy draws them and a correction keeps the objective"
 SAMPLING_HEADER = (
     "policy",
     "worth",
@@ -69,9 +69,9 @@ def sampling_rows(found: SamplingAnalysis) -> list[tuple[str, ...]]:
 def sampling_unit_line() -> str:
     """A line that explains the numbers of the table."""
     return (
-        "worth: how many times as many completions drawn uniformly would leave the same noise in the gradient; all "
-        "alike: share of completions of prompts without any variance at the step; signal: reward variance per "
-        "completion over that of uniform sampling; effective: share of the completions that the corrections leave."
+        "worth: factor by which uniform sampling needs more completions for the same gradient noise; all alike: "
+        "share of completions of prompts whose rewards at the step are all equal; signal: reward variance per "
+        "completion, relative to uniform sampling; effective: share of completions left after the corrections."
     )
 
 
@@ -84,11 +84,11 @@ def on_sampling(found: SamplingAnalysis, facts: LogFacts) -> str:
     worth = f"{ours.worth:.2f}{interval} times"
     if found.gains:
         return (
-            f"{told}Half of the completions, drawn by predicted values and corrected for, are worth {worth} as many "
-            "drawn uniformly, for the same objective."
+            f"{told}If you draw half of the completions by predicted values, with a correction that keeps the "
+            f"objective, they are worth {worth} as many drawn uniformly."
         )
     return (
-        f"{told}Drawing prompts by predicted values is not shown to gain: half of the completions are worth {worth} as "
+        f"{told}Drawing prompts by predicted values is not shown to help: half of the completions are worth {worth} as "
         "many drawn uniformly."
     )
 

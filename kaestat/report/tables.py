@@ -13,9 +13,9 @@ from kaestat.report.facts import LogFacts
 from kaestat.report.unit import Unit
 from kaestat.smoothing.selectors import BandwidthSelection
 
-DIFFERENCE = "MSE less default's"
+DIFFERENCE = "difference to default"
 RISK_HEADER = (
-    "method", "MSE", "standard error", "95 % interval", "MSE over grpo's", DIFFERENCE, "its 95 % interval",
+    "method", "MSE", "standard error", "95 % interval", "ratio to grpo", DIFFERENCE, "its 95 % interval",
 )  # fmt: skip
 DIFFERENCE_HEADER = ("method", DIFFERENCE, "standard error", "95 % interval")
 NO_PAST = " (no past in reach)"
@@ -52,8 +52,8 @@ def unit_of(analysis: Analysis) -> Unit:
 
 def unit_line(analysis: Analysis) -> str:
     """A line that explains the numbers of the main table."""
-    ratio = "" if analysis.risk is None else ", but for the ratio to grpo's MSE"
-    return f"In units of {unit_of(analysis).name}{ratio}; standard errors are over prompts."
+    what = "Differences of MSE" if analysis.risk is None else "MSE and differences"
+    return f"{what} are in units of {unit_of(analysis).name}. Standard errors are over prompts."
 
 
 def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from kaestat.core.spelling import counted
 from kaestat.report.unit import Unit
 from kaestat.watch import MethodFigures, Recent, RunSummary
 
@@ -39,11 +40,11 @@ def watch_rows(summary: RunSummary) -> list[tuple[str, ...]]:
 def watch_facts(summary: RunSummary) -> Iterator[str]:
     """The main facts about the run, and its newest steps."""
     if not summary.n_steps:
-        yield "No step is over yet."
+        yield "No step is finished yet."
         return
     yield (
-        f"Step {summary.last_step:,}: {summary.n_completions:,} completions of {summary.n_prompts:,} prompts in "
-        f"{summary.n_steps:,} steps that are over."
+        f"Step {summary.last_step:,}: {counted(summary.n_completions, 'completion')} of "
+        f"{counted(summary.n_prompts, 'prompt')} in {counted(summary.n_steps, 'finished step')}."
     )
     newest = f"Over the last {summary.recent_steps:,} steps" if summary.recent_steps > 1 else "In this step"
     told = [f"mean reward {_mean(summary.reward)}"]
@@ -57,8 +58,8 @@ def watch_facts(summary: RunSummary) -> Iterator[str]:
     yield f"{newest}: {', '.join(told)}."
     if summary.late:
         yield (
-            f"{summary.late:,} completions came for steps that were over and do not count here; kaestat analyze "
-            "takes them in."
+            f"{counted(summary.late, 'completion')} arrived after their step was finished and do not count here; "
+            "kaestat analyze counts them."
         )
     yield from summary.told
 
@@ -66,13 +67,15 @@ def watch_facts(summary: RunSummary) -> Iterator[str]:
 def watch_headline(summary: RunSummary) -> str:
     """The findings so far, in a sentence or two."""
     if not summary.n_steps:
-        return "The run has not begun, or its first step is not over."
+        return "The run has not begun, or its first step is not finished."
     if not summary.absolute and not any(math.isfinite(row.error) for row in summary.methods):
-        return "No prompt has come back yet, so that no history can have helped."
+        return "No prompt has come back yet, so no history can have helped."
     best = summary.methods[0]
     told = []
     if not summary.absolute:
-        told.append(f"Lowest value error so far: {best.method}. One completion per prompt tells differences alone.")
+        told.append(
+            f"Lowest value error so far: {best.method}. With one completion per prompt only differences are known."
+        )
     elif best.method == summary.reference:
         told.append(f"No method has a lower value error than {summary.reference} so far.")
     else:
@@ -82,8 +85,8 @@ def watch_headline(summary: RunSummary) -> str:
         )
     if summary.dead.mean >= HALF:
         told.append(
-            f"{_percent(summary.dead)} of the newest groups are dead: sampling by predicted values would draw "
-            "others (kaestat analyze --sampling estimates what that is worth)."
+            f"{_percent(summary.dead)} of the newest groups are dead. Sampling by predicted values would avoid "
+            "many of them: kaestat analyze --sampling estimates the gain."
         )
     return " ".join(told)
 
@@ -91,7 +94,7 @@ def watch_headline(summary: RunSummary) -> str:
 def watch_line(summary: RunSummary) -> str:
     """The summary in one line, for output that is not a terminal."""
     if not summary.n_steps:
-        return "no step is over yet"
+        return "no step is finished yet"
     unit = watch_unit(summary)
     errors = ", ".join(f"{row.method} {_with_error(row.error, row.error_se, unit)}" for row in summary.methods)
     parts = [f"step {summary.last_step}", f"reward {_mean(summary.reward)}"]
@@ -110,14 +113,14 @@ def watch_line(summary: RunSummary) -> str:
 def watch_notes(summary: RunSummary) -> Iterator[str]:
     """Notes on how to read the numbers."""
     yield (
-        "Value MSE: how far each method's values would have been from the prompts' true ones, from the rewards alone "
-        "and without bias, at visits with an earlier one; averaged within prompts, then over prompts. The number "
-        "behind ± is its standard error over prompts, too small for methods that pool prompts (kae_eb, reinforce++): "
-        "kaestat analyze gives intervals that hold for these."
+        "Value MSE: the mean squared distance of each method's values from the true ones, estimated without bias from "
+        "the rewards alone. It is taken at visits with an earlier one, and averaged within prompts, then over prompts. "
+        "After ± is the standard error over prompts. It is too small for methods that pool prompts (kae_eb, "
+        "reinforce++); kaestat analyze gives intervals that hold for these too."
     )
-    yield "A group is dead where all of its rewards are alike: a method without a history gets no gradient from it."
+    yield "A group is dead if all its rewards are equal: a method without a history gets no gradient from it."
     if summary.measured_by:
-        what = "squared score norms" if summary.measured_by == "weight" else "lengths, which stand for score norms"
+        what = "squared score norms" if summary.measured_by == "weight" else "lengths, in place of score norms"
         yield f"Gradient noise: E[W (R - b)^2] per completion, W from the log's {what}."
     else:
         yield "The log has no score norms and no lengths, so the noise of the gradient is unknown."

@@ -15,8 +15,7 @@ def allocate(score: Any, budget: float, *, share: Any = None, floor: float = 0.0
     """Expected completions ``nu`` of each prompt: ``nu = clip(c score, floor B share, most)`` with ``sum nu = B``.
 
     For ``score = share sqrt(m / c)`` this is the allocation of least variance at its cost, between the bounds (Neyman,
-    1934, for strata; here a convex problem, whose solution clips). Raises a TypeError if scores or shares are not
-    numbers, and a ValueError if a number is out of range, or the budget or the floor exceeds ``most`` per prompt.
+    1934, for strata; here a convex problem, whose solution clips).
 
     Parameters
     ----------
@@ -34,6 +33,18 @@ def allocate(score: Any, budget: float, *, share: Any = None, floor: float = 0.0
     Returns
     -------
     ndarray of float, shape (P,)
+
+    Raises
+    ------
+    TypeError
+        If scores or shares are not numbers.
+    ValueError
+        If a number is out of range, or the budget or the floor exceeds ``most`` per prompt.
+
+    Examples
+    --------
+    >>> allocate([3.0, 1.0, 0.0], 8, floor=0.375).tolist()
+    [5.25, 1.75, 1.0]
     """
     score = check_per_prompt("score", score)
     if len(score) == 0:

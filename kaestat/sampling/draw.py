@@ -29,15 +29,32 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The prompts of one step, and the number of completions of each."""
+    """The prompts of one step, and the number of completions of each.
+
+    Attributes
+    ----------
+    step : int
+    prompt_ids : list of hashables, length K
+        The prompts drawn.
+    counts : ndarray of int, shape (K,)
+        Number of completions of each.
+    expected : ndarray, shape (K,)
+        Expected completions of each under the policy.
+    inclusion : ndarray, shape (K,)
+        Probability that the prompt is drawn.
+    correction : ndarray, shape (K,)
+        Factor for the advantages of each prompt's completions.
+    plan : Plan or None
+        The plan for all prompts, drawn or not; None for a draw from a saved state.
+    """
 
     step: int
-    prompt_ids: list[Hashable]  # length K; the prompts drawn
-    counts: np.ndarray  # of int, shape (K,); number of completions of each
-    expected: np.ndarray  # shape (K,); expected completions of each under the policy
-    inclusion: np.ndarray  # shape (K,); probability that the prompt is drawn
-    correction: np.ndarray  # shape (K,); factor for the advantages of each prompt's completions
-    plan: Plan | None = None  # The plan for all prompts, drawn or not; None for a draw from a saved state
+    prompt_ids: list[Hashable]
+    counts: np.ndarray
+    expected: np.ndarray
+    inclusion: np.ndarray
+    correction: np.ndarray
+    plan: Plan | None = None
 
     @property
     def n_completions(self) -> int:
@@ -56,7 +73,13 @@ class Draw:
         return [key for key, n in zip(self.prompt_ids, self.counts.tolist(), strict=True) for _ in range(n)]
 
     def correction_of(self, prompt_ids: Sequence[Hashable]) -> np.ndarray:
-        """The factor of each completion's advantage, given their prompts; a KeyError if one was not drawn."""
+        """The factor of each completion's advantage, given the prompts of the completions.
+
+        Raises
+        ------
+        KeyError
+            If a prompt was not drawn.
+        """
         factor = self._factor
         missing = [key for key in prompt_ids if key not in factor]
         if missing:
@@ -72,13 +95,25 @@ class Draw:
         }
 
     def plain(self) -> dict[str, Any]:
-        """The draw as plain data and NumPy arrays, without the plan; a TypeError if a prompt id cannot be stored."""
+        """The draw as plain data and NumPy arrays, without the plan.
+
+        Raises
+        ------
+        TypeError
+            If a prompt id cannot be stored.
+        """
         arrays = {name: np.array(getattr(self, name)) for name in ARRAYS}
         return {"step": self.step, "prompts": encode_keys(self.prompt_ids)} | arrays
 
     @classmethod
     def of_plain(cls, state: Any) -> Draw:
-        """The inverse of `plain`; a ValueError if the parts are inconsistent."""
+        """The inverse of `plain`.
+
+        Raises
+        ------
+        ValueError
+            If the parts are inconsistent.
+        """
         if not isinstance(state, dict) or set(state) != {"step", "prompts", *ARRAYS}:
             raise ValueError("state: not a draw of a PromptSampler; the state was altered.")
         prompts = decode_keys(state["prompts"])

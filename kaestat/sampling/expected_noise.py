@@ -42,6 +42,17 @@ def expected_noise(prediction: Prediction, *, group_size: int = 1) -> np.ndarray
     ::
 
         k M[W] E (R - b)^2 + (1 - k) M[W (Z - b)^2],    k = E[W]^2 / E[W^2] over all prompts
+
+    Parameters
+    ----------
+    prediction : Prediction
+    group_size : int
+        G.
+
+    Returns
+    -------
+    ndarray of float, shape (P,)
+        All 1 while there are no data.
     """
     population = prediction.population
     if population.n_prompts == 0:

@@ -163,9 +163,6 @@ class PromptSampler:
     def draw(self, step: int, *, among: Sequence[Hashable] | None = None, budget: int | None = None) -> Draw:
         """The `Draw` of a step.
 
-        Raises a ValueError if a prompt is not the sampler's, none is left, or the budget exceeds what they can take.
-        Nothing changes then.
-
         Parameters
         ----------
         step : int
@@ -174,6 +171,12 @@ class PromptSampler:
             The prompts that can be sampled at this step; None for all. The objective is then over these prompts.
         budget : int, optional
             Completions of this step; None for the sampler's.
+
+        Raises
+        ------
+        ValueError
+            If a prompt is not the sampler's, none is left, or the budget exceeds what they can take. Nothing changes
+            then.
         """
         step = whole_step(step)
         budget = self._whole_groups(self.budget if budget is None else check_whole("budget", budget))
@@ -208,10 +211,23 @@ class PromptSampler:
     ) -> None:
         """Record scored completions, including those that a trainer's filter drops.
 
-        Prompts that the predictor has already recorded at this step are not recorded again; the others are, with their
-        ``weights`` if given. A predictor with ``order="any"`` must record before this call, since only its own call has
-        the versions. The arguments are as in `AdvantageEstimator.observe`. Raises a ValueError if a prompt is not the
-        sampler's, and as that does. Nothing changes then.
+        Prompts that the predictor has already recorded at this step are not recorded again; the others are. A predictor
+        with ``order="any"`` must record before this call, since only its own call has the versions.
+
+        Parameters
+        ----------
+        prompt_ids : sequence of hashables, length N
+        rewards : array or sequence of float, shape (N,)
+        step : int
+        mask : array of bool, shape (N,), optional
+            False for padding.
+        weights : array of float, shape (N,), optional
+            Weights of the completions (`AdvantageEstimator.step`), for those that the predictor has not recorded.
+
+        Raises
+        ------
+        ValueError
+            If a prompt is not the sampler's, and as `AdvantageEstimator.observe` does. Nothing changes then.
         """
         step, reward = whole_step(step), check_column("rewards", rewards)
         weight = None if weights is None else check_column("weights", weights, len(reward))
@@ -219,23 +235,20 @@ class PromptSampler:
         coded = code_ids("prompt_ids", prompt_ids, len(reward), keep)
         if not coded.keys:
             return
+        if keep is not None:
+            reward, weight = reward[keep], None if weight is None else weight[keep]
         rows = self._known(coded.keys)
         packing = Packing.of(coded)
-        packed = packing.pack(reward if keep is None else reward[keep])
+        packed = packing.pack(reward)
         state = self.policy.observed(
             self._state, rows, packing.counts.astype(float), packed.sum(axis=-1), (packed**2).sum(axis=-1)
         )
         history = self.predictor.history
         newest = np.full(len(rows), -1) if history is None else history.newest_step(coded.keys)
         if self.predictor.order == "strict" and (newest != step).any():
-            ids = [coded.keys[code] for code in coded.codes.tolist()]
             new = (newest != step)[coded.codes]
-            self.predictor.observe(
-                [key for key, here in zip(ids, new.tolist(), strict=True) if here],
-                (reward if keep is None else reward[keep])[new],
-                step,
-                weights=None if weight is None else (weight if keep is None else weight[keep])[new],
-            )
+            ids = [coded.keys[code] for code in coded.codes[new].tolist()]
+            self.predictor.observe(ids, reward[new], step, weights=None if weight is None else weight[new])
         prediction = self.predictor.predict(coded.keys, step + 1)
         self._pool = self._pool if prediction.weighted is None else self._pool.with_weights()
         self._pool.put(rows, prediction, step)
@@ -245,8 +258,10 @@ class PromptSampler:
     def add(self, prompt_ids: Sequence[Hashable]) -> None:
         """Add new prompts without any data.
 
-        Raises a ValueError if a prompt is known already, or if the sampler has shares or costs, which the new prompts
-        would need too.
+        Raises
+        ------
+        ValueError
+            If a prompt is known already, or if the sampler has shares or costs, which the new prompts would need too.
         """
         if self._share is not None or self._cost is not None:
             raise ValueError(
@@ -267,7 +282,10 @@ class PromptSampler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the result of `state_dict`; later draws are the same to the last bit.
 
-        Raises a ValueError if the state is of another policy or inconsistent. The sampler is then unchanged.
+        Raises
+        ------
+        ValueError
+            If the state is of another policy or inconsistent. The sampler is then unchanged.
         """
         self._take(unpack_arrays(state))
 
@@ -319,9 +337,7 @@ class PromptSampler:
 
     def _whole_groups(self, budget: int) -> int:
         if budget % (self.group_size or 1):
-            raise ValueError(
-                f"budget={budget} is not a multiple of group_size={self.group_size}: a step has whole groups."
-            )
+            raise ValueError(f"budget={budget} is not a multiple of group_size={self.group_size}: groups are whole.")
         return budget
 
     def _among(self, among: Sequence[Hashable]) -> np.ndarray:

@@ -10,11 +10,27 @@ from kaestat.core.checks import check_per_prompt
 
 
 def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
-    """Random integers, each the floor or ceiling of its expectation, whose sum equals the sum of expectations, (P,).
+    """Random integers, each the floor or ceiling of its expectation, whose sum equals the sum of expectations.
 
-    The expectations, 0 or more with a whole sum (up to 1e-6), are laid end to end in random order. Points at distance
-    1, with a random start, are counted within each (Madow, 1949). A number below 1 is the probability of a 1. A
-    TypeError or ValueError unless the expectations are such numbers.
+    The expectations are laid end to end in random order. Points at distance 1, with a random start,
+    are counted within each (Madow, 1949). A number below 1 is the probability of a 1.
+
+    Parameters
+    ----------
+    expected : array-like of float, shape (P,)
+        0 or more; their sum is a whole number (up to 1e-6).
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of int, shape (P,)
+
+    Raises
+    ------
+    TypeError
+        If expectations are not numbers.
+    ValueError
+        If an expectation is negative or not finite, or their sum is not a whole number.
     """
     expected = check_per_prompt("expected", expected)
     total = expected.sum()

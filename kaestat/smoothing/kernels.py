@@ -26,15 +26,27 @@ class Kernel(ABC):
     """A one-sided kernel with its moments; call it with scaled lags ``u = lag / bandwidth``.
 
     Values at ``u < 0`` (the future) are zero.
+
+    Attributes
+    ----------
+    name : str
+        The name for `as_kernel`.
+    support : float
+        Largest ``u`` with positive weight; ``inf`` for the exponential and half-normal kernels.
+    moments : tuple of float
+        ``int u^j K(u) du`` for j = 0..3; the first is 1.
+    square_moments : tuple of float
+        ``int u^j K(u)^2 du`` for j = 0..2; the first is the roughness R.
+    polynomial : tuple of float or None
+        Coefficients of K(u) in 1, u, u^2, ... within the support, if it is a polynomial there.
     """
 
-    # Coefficients of K(u) in 1, u, u^2, ... within the support, if it is a polynomial there
     polynomial: ClassVar[tuple[float, ...] | None] = None
 
-    name: str  # The name for `as_kernel`
-    support: float  # Largest ``u`` with positive weight; ``inf`` for the exponential and half-normal kernels
-    moments: tuple[float, float, float, float]  # ``int u^j K(u) du`` for j = 0..3; the first is 1
-    square_moments: tuple[float, float, float]  # ``int u^j K(u)^2 du`` for j = 0..2; the first is the roughness R
+    name: str
+    support: float
+    moments: tuple[float, float, float, float]
+    square_moments: tuple[float, float, float]
 
     def __call__(self, u: Array) -> Array:
         xp = namespace(u)
@@ -147,12 +159,15 @@ class HalfNormal(Kernel):
 class Exponential(Kernel):
     """``c rho^u`` with ``c = -log(rho)``; the default ``rho = 1/e`` makes the bandwidth the decay time in steps.
 
-    Raises a ValueError if ``rho`` is outside (0, 1).
-
     Parameters
     ----------
     rho : float
         Decay over one bandwidth, in (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If ``rho`` is outside (0, 1).
     """
 
     rho: float
@@ -182,14 +197,17 @@ class Exponential(Kernel):
 class CallableKernel(Kernel):
     """A user's own function of the scaled lag ``u >= 0``, checked once by quadrature.
 
-    Raises a ValueError if the function is negative somewhere, zero at 0, or does not integrate to one.
-
     Parameters
     ----------
     function : callable
         Maps an array of scaled lags to non-negative weights, elementwise.
     support : float
         Largest ``u`` with positive weight; a finite one keeps the history short.
+
+    Raises
+    ------
+    ValueError
+        If the function is negative somewhere, zero at 0, or does not integrate to one.
     """
 
     function: Callable[[Array], Array]
@@ -261,12 +279,17 @@ KERNELS: dict[str, Kernel] = {
 def as_kernel(kernel: str | Kernel | Callable[[Array], Array]) -> Kernel:
     """The `Kernel` with that name, of a user's function, or unchanged.
 
-    Raises a ValueError if the name is unknown or the function is not a kernel, and a TypeError if it has another type.
-
     Parameters
     ----------
     kernel : str, Kernel or callable
         One of ``KERNELS``, an instance, or a function of the scaled lag.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or the function is not a kernel.
+    TypeError
+        If it has another type.
     """
     if isinstance(kernel, Kernel):
         return kernel

@@ -39,18 +39,33 @@ GROUP_SIZES = (2, 4, 8, 16)
 class PromptMoments:
     """Moments of each prompt under one policy, for rewards 0 and 1, in one metric.
 
-    Raises a ValueError if a number is out of its range, or shapes differ.
+    Attributes
+    ----------
+    value : ndarray, shape (P,)
+        p, between 0 and 1.
+    right, wrong : ndarray, shape (P,)
+        ``E[W | right]`` and ``E[W | wrong]``, not negative. For a prompt that is never right, ``right`` may be any
+        number. A prompt whose ``E[W]`` is 0 has no gradient, and no baseline matters for it.
+    right_square, wrong_square : ndarray, shape (P,)
+        ``E[W^2 | right]`` and ``E[W^2 | wrong]``.
+    signal : ndarray, shape (P,)
+        ``||g_x||^2``.
+    common : float
+        ``||g||^2``, squared norm of the mean gradient over prompts.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range, or shapes differ.
     """
 
-    value: np.ndarray  # shape (P,); p, between 0 and 1
-    # shape (P,); ``E[W | right]`` and ``E[W | wrong]``, not negative. For a prompt that is never right, ``right`` may
-    # be any number. A prompt whose ``E[W]`` is 0 has no gradient, and no baseline matters for it
+    value: np.ndarray
     right: np.ndarray
     wrong: np.ndarray
-    right_square: np.ndarray  # shape (P,); ``E[W^2 | right]`` and ``E[W^2 | wrong]``
+    right_square: np.ndarray
     wrong_square: np.ndarray
-    signal: np.ndarray  # shape (P,); ``||g_x||^2``
-    common: float  # ``||g||^2``, squared norm of the mean gradient over prompts
+    signal: np.ndarray
+    common: float
 
     def __post_init__(self) -> None:
         checked = {
@@ -119,14 +134,24 @@ class PromptMoments:
 
 @dataclass(frozen=True)
 class DesignNoise:
-    """The law's prediction for one design."""
+    """The law's prediction for one design.
+
+    Attributes
+    ----------
+    design : str
+    noise : float
+        Trace of the covariance of one completion's contribution to the update, at equal completions; the mean of B
+        contributions has ``noise / B``.
+    signal : float
+        Squared length of the mean update along the true gradient.
+    gain : float
+        ``signal`` divided by the squared norm of the true gradient. Designs that divide by a deviation reweight
+        prompts.
+    """
 
     design: str
-    # Trace of the covariance of one completion's contribution to the update, at equal completions; the mean of B
-    # contributions has ``noise / B``
     noise: float
-    signal: float  # Squared length of the mean update along the true gradient
-    # ``signal`` divided by the squared norm of the true gradient. Designs that divide by a deviation reweight prompts
+    signal: float
     gain: float = 1.0
 
     @property
@@ -144,6 +169,11 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
     """The rho above which omitting the baseline leaves less noise than the value: ``1 + 1 / (1 - p)``.
 
     From ``m(0) = p w_r`` and ``m(p) = p (1 - p) w_r [(1 - p) + p rho]``.
+
+    Examples
+    --------
+    >>> none_beats_value([0.0, 0.5, 0.9])
+    array([ 2.,  3., 11.])
     """
     value = check_factors("value", value, least=0, most=1)
     with np.errstate(divide="ignore"):
@@ -151,7 +181,22 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
 
 
 def best_baseline(value: np.ndarray | float, ratio: np.ndarray | float) -> np.ndarray:
-    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise, for ``value`` p and a positive ``ratio`` rho."""
+    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise.
+
+    Parameters
+    ----------
+    value : array
+        p.
+    ratio : array
+        rho, positive.
+
+    Examples
+    --------
+    With weights of wrong answers equal to those of right ones, and three times as large:
+
+    >>> best_baseline(0.5, [1.0, 3.0])
+    array([0.5 , 0.25])
+    """
     value, ratio = check_factors("value", value, least=0, most=1), check_factors("ratio", ratio, least=0)
     check_shapes(value=value, ratio=ratio)
     return value / (value + (1 - value) * ratio)
@@ -251,7 +296,7 @@ def predict_completions(design: DesignNoise, reference: DesignNoise, *, completi
     2.7). So it needs ``B + N`` completions for the gain of the true gradient with B, and the ratio is ``(B + N) / (B +
     N')``. Far below the noise scale, completions are proportional to the noise; far above it, the choice of baseline
     does not matter. The result holds if noise scales change little during training, and each design has its own best
-    rate. Raises a ValueError if the reference has no signal.
+    rate.
 
     Parameters
     ----------
@@ -259,6 +304,19 @@ def predict_completions(design: DesignNoise, reference: DesignNoise, *, completi
         Two designs for the same moments.
     completions : int
         B.
+
+    Raises
+    ------
+    ValueError
+        If the reference has no signal.
+
+    Examples
+    --------
+    Half the noise, at a batch far below the noise scale and at a batch equal to it:
+
+    >>> half, whole = DesignNoise("half", 500.0, 1.0), DesignNoise("whole", 1000.0, 1.0)
+    >>> [round(predict_completions(half, whole, completions=batch), 3) for batch in (1, 1000)]
+    [0.5, 0.75]
     """
     batch = check_whole("completions", completions)
     if not reference.gain > 0:

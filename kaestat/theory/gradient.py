@@ -41,8 +41,7 @@ def excess_gradient_mse(
     """``MSE(ghat) - MSE(oracle)`` of an estimator that smooths within prompts, exactly.
 
     ``mean over prompts of [E[W] mse - 2 cov bias + (G - 1) a^2 ||grad V||^2] / (B G)``, whether the batch has all
-    prompts or a random sample. Raises a ValueError or TypeError if something is not a number, a size is not positive,
-    ``score_norm2`` negative, or shapes do not fit.
+    prompts or a random sample.
 
     Parameters
     ----------
@@ -61,6 +60,16 @@ def excess_gradient_mse(
         ``1 / (G - 1)`` for GRPO.
     value_gradient_norm2 : array, shape (P,)
         ``||grad V||^2`` of each prompt.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If something is not a number, a size is not positive, ``score_norm2`` negative, or shapes do not fit.
+
+    Examples
+    --------
+    >>> excess_gradient_mse([0.01, 0.03], 1.0, batch=4, group_size=8)
+    0.000625
     """
     batch, group_size = check_whole("batch", batch), check_whole("group_size", group_size)
     each = {
@@ -82,16 +91,33 @@ def gradient_mse_reduction(
 ) -> np.ndarray:
     """Reduction in per cent of one estimator's gradient MSE compared with another's, from value errors.
 
-    ``100 [1 - (s2 + mse) / (s2 + mse')]`` with ``s2 = E[p (1 - p)]``, the mean reward variance: the identity for score
-    norms independent of prompt and reward, if a prompt's gradient is small compared with its noise, ``||grad V||^2 <<
-    E[W] s2``, as it is for language models. It turns Table 1 of the paper into Table 2's percentages. The value MSEs,
-    ours and the other's, are without the noise of a Monte Carlo oracle.
+    ``100 [1 - (s2 + mse) / (s2 + mse')]`` with ``s2 = E[p (1 - p)]``: the identity for score norms independent of
+    prompt and reward, if a prompt's gradient is small compared with its noise, ``||grad V||^2 << E[W] s2``, as it is
+    for language models. It turns Table 1 of the paper into Table 2's percentages.
+
+    Parameters
+    ----------
+    value_mse, other_value_mse : array
+        Value MSE of our method and of the other one, without the noise of a Monte Carlo oracle.
+    reward_variance : array
+        Mean reward variance of the prompts.
+
+    Returns
+    -------
+    ndarray
 
     Raises
     ------
     ValueError, TypeError
         If something is not a number, a variance is negative, the other gradient's MSE is not positive, or shapes do not
         match.
+
+    Examples
+    --------
+    KAE compared with GRPO at G = 8, whose value MSE is ``s2 / 7``:
+
+    >>> float(round(gradient_mse_reduction(0.005, 0.14 / 7, 0.14), 3))
+    9.375
     """
     spread = check_factors("reward_variance", reward_variance, least=0)
     ours, theirs = check_factors("value_mse", value_mse), check_factors("other_value_mse", other_value_mse)

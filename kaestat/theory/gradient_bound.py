@@ -13,14 +13,25 @@ from kaestat.theory.value import theorem1_bound
 
 @dataclass(frozen=True)
 class GradientBound:
-    """Theorem 2's four terms, in the paper's order."""
+    """Theorem 2's four terms, in the paper's order.
 
-    drift: float  # ``O(h^2 / (B G))``: bias of the value from drift
-    discretisation: float  # ``O(1 / (i^2 h^2 B G))``: bias from sums in place of integrals
-    # ``O(m / (i h B^2 G^2))``: variance of the value. With random visit times, see `theorem1_bound`, ``O(m / (i h B^2
-    # G))``
+    Attributes
+    ----------
+    drift : float
+        ``O(h^2 / (B G))``: bias of the value from drift.
+    discretisation : float
+        ``O(1 / (i^2 h^2 B G))``: bias from sums in place of integrals.
+    variance : float
+        ``O(m / (i h B^2 G^2))``: variance of the value. With random visit times, see `theorem1_bound`, ``O(m / (i h B^2
+        G))``.
+    mutual : float
+        ``O(m^2 / (i^2 h^2 B^3 G^2))``: completions of a group in each other's values, the proof's I_2.
+    """
+
+    drift: float
+    discretisation: float
     variance: float
-    mutual: float  # ``O(m^2 / (i^2 h^2 B^3 G^2))``: completions of a group in each other's values, the proof's I_2
+    mutual: float
 
     @property
     def excess(self) -> float:
@@ -53,14 +64,44 @@ def theorem2_bound(
         variance         w G / (G - 1) max(R (s2 + G v^2), K(0) s2)    m / (i h B^2 G^2)
         mutual           2 w s2 K(0)^2 G / (G - 1)                 m^2 / (i^2 h^2 B^3 G^2)
 
-    The last two use ``N = G n + G - 1 >= (G - 1) (n + 1)``, so ``E[1 / N] <= m / ((G - 1) i B)``, as ``E[1 / (n + 1)]
-    <= m / ((i + 1) B)`` (the paper's binomial lemma); ``E[1 / N^2] <= 2 m^2 / ((G - 1) i B)^2``, as ``(n + 1)^2 >= (n +
-    1) (n + 2) / 2``; ``M >= h N`` since ``K(0) >= 1``; and ``||grad V||^2 <= E[W] Var(Z)``.
+    The last two use ``N = G n + G - 1 >= (G - 1) (n + 1)``, so ``E[1 / N] <= m / ((G - 1) i B)``, as
+    ``E[1 / (n + 1)] <= m / ((i + 1) B)`` (the paper's binomial lemma); ``E[1 / N^2] <= 2 m^2 / ((G - 1) i B)^2``, as
+    ``(n + 1)^2 >= (n + 1) (n + 2) / 2``; ``M >= h N`` since ``K(0) >= 1``; and ``||grad V||^2 <= E[W] Var(Z)``.
 
     Like the theorem it needs Assumptions 1 to 6. Without Assumption 6 (scores uncorrelated with rewards) the excess has
-    another term (`excess_gradient_mse`). G must be 2 or more, as in the proof. ``step``, ``prompts``, ``batch`` and
-    ``group_size`` are i, m, B and G; ``score_norm2`` is w, the largest mean squared score norm ``E[W]`` of a prompt; h,
-    c, v, s2, K and errors are as for `theorem1_bound`, and the batch must not exceed the prompts.
+    another term (`excess_gradient_mse`). G must be 2 or more, as in the proof.
+
+    Parameters
+    ----------
+    step : int
+        i, steps before this one.
+    prompts, batch, group_size : int
+        m, B and G.
+    h : float
+        Bandwidth as a fraction of the elapsed steps, below 1.
+    drift : float
+        c: a value changes by at most ``c log(t2 / t1)`` from step t1 to t2.
+    score_norm2 : float
+        w, the largest mean squared score norm ``E[W]`` of a prompt.
+    value_bound : float
+        v, the largest absolute value.
+    noise_variance : float
+        s2, the largest variance of a reward.
+    kernel : str, Kernel or callable
+        Non-increasing, of support [0, 1] (Assumption 3).
+
+    Raises
+    ------
+    ValueError
+        If h is not in (0, 1), the kernel's support is not bounded by 1, the batch exceeds the prompts, or G is below 2.
+    TypeError
+        If something is not a number.
+
+    Examples
+    --------
+    >>> bound = theorem2_bound(step=100, prompts=50, batch=10, group_size=2, h=0.1, drift=0.1, score_norm2=1.0)
+    >>> round(bound.discretisation, 6)
+    0.004
     """
     kernel, norm2 = as_kernel(kernel), check_factor("score_norm2", score_norm2, allow_zero=True)
     prompts, batch, group_size = (

@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from kaestat.core.arrays import Array, namespace
+from kaestat.core.arrays import Array
 from kaestat.core.checks import SMALLEST_FACTOR, check_factor, check_factors, check_factors_like, check_shapes
 
 
@@ -32,8 +33,6 @@ class LinearError:
 def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, target: float | Array) -> LinearError:
     """Exact error of a linear smoother on a known value path.
 
-    Raises a ValueError or TypeError if an argument is not a number, a variance is negative, or shapes do not match.
-
     Parameters
     ----------
     weights : array, shape (..., K)
@@ -44,11 +43,22 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
         Variance of each observation.
     target : float or array, shape (...)
         The value to estimate.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not a number, a variance is negative, or shapes do not match.
+
+    Examples
+    --------
+    >>> error = linear_error(np.array([0.75, 0.25]), np.array([0.5, 0.1]), 0.2, target=0.5)
+    >>> round(float(error.bias), 6), round(float(error.variance), 6), round(float(error.mse), 6)
+    (-0.1, 0.125, 0.135)
     """
     weights, path = check_factors_like("weights", weights, ndim=1), check_factors_like("path", path, ndim=1)
     target, variance = check_factors_like("target", target), _variance(weights, noise_variance)
     check_shapes(weights=weights, path=path)
-    bias = namespace(weights).sum(weights * path, axis=-1)
+    bias = array_namespace(weights).sum(weights * path, axis=-1)
     check_shapes(weights=bias, target=target)
     return LinearError(bias=bias - target, variance=variance)
 
@@ -64,8 +74,16 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     Raises a ValueError or TypeError if an argument is not a number, a lag or the constant is negative, or shapes do not
     match.
 
-    ``weights`` and ``lags``, 0 or more in any order, have shape (..., K), ``lipschitz``, L per unit of the lags, and
-    the result the shape (...).
+    Parameters
+    ----------
+    weights, lags : array, shape (..., K)
+        Lags are 0 or more, in any order.
+    lipschitz : float or array, shape (...)
+        L, per unit of the lags.
+
+    Returns
+    -------
+    array, shape (...)
     """
     weights, lags = check_factors_like("weights", weights, ndim=1), check_factors_like("lags", lags, least=0, ndim=1)
     lipschitz = check_factors_like("lipschitz", lipschitz, least=0)
@@ -76,10 +94,10 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
 
 def largest_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Array:
     """`worst_case_bias` of checked arrays; NaN where weights are NaN."""
-    xp = namespace(weights)
+    xp = array_namespace(weights)
     shape = np.broadcast_shapes(weights.shape, lags.shape)
     weights, lags = xp.broadcast_to(weights, shape), xp.broadcast_to(lags, shape)
-    order = xp.argsort(lags, axis=-1, stable=True)
+    order = xp.argsort(lags, axis=-1)
     sorted_lags, sorted_weights = (xp.take_along_axis(a, order, axis=-1) for a in (lags, weights))
     gaps = sorted_lags - xp.concat([xp.zeros_like(sorted_lags[..., :1]), sorted_lags[..., :-1]], axis=-1)
     beyond = xp.flip(xp.cumulative_sum(xp.flip(sorted_weights, axis=-1), axis=-1), axis=-1)
@@ -97,23 +115,44 @@ def worst_case_error(
 def _variance(weights: Array, noise_variance: float | Array) -> Array:
     noise = check_factors_like("noise_variance", noise_variance, least=0)
     check_shapes(weights=weights, noise_variance=noise)
-    return namespace(weights).sum(weights**2 * noise, axis=-1)
+    return array_namespace(weights).sum(weights**2 * noise, axis=-1)
 
 
 def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipschitz: float) -> np.ndarray:
-    """The linear smoother with the least worst-case MSE over the Lipschitz class, exactly; (..., K), summing to 1.
+    """The linear smoother with the least worst-case MSE over the Lipschitz class, exactly.
 
     It minimises ``(L sum w_k lag_k)^2 + sum s_k w_k^2`` subject to ``sum w_k = 1``. The Karush-Kuhn-Tucker conditions
     give ``w_k`` proportional to ``(tau - lag_k)_+ / s_k``, a triangular kernel of bandwidth tau, where tau solves
     ``sum_k (tau - lag_k)_+ lag_k / s_k = 1 / L^2``. The left side is the largest of the lines ``tau A_j - B_j`` with
-    ``A_j``, ``B_j`` the sums of ``lag / s`` and ``lag^2 / s`` over the j smallest lags, hence ``tau = min_j (1 / L^2 +
-    B_j) / A_j``. The code computes tau minus the smallest lag, with ``lag - smallest`` for one of the factors of B:
-    differences of lags lose no digits, even if all visits are old.
+    ``A_j``, ``B_j`` the sums of ``lag / s`` and ``lag^2 / s`` over the j smallest lags, hence
+    ``tau = min_j (1 / L^2 + B_j) / A_j``. The code computes tau minus the smallest lag, with ``lag - smallest`` for
+    one of the factors of B: differences of lags lose no digits, even if all visits are old.
 
-    Lags, 0 or more in any order, have the shape (..., K), and so have the positive variances of observations; for a
-    visit of n completions it is that of their mean. ``lipschitz`` is L, per unit of the lags; 0 gives the
-    inverse-variance mean. Raises a ValueError if there are no lags, one is negative, or a variance is not positive, and
-    a TypeError if an argument is not a number.
+    Parameters
+    ----------
+    lags : ndarray, shape (..., K)
+        0 or more, in any order.
+    noise_variance : float or ndarray, shape (..., K)
+        Variance of each observation, positive; for a visit of n completions, the variance of their mean.
+    lipschitz : float
+        L, per unit of the lags; 0 gives the inverse-variance mean.
+
+    Returns
+    -------
+    ndarray, shape (..., K)
+        Non-negative, summing to 1.
+
+    Raises
+    ------
+    ValueError
+        If there are no lags, one is negative, or a variance is not positive.
+    TypeError
+        If an argument is not a number.
+
+    Examples
+    --------
+    >>> minimax_weights(np.arange(4.0), 0.25, 0.25).round(6)
+    array([0.5     , 0.333333, 0.166667, 0.      ])
     """
     lags = check_factors("lags", lags, least=0, ndim=1)
     noise = check_factors("noise_variance", noise_variance, least=SMALLEST_FACTOR)

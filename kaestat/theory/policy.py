@@ -30,10 +30,35 @@ def suboptimality_recursion(
 ) -> np.ndarray:
     """A bound on the expected gap after each step, by recursion; a quadratic with mu = L attains it.
 
-    Of shape (..., n + 1): ``initial_gap``, Delta of the first policy, and the bounds after steps 1..n, with
-    ``gradient_mse`` C_k, (..., n), and ``learning_rate`` eta_k, (n,). ``pl`` is mu, and ``smoothness`` L, at least mu.
-    Raises a ValueError if ``pl`` exceeds ``smoothness``, which is impossible, a number is not positive, or shapes do
-    not match, and a TypeError if something is not a number.
+    Parameters
+    ----------
+    initial_gap : float or array, shape (...)
+        Delta of the first policy.
+    gradient_mse : array, shape (..., n)
+        C_k of each step.
+    learning_rate : array, shape (n,)
+        eta_k.
+    pl : float
+        mu.
+    smoothness : float
+        L, at least mu.
+
+    Returns
+    -------
+    ndarray, shape (..., n + 1)
+        The initial gap and the bounds after steps 1..n.
+
+    Raises
+    ------
+    ValueError
+        If ``pl`` exceeds ``smoothness``, which is impossible, a number is not positive, or shapes do not match.
+    TypeError
+        If something is not a number.
+
+    Examples
+    --------
+    >>> suboptimality_recursion(1.0, [0.1, 0.1], [0.5, 0.25], pl=1.0, smoothness=1.0).round(6)
+    array([1.      , 0.2625  , 0.150781])
     """
     pl, smoothness = _constants(pl, smoothness)
     noise = check_factors("gradient_mse", gradient_mse, least=0, ndim=1)
@@ -68,9 +93,18 @@ class PolicyBound:
     exponent: float
 
     def gap(self, n: int, n0: int, later_mse: float) -> float:
-        """``c1 n^-A + c2 n0 (n0 / n)^A + (c3 / n) sup_{k >= n0} C_k`` after n steps.
+        """``c1 n^-A + c2 n0 (n0 / n)^A + (c3 / n) sup_{k >= n0} C_k``.
 
-        The gradient's MSE is at most ``later_mse`` after step n0. A ValueError unless 1 <= n0 <= n.
+        Parameters
+        ----------
+        n, n0 : int
+            Number of steps, and the step after which the gradient's MSE is at most ``later_mse``; 1 <= n0 <= n.
+        later_mse : float
+
+        Raises
+        ------
+        ValueError
+            Unless 1 <= n0 <= n.
         """
         if not 1 <= n0 <= n:
             raise ValueError(f"need 1 <= n0 <= n, got n0={n0}, n={n}.")
@@ -90,9 +124,8 @@ def theorem3_bound(*, initial_gap: float, largest_mse: float, beta: float, pl: f
     paper's last lemma, with the sum of ``1 / k^2`` for its 3). The 2 in c3 is missing from the paper, whose
     ``(k+1)^A / (2 k^2) <= (k+1)^(A-2)`` fails at k = 1 and 2.
 
-    The constants only prove the rate: K grows at least as ``exp(1.6 mu L beta^2)``, so for all but very small rates the
-    bound exceeds the range of the rewards, or is inf. For numbers use `suboptimality_recursion`. Raises a ValueError if
-    ``2 mu beta <= 1`` (Assumption 7) or a number is out of range, and a TypeError if something is not a number.
+    The constants only prove the rate: K grows at least as ``exp(1.6 mu L beta^2)``, so for all but very small
+    rates the bound exceeds the range of the rewards, or is inf. For numbers use `suboptimality_recursion`.
 
     Parameters
     ----------
@@ -104,6 +137,13 @@ def theorem3_bound(*, initial_gap: float, largest_mse: float, beta: float, pl: f
         Learning rates are ``beta / k``, k = 1, 2, ...
     pl, smoothness : float
         mu and L, with ``2 mu beta > 1`` and ``mu <= L``.
+
+    Raises
+    ------
+    ValueError
+        If ``2 mu beta <= 1`` (Assumption 7) or a number is out of range.
+    TypeError
+        If something is not a number.
     """
     pl, smoothness = _constants(pl, smoothness)
     beta = check_factor("beta", beta)

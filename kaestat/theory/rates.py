@@ -16,11 +16,23 @@ from kaestat.theory.linear import LinearError
 def integer_bandwidth_error(
     bandwidth: int | np.ndarray, *, lipschitz: float, noise_variance: float | np.ndarray
 ) -> LinearError:
-    """Worst-case error of the triangular kernel mean with integer bandwidths m, one observation at each lag 0..m-1.
+    """Worst-case error of the triangular kernel mean with an integer bandwidth m, one observation at each lag 0..m-1.
 
-    ``sum_k w_k k = (m - 1) / 3`` and ``sum_k w_k^2 = 2 (2 m + 1) / (3 m (m + 1))``, exactly. ``lipschitz`` is L per
-    step, ``noise_variance`` that of one observation. Raises a ValueError or TypeError if a bandwidth is below 1,
-    another number is negative, an argument is not a number, or shapes do not match.
+    ``sum_k w_k k = (m - 1) / 3`` and ``sum_k w_k^2 = 2 (2 m + 1) / (3 m (m + 1))``, exactly.
+
+    Parameters
+    ----------
+    bandwidth : int or ndarray of int
+        m, 1 or more.
+    lipschitz : float
+        L per step.
+    noise_variance : float or ndarray
+        Variance of one observation.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a bandwidth is below 1, another number is negative, an argument is not a number, or shapes do not match.
     """
     m = check_factors("bandwidth", bandwidth, least=1)
     lipschitz = check_factor("lipschitz", lipschitz, allow_zero=True)
@@ -30,10 +42,19 @@ def integer_bandwidth_error(
 
 
 def optimal_integer_bandwidth(*, lipschitz: float, noise_variance: float) -> int:
-    """The m that minimises the worst-case MSE of `integer_bandwidth_error`, for a positive L and noise variance.
+    """The m that minimises the worst-case MSE of `integer_bandwidth_error`.
 
-    Raises a ValueError or TypeError if one is not positive, or the bandwidth is too large for exact integers in
-    floating point.
+    Parameters
+    ----------
+    lipschitz : float
+        L per step, positive.
+    noise_variance : float
+        Variance of one observation.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If one is not positive, or the bandwidth is too large for exact integers in floating point.
     """
     lipschitz, noise_variance = check_factor("lipschitz", lipschitz), check_factor("noise_variance", noise_variance)
     # The asymptotic optimum is (6 s2 / L^2)^(1/3); the MSE is convex in m and the exact one lies within 2 of it.
@@ -52,8 +73,7 @@ def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_var
     """Log-log slopes of the best worst-case MSE between successive sample sizes.
 
     There are n observations at lags k / n of a path with Lipschitz constant L on [0, 1]; each n has its best integer
-    bandwidth. The slopes tend to -2/3, Stone's rate (paper, Corollary 1). Raises a ValueError or TypeError if sizes do
-    not increase, or a number is not positive.
+    bandwidth. The slopes tend to -2/3, Stone's rate (paper, Corollary 1).
 
     Parameters
     ----------
@@ -64,6 +84,16 @@ def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_var
     Returns
     -------
     ndarray, shape (S - 1,)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If sizes do not increase, or a number is not positive.
+
+    Examples
+    --------
+    >>> local_rate_slopes([10**3, 10**4, 10**5]).round(5)
+    array([-0.6637 , -0.66603])
     """
     counts = check_factors("sizes", sizes, least=1, ndim=1)
     if counts.ndim > 1 or not (np.diff(counts) > 0).all():
@@ -87,8 +117,8 @@ def optimal_bandwidth(
 ) -> float:
     """Bandwidth (steps) that minimises the asymptotic worst-case MSE of the kernel mean.
 
-    ``h* = (R s2 / (2 mu1^2 L^2 n))^(1/3)``. At h* the squared bias is half the variance, and the MSE is `optimal_mse`.
-    Raises a ValueError or TypeError if a number is not positive, or the kernel is unknown.
+    ``h* = (R s2 / (2 mu1^2 L^2 n))^(1/3)``. At h* the squared bias is half the variance, and the MSE is
+    `optimal_mse`.
 
     Parameters
     ----------
@@ -99,6 +129,11 @@ def optimal_bandwidth(
         s2, the variance of one reward.
     per_step : float
         n, completions per step: the group size times the share of steps at which the prompt is visited.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is not positive, or the kernel is unknown.
     """
     noise, drift = _per_step_noise(noise_variance, per_step), check_factor("lipschitz", lipschitz)
     return as_kernel(kernel).lipschitz_bandwidth_constant * (noise / drift**2) ** (1 / 3)
@@ -116,7 +151,7 @@ def steady_state_gain(*, drift_variance: float, noise_variance: float) -> float:
     """The limiting gain K of the local-level Kalman filter: ``K^2 / (1 - K) = drift_variance / noise_variance``.
 
     With this gain the filter is the exponential kernel ``K (1 - K)^(lag - 1)`` on the visits: ``rho = 1 - K`` per
-    visit. Raises a ValueError or TypeError if one is not positive.
+    visit.
 
     Parameters
     ----------
@@ -124,6 +159,16 @@ def steady_state_gain(*, drift_variance: float, noise_variance: float) -> float:
         Variance of the value's change between visits.
     noise_variance : float
         Variance of a visit's mean reward: ``s2 / n`` for n completions.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If one is not positive.
+
+    Examples
+    --------
+    >>> steady_state_gain(drift_variance=0.5, noise_variance=1.0)
+    0.5
     """
     signal = check_factor("drift_variance", drift_variance) / check_factor("noise_variance", noise_variance)
     # The root in (0, 1) of K^2 + r K - r = 0, in the form that loses no digits for small r.

@@ -38,10 +38,37 @@ def algorithm1_error(
     where ``S^2`` is the variance (divisor i - 1) of ``a_t V_t`` over the steps. The middle term is not noise of
     rewards: the weights of a random set of visits do not sum to M. It is of order ``1 / (n h)`` for any G.
 
-    ``path`` has V_0..V_i, shape (..., i + 1); the last is the value to estimate. n, 0 to i, are the ``visits``, G is
-    the ``group_size``, and h the bandwidth as a fraction of the elapsed steps. ``noise_variance``, of the same shape,
-    are those of rewards at each step; None means ``V (1 - V)``, rewards 0 and 1. Raises a ValueError if a size is out
-    of range, or nothing is observed (no visits and G = 1), and a TypeError if something is not a number.
+    Parameters
+    ----------
+    path : ndarray, shape (..., i + 1)
+        V_0..V_i; the last is the value to estimate.
+    visits : int
+        n, 0 to i.
+    group_size : int
+        G.
+    h : float
+        Bandwidth as a fraction of the elapsed steps.
+    kernel : str, Kernel or callable
+    noise_variance : ndarray, shape (..., i + 1), optional
+        Variance of a reward at each step; None means ``V (1 - V)``, rewards 0 and 1.
+
+    Returns
+    -------
+    LinearError
+        Arrays of shape (...).
+
+    Raises
+    ------
+    ValueError
+        If a size is out of range, or nothing is observed (no visits and G = 1).
+    TypeError
+        If something is not a number.
+
+    Examples
+    --------
+    >>> error = algorithm1_error(np.full(101, 0.5), visits=100, group_size=1, h=0.1)
+    >>> round(float(error.bias), 6)  # every step is visited, and the weights sum to 0.9, not to 1
+    -0.05
     """
     kernel = as_kernel(kernel)
     path, h = check_factors("path", path, ndim=1), check_factor("h", h)
@@ -124,8 +151,7 @@ def theorem1_bound(
         variance <= max(R (s2 + G v^2), K(0) s2) / (N h)            N = G n + G - 1
 
     The G in the variance is missing from the paper's proof, which treats the completions of a visit as if each had its
-    own time; for the fixed G of Corollary 1 the rate is the same. Raises a ValueError if h is not in (0, 1), the
-    kernel's support is not bounded by 1, or a size is out of range, and a TypeError if something is not a number.
+    own time; for the fixed G of Corollary 1 the rate is the same.
 
     Parameters
     ----------
@@ -145,6 +171,13 @@ def theorem1_bound(
         s2, the largest variance of a reward.
     kernel : str, Kernel or callable
         Non-increasing, of support [0, 1] (Assumption 3).
+
+    Raises
+    ------
+    ValueError
+        If h is not in (0, 1), the kernel's support is not bounded by 1, or a size is out of range.
+    TypeError
+        If something is not a number.
     """
     kernel, h = as_kernel(kernel), check_factor("h", h)
     if h >= 1:

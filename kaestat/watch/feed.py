@@ -36,6 +36,17 @@ class Feed:
         It may not exist yet.
     format, **hints
         As `kaestat.read_log` takes them.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "run.csv"
+    >>> feed = Feed(file)
+    >>> feed.read().log is None
+    True
+    >>> _ = file.write_text("prompt,step,reward\\na,0,1\\na,0,0\\nb,1,")
+    >>> feed.read().log
+    RewardLog(2 completions, 1 prompt, 1 visit, 1 step)
     """
 
     def __init__(self, path: str | os.PathLike[str], format: str = "auto", **hints: Any):
@@ -44,11 +55,20 @@ class Feed:
         self._source_format: list[str] = []  # its kind, and the format's name
 
     def read(self, *, last: bool = False) -> Reading:
-        """The new part of the log; at the ``last`` look incomplete parts, too, as far as possible.
+        """The new part of the log.
 
-        A ValueError or TypeError if the log cannot be read for a reason other than faulty rows: a column is missing, a
-        hint unknown; with ``last``, also if the format is unclear. With ``last``, an OSError if the log cannot be
-        opened or read. Otherwise this is reported, and tried again.
+        Parameters
+        ----------
+        last : bool
+            Whether this is the last look: incomplete parts are then read too, as far as possible.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the log cannot be read for a reason other than faulty rows: a column is missing, a hint unknown; with
+            ``last``, also if the format is unclear.
+        OSError
+            With ``last``, if the log cannot be opened or read. Otherwise this is reported, and tried again.
         """
         try:
             with warnings.catch_warnings():
@@ -64,7 +84,13 @@ class Feed:
         return None if self._source is None else {"format": self._source_format, "source": self._source.state()}
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Continue from a position in `state`; a ValueError if the state is not of a feed."""
+        """Continue from a position in `state`.
+
+        Raises
+        ------
+        ValueError
+            If the state is not of a feed.
+        """
         if state is None:
             return
         try:

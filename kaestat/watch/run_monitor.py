@@ -65,6 +65,21 @@ class RunMonitor:
         For every complete step: ``step``, ``reward``, ``dead``, ``right``, ``returned``, ``reached``,
         ``effective_history``, and for each method ``error:NAME`` and ``noise:NAME``; NaN if a step has no such
         figure.
+
+    Raises
+    ------
+    ValueError
+        If a method is unknown, or needs input that a log does not have.
+
+    Examples
+    --------
+    >>> from kaestat.datasets import simulated_run
+    >>> monitor = RunMonitor(["kae:bandwidth=10"])
+    >>> monitor.add(simulated_run(n_prompts=50, n_epochs=10).log)
+    >>> monitor.finish()
+    >>> summary = monitor.summary()
+    >>> summary.n_steps, summary.methods[0].method
+    (10, 'kae:bandwidth=10')
     """
 
     def __init__(self, methods: Sequence[str | Baseline] = DEFAULT_METHODS):

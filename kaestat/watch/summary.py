@@ -15,24 +15,40 @@ FEWEST = 2  # to have a spread
 
 @dataclass(frozen=True)
 class MethodFigures:
-    """The quality of a method's values."""
+    """The quality of a method's values.
+
+    Attributes
+    ----------
+    method : str
+    error, error_se : float
+        Value MSE as in `kaestat.value_risk`, and its standard error over prompts, which is too small for methods
+        that pool prompts; with one completion per visit, the difference to the reference's. NaN before any prompt
+        returns.
+    ratio, ratio_se : float
+        Value MSE divided by that of the reference; NaN with one completion per visit.
+    noise, noise_se : float
+        Noise of the gradient, E[W (R - b)^2], divided by that of the reference, and its standard error; NaN without
+        weights and lengths.
+    """
 
     method: str
-    # Value MSE as in `kaestat.value_risk`, and its standard error over prompts, which is too small for methods that
-    # pool prompts; with one completion per visit, the difference to the reference's. NaN before any prompt returns
     error: float
     error_se: float
-    ratio: float  # Value MSE divided by that of the reference; NaN with one completion per visit
+    ratio: float
     ratio_se: float
-    # Noise of the gradient, E[W (R - b)^2], divided by that of the reference, and its standard error; NaN without
-    # weights and lengths
     noise: float
     noise_se: float
 
 
 @dataclass(frozen=True)
 class Recent:
-    """A figure's mean over the newest steps that have it, and its standard error from their spread; NaN without any."""
+    """A figure over the newest steps.
+
+    Attributes
+    ----------
+    mean, se : float
+        Mean over the steps with the figure, and its standard error from their spread; NaN if there are none.
+    """
 
     mean: float
     se: float
@@ -49,27 +65,52 @@ class Recent:
 
 @dataclass(frozen=True, eq=False)
 class RunSummary:
-    """The summary of a run so far."""
+    """The summary of a run so far.
 
-    n_completions: int  # Numbers in complete steps
+    Attributes
+    ----------
+    n_completions, n_prompts, n_steps : int
+        Numbers in complete steps.
+    last_step : int
+        The newest complete step; -1 if there is none.
+    recent_steps : int
+        Number of newest steps in the following five means.
+    reward, dead, right, returned, reached : Recent
+        Mean reward; share of groups of two or more whose rewards are all equal, and of those with all rewards at the
+        run's highest; share of prompts seen before; share with a past within reach of ``reach_of``.
+    reach_of : str
+        The method with that reach; empty if no method looks back.
+    absolute : bool
+        Whether value errors are known, not only their differences: some group has two completions.
+    measured_by : str
+        The measure of noise: ``"weight"``, ``"length"``, or empty.
+    reference : str
+        The method to compare with.
+    methods : tuple of MethodFigures
+        Lowest error first.
+    late : int
+        Completions that arrived for complete steps, and do not count.
+    told : tuple of str
+        Warnings of the methods.
+    """
+
+    n_completions: int
     n_prompts: int
     n_steps: int
-    last_step: int  # The newest complete step; -1 if there is none
-    recent_steps: int  # Number of newest steps in the following five means
-    # Mean reward; share of groups of two or more whose rewards are all equal, and of those with all rewards at the
-    # run's highest; share of prompts seen before; share with a past within reach of ``reach_of``
+    last_step: int
+    recent_steps: int
     reward: Recent
     dead: Recent
     right: Recent
     returned: Recent
     reached: Recent
-    reach_of: str  # The method with that reach; empty if no method looks back
-    absolute: bool  # Whether value errors are known, not only their differences: some group has two completions
-    measured_by: str  # The measure of noise: ``"weight"``, ``"length"``, or empty
-    reference: str  # The method to compare with
-    methods: tuple[MethodFigures, ...]  # Lowest error first
-    late: int  # Completions that arrived for complete steps, and do not count
-    told: tuple[str, ...]  # Warnings of the methods
+    reach_of: str
+    absolute: bool
+    measured_by: str
+    reference: str
+    methods: tuple[MethodFigures, ...]
+    late: int
+    told: tuple[str, ...]
 
 
 def method_figures(

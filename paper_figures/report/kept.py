@@ -20,7 +20,7 @@ DIGITS = 8
 QUOTED = (
     "claims", "rates", "gradient", "assumption6", "regret", "table1", "table1_pool", "table2_reductions", "table2_pool",
     "sensitivity", "one_shot", "schedule", "selectors", "best_baselines",
-    "sampling", "sampling_learning", "sampling_optima", "coverage_skewed", "audit_claims", "audit_differences",
+    "audit_claims", "audit_differences",
 )  # fmt: skip
 LONG = ("gradient", "best_baselines")
 

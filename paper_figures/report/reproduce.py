@@ -58,7 +58,7 @@ def reproduce(
         ``runs``.
     seed, scale, jobs: As in `simulations.harness.RunSettings`.
     data: Folder with a real reward log, `paper_figures.report.logs.REAL_LOG`.
-    Raises ValueError, ImportError if a setting is out of range, a study refuses a cell, or a package is missing; before
+    Raises ValueError, ImportError if a setting is out of range, or a package is missing; before
         any work starts.
     Raises OSError if the folder cannot be written to, asked before any work starts; or if the disk fills up on the way.
     """
@@ -70,8 +70,6 @@ def reproduce(
     if missing:
         raise ImportError(f"the report needs {' and '.join(missing)}: pip install -e '.[simulations]'.")
     chosen = {name: studies.get(name) for name in dict.fromkeys(s.study for s in sections if s.study)}
-    for study in chosen.values():
-        study.check_cells()
     Store(out).check_writable()
 
     report = Report(settings, tuple(sections), log_sources(data))

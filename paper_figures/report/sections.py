@@ -19,13 +19,11 @@ from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.studies import (
     assumption6,
     best_baselines,
-    coverage_skewed,
     gradient,
     one_shot,
     pool_sizes,
     rates,
     regret,
-    sampling,
     schedule,
     selectors,
     sensitivity,
@@ -258,19 +256,7 @@ SECTIONS = (
     _simple("Theorem 3: the learned policy", "policy_regret", regret),
     _simple("The one-shot regime", "one_shot", one_shot),
     _simple("The reuse schedule", "reuse_schedule", schedule),
-    _simple(
-        "Sampling prompts by their predicted values",
-        "sampling",
-        sampling,
-        {"sampling_learning": sampling.learning, "sampling_optima": sampling.optima},
-        printed={
-            "sampling": (sampling.CAPTIONS["sampling"], sampling.shown),
-            "sampling_learning": (sampling.CAPTIONS["sampling_learning"], sampling.shown_learning),
-            "sampling_optima": (sampling.CAPTIONS["sampling_optima"], sampling.shown_optima),
-        },
-    ),
     _simple("Bandwidth selectors", "bandwidth_selectors", selectors),
-    _simple("Intervals of risk tables where few prompts carry them", "interval_skewed", coverage_skewed),
     Section(
         "audit",
         "Audit of the paper's own numbers",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, gammaln, logit
+from scipy.special import expit, logit
 
-from simulations.bandits.bayes_filter import BayesFilter
+from simulations.bandits.bayes_filter import Grid, Moves, known_values
 from simulations.bandits.paths import START_MEAN, START_WITHIN, start_values
 from simulations.harness import Streams
 
@@ -19,7 +18,6 @@ DEAD = 0.002  # success rate of a dead prompt
 CONCENTRATION = 20.0  # of Beta rewards around their mean
 GAPS, WALK_PER_STEP = (2, 25), 0.05
 DRIFTS = np.linspace(-3.0, 3.0, 13)  # standard deviations at which the reference has a filter of its own
-Moves = Callable[[int, np.ndarray], np.ndarray]  # beliefs (..., D, K) before visit t from those after the one before
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +40,8 @@ class World:
         return slice(max(1, len(self.step) // 2), len(self.step))
 
 
-def _tools() -> BayesFilter:
-    return BayesFilter(START_MEAN, START_WITHIN, 0.0)
+def _tools() -> Grid:
+    return Grid(START_MEAN, START_WITHIN)
 
 
 def _walked(streams: Streams, sd: np.ndarray | float, n_visits: int) -> np.ndarray:
@@ -174,7 +172,7 @@ def world(regime: str, group_size: int, streams: Streams) -> World:
     value, prior, moves = REGIMES[regime](streams)
     kappa = CONCENTRATION if regime == "Beta rewards" else None
     reward = rewards_of(value, group_size, streams, kappa)
-    return World(value, reward, known_values(reward, prior, moves, kappa), steps_of(regime, value.shape[1]))
+    return World(value, reward, known_values(reward, prior, moves, kappa=kappa), steps_of(regime, value.shape[1]))
 
 
 def rewards_of(value: np.ndarray, group_size: int, streams: Streams, kappa: float | None = None) -> np.ndarray:
@@ -193,44 +191,3 @@ def rewards_of(value: np.ndarray, group_size: int, streams: Streams, kappa: floa
 def steps_of(regime: str, n_visits: int) -> np.ndarray:
     """Training step of each visit of a regime, shape (T,)."""
     return np.concatenate([[0], np.cumsum(gap_lengths())]) if regime.startswith("gaps") else np.arange(n_visits)
-
-
-def known_values(reward: np.ndarray, prior: np.ndarray, moves: Moves, kappa: float | None = None) -> np.ndarray:
-    """Leave-one-out posterior means of a filter on the grid of `BayesFilter`; (R, T, P, G).
-
-    reward (ndarray, shape (R, T, P, G)): Of 0 and 1, or with ``kappa`` Beta(kappa p, kappa (1 - p)).
-    prior (ndarray, shape (D, K)): Of the D kinds of prompts and K logits.
-    """
-    n_replicates, n_visits, n_prompts, size = reward.shape
-    success = _tools().values
-    belief = np.broadcast_to(prior, (n_replicates * n_prompts, *prior.shape))
-    known = np.empty(reward.shape)
-    for t in range(n_visits):
-        belief = moves(t, belief) if t else belief
-        group = reward[:, t].reshape(-1, size)
-        each = _log_density(group, success, kappa)  # (RP, G, K)
-        whole = each.sum(axis=1)
-        level = belief.sum(axis=1)
-        if kappa is None:  # two outcomes serve the whole group
-            mean = [_mean(level, whole - _log_density(np.full(1, z), success, None), success) for z in (0.0, 1.0)]
-            values = np.where(group > 0, mean[1][:, None], mean[0][:, None])
-        else:
-            values = np.stack([_mean(level, whole - each[:, g], success) for g in range(size)], axis=1)
-        known[:, t] = values.reshape(n_replicates, n_prompts, size)
-        belief = belief * np.exp(whole - whole.max(axis=1, keepdims=True))[:, None]
-        belief = belief / belief.sum(axis=(1, 2), keepdims=True)
-    return known
-
-
-def _mean(belief: np.ndarray, log_likelihood: np.ndarray, success: np.ndarray) -> np.ndarray:
-    posterior = belief * np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
-    return posterior @ success / posterior.sum(axis=1)
-
-
-def _log_density(reward: np.ndarray, success: np.ndarray, kappa: float | None) -> np.ndarray:
-    """Log density of rewards at each logit; (..., K)."""
-    z = reward[..., None]
-    if kappa is None:
-        return z * np.log(success) + (1 - z) * np.log1p(-success)
-    a, b = kappa * success, kappa * (1 - success)
-    return (a - 1) * np.log(z) + (b - 1) * np.log1p(-z) + gammaln(kappa) - gammaln(a) - gammaln(b)

@@ -80,29 +80,3 @@ def one_hot_bandit(
     right = rank < n_right[:, None]
     length = np.where(right, 1.0, np.sqrt(wrong_norm2))
     return SoftmaxBandit(length[..., None] * np.eye(n_actions), right.astype(float))
-
-
-def rule_bandit(
-    n_prompts: int,
-    n_actions: int,
-    n_features: int,
-    *,
-    exceptions: float,
-    rng: np.random.Generator,
-    spread: float = 3.0,
-) -> SoftmaxBandit:
-    """One action of each prompt is right; a linear rule says which, but for exceptions that no rule explains.
-
-    What is learned on one prompt helps where the rule holds and harms the exceptions, so not all can be right, and
-    which are depends on what is maximised. Before training, values lie between nearly 0 and nearly 1.
-
-    exceptions: Share of prompts whose right action is drawn at random.
-    spread: Standard deviation over prompts of the right action's logit before training.
-    """
-    features = rng.normal(size=(n_prompts, n_actions, n_features)) / np.sqrt(n_features)
-    by_rule = (features @ rng.normal(size=n_features)).argmax(axis=1)
-    at_random = rng.integers(n_actions, size=n_prompts)
-    right = np.where(rng.random(n_prompts) < exceptions, at_random, by_rule)
-    base = rng.normal(scale=0.5, size=(n_prompts, n_actions))
-    base[np.arange(n_prompts), right] += rng.normal(1.0, spread, n_prompts)
-    return SoftmaxBandit(features, np.eye(n_actions)[right], base)

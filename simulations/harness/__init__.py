@@ -27,7 +27,6 @@ number per replicate:
 ...     shard=500,
 ...     simulate=simulate,
 ...     summarise=summarise,
-...     refuse=lambda cell: None if cell["n"] >= 1 else f"n must be at least 1, got {cell['n']}.",
 ... )
 
 What the harness asks of ``simulate``:
@@ -36,8 +35,7 @@ What the harness asks of ``simulate``:
 - It does not mix replicates: a replicate computed alone gives the numbers it has among others. (A mean over the first
   axis breaks that; ``tests/simulations/harness/test_contract.py`` checks every study.)
 - Draws have names. Methods that are to be compared use the same draw: common random numbers within a cell. Factors that
-  change the method and not the data go into `Study.common`: then cells share their draws too, and `Study.compare` gets
-  them paired.
+  change the method and not the data go into `Study.common`: then cells share their draws too.
 - A column that is not finite, or an exception, is a failure: it is recorded with its seed and trace, the cell is left
   out of the summary, and everything else goes on.
 

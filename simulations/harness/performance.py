@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,13 @@ def proportion(name: str, hits: np.ndarray) -> Estimate:
     return _named(name, count / n, math.sqrt(p * (1 - p) / size), n)
 
 
+def pooled_share(rows: pd.DataFrame) -> tuple[float, float, int]:
+    """Share of hits over several `proportion` rows of a summary, its binomial standard error, and the tries."""
+    tries = int(rows["n"].sum())
+    share = float((rows["estimate"] * rows["n"]).sum() / tries)
+    return share, math.sqrt(share * (1 - share) / tries), tries
+
+
 def coverage(name: str, low: np.ndarray, high: np.ndarray, truth: np.ndarray | float) -> Estimate:
     """Share of intervals ``[low, high]`` that hold the truth."""
     return proportion(name, (low <= truth) & (truth <= high))
@@ -105,12 +113,6 @@ def correlation(name: str, left: np.ndarray, right: np.ndarray) -> Estimate:
 
 def _standard_error(column: np.ndarray) -> float:
     return float(np.std(column, ddof=1) / math.sqrt(len(column))) if len(column) > 1 else math.nan
-
-
-def _mean_without(column: np.ndarray) -> np.ndarray:
-    """Mean without each replicate in turn."""
-    column = np.asarray(column, dtype=float)
-    return (column.sum(axis=-1, keepdims=True) - column) / (column.shape[-1] - 1)
 
 
 def _variance_without(column: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,6 @@ from kaestat.core.checks import check_whole
 from simulations.harness.execution import BACKENDS, check_packages, execute, samples_of
 from simulations.harness.performance import Estimate
 from simulations.harness.provenance import provenance
-from simulations.harness.stopping import is_precise, next_target
 from simulations.harness.store import Store
 from simulations.harness.study import Cell, Samples, Study
 
@@ -54,10 +53,6 @@ class RunSettings:
         """Replicates of each cell at this scale, at least 2 so that every number has an error."""
         return max(2, round(study.replicates * self.scale))
 
-    def max_replicates(self, study: Study) -> int:
-        """Where sequential stopping ends at this scale."""
-        return max(self.replicates(study), round((study.max_replicates or 4 * study.replicates) * self.scale))
-
     def folder(self, study: Study) -> Path:
         """Where this run lies."""
         return Path(self.out) / study.name / study.run_id(self.seed)
@@ -89,12 +84,10 @@ def run(study: Study, settings: RunSettings, *, progress: Progress | None = None
     What failed before is tried again. Several runs may share a folder: at worst they compute the same shards.
 
     progress: ``progress(done, total)`` in replicates of all cells: once before work starts, and after every shard.
-    Raises ValueError if the study refuses a cell; before any work starts.
     Raises ImportError if a package that workers need is missing; before any work starts.
     Raises OSError if results cannot be written, asked before any work starts; or if the disk fills up on the way.
     Raises WorkerDied if a worker was killed from outside.
     """
-    study.check_cells()
     store = Store(settings.folder(study))
     store.check_writable()
     check_packages()
@@ -104,33 +97,29 @@ def run(study: Study, settings: RunSettings, *, progress: Progress | None = None
 def replay(study: Study, cell: Cell, replicate: int, seed: int) -> Samples:
     """Compute one replicate again, alone: the same numbers as in any run with that seed.
 
-    Raises ValueError if there is no such replicate, or the study refuses the cell.
+    Raises ValueError if there is no such replicate.
     """
     if replicate < 0:
         raise ValueError(f"replicate must be 0 or more, got {replicate}.")
-    study.check_cells()
     return samples_of(study.simulate, cell, seed, study.seed_key(cell), [replicate])
 
 
 class _Run:
-    """One call of `run`: targets of replicates that sequential stopping raises, and what failed on the way."""
+    """One call of `run`, and what failed on the way."""
 
     def __init__(self, study: Study, settings: RunSettings, store: Store, progress: Progress):
         self.study, self.settings, self.store, self.progress = study, settings, store, progress
-        self.target = {cell.key: settings.replicates(study) for cell in study.cells}
+        self.replicates = settings.replicates(study)
         self.estimates: dict[str, list[Estimate]] = {}
         self.failures: list[dict[str, Any]] = []
         self.failed: set[str] = set()
         self.computed = 0
 
     def finish(self) -> StudyResult:
-        cells = list(self.study.cells)
-        while cells:
-            self._compute(cells)
-            for cell in cells:
-                if cell.key not in self.failed:
-                    self._summarise(cell)
-            cells = [cell for cell in cells if self._wants_more(cell)]
+        self._compute()
+        for cell in self.study.cells:
+            if cell.key not in self.failed:
+                self._summarise(cell)
         summary = self._summary()
         conclude = self.study.conclude
         conclusion = self._attempt(lambda: conclude(summary), {}) if conclude and not self.failures else None
@@ -139,12 +128,10 @@ class _Run:
             self.study, summary, conclusion, self.failures, self.store.folder, self.computed, self.store.damaged
         )
 
-    def _compute(self, cells: Sequence[Cell]) -> None:
-        settings = self.settings
-        shards = [
-            piece for cell in cells for piece in self.store.missing(cell, self.target[cell.key], self.study.shard)
-        ]
-        total = sum(self.target.values())
+    def _compute(self) -> None:
+        settings, cells = self.settings, self.study.cells
+        shards = [piece for cell in cells for piece in self.store.missing(cell, self.replicates, self.study.shard)]
+        total = self.replicates * len(cells)
         done = total - sum(len(shard) for shard in shards)
         self.progress(done, total)
         outcomes = execute(
@@ -163,7 +150,6 @@ class _Run:
             self.progress(done, total)
 
     def _summarise(self, cell: Cell) -> None:
-        """Estimates of a cell; they decide about more replicates, too."""
         estimates = self._attempt(
             lambda: list(self.study.summarise(cell, self._samples(cell))),
             dict(cell.factors),
@@ -174,16 +160,7 @@ class _Run:
             self.estimates[cell.key] = estimates
 
     def _samples(self, cell: Cell) -> Samples:
-        return self.store.read(cell, self.target[cell.key], self.study.shard)
-
-    def _wants_more(self, cell: Cell) -> bool:
-        if self.study.precision is None or cell.key in self.failed:
-            return False
-        target, limit = self.target[cell.key], self.settings.max_replicates(self.study)
-        if target >= limit or is_precise(self.study.precision, self.estimates[cell.key]):
-            return False
-        self.target[cell.key] = next_target(self.study, target, limit)
-        return True
+        return self.store.read(cell, self.replicates, self.study.shard)
 
     def _summary(self) -> pd.DataFrame:
         study = self.study
@@ -193,27 +170,8 @@ class _Run:
             if cell.key not in self.failed
             for estimate in self.estimates[cell.key]
         ]
-        if study.compare is not None:
-            rows += self._comparisons()
         factors = list(dict.fromkeys(name for cell in study.cells for name in cell.factors))
         return pd.DataFrame(rows, columns=[*factors, "method", "measure", "estimate", "mcse", "n"])
-
-    def _comparisons(self) -> list[dict[str, Any]]:
-        """Rows of `Study.compare`, for the sets of cells that share random numbers and did not fail."""
-        sharing: dict[str, list[Cell]] = {}
-        for cell in self.study.cells:
-            sharing.setdefault(self.study.seed_key(cell), []).append(cell)
-        rows = []
-        for cells in sharing.values():
-            if any(cell.key in self.failed for cell in cells):
-                continue
-            # Sequential stopping may have given them different numbers; the first ones are paired.
-            replicates = min(self.target[cell.key] for cell in cells)
-            samples = [{name: column[:replicates] for name, column in self._samples(cell).items()} for cell in cells]
-            shared = {name: value for name, value in cells[0].factors.items() if name not in self.study.common}
-            estimates = self._attempt(lambda c=cells, s=samples: list(self.study.compare(c, s)), shared)
-            rows += [shared | asdict(estimate) for estimate in estimates or ()]
-        return rows
 
     def _attempt(self, summary: Callable[[], Any], factors: dict[str, Any]) -> Any:
         """What the study's own function makes of the samples, or None and a record of its failure: the rest is safe."""
@@ -232,7 +190,7 @@ class _Run:
         record = provenance(seed=self.settings.seed) | {
             "study": self.study.declaration() | {"replicates": self.study.replicates},
             "scale": self.settings.scale,
-            "cells": [dict(cell.factors) | {"n": self.target[cell.key]} for cell in self.study.cells],
+            "cells": [dict(cell.factors) | {"n": self.replicates} for cell in self.study.cells],
             "failures": self.failures,
         }
         self.store.write_text("provenance.json", json.dumps(record, indent=1))

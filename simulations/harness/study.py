@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import itertools
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -84,15 +83,6 @@ class Study:
         numbers.
     shard: Replicates per shard, the unit of work and of loss. No result depends on it but for rounding: NumPy may sum
         over another number of replicates in another order.
-    precision: Add replicates until the Monte Carlo standard error of every summary is at most this fraction of its
-        estimate, or `max_replicates` are reached. A mapping says so for the measures it names alone: a bias, whose
-        estimate is about 0, has no relative precision worth waiting for.
-    max_replicates: Bound for `precision` at scale 1; default four times ``replicates``.
-    compare: ``compare(cells, samples) -> list of Estimate`` for each set of cells that share random numbers (see
-        `common`): their samples, in the order of ``cells``, are paired replicate by replicate. The rows join the
-        summary, with the factors in `common` left empty.
-    refuse: ``refuse(cell) -> str or None``: why a cell cannot be computed (a group size of 1 for a method that needs
-        two completions), or None. Asked of every cell before any work starts.
     Raises ValueError, TypeError if the declaration contradicts itself.
     """
 
@@ -109,19 +99,12 @@ class Study:
     conclude: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     common: Sequence[str] = ()
     shard: int = 50
-    precision: float | Mapping[str, float] | None = None
-    max_replicates: int | None = None
-    compare: Callable[[Sequence[Cell], Sequence[Samples]], list[Estimate]] | None = None
-    refuse: Callable[[Cell], str | None] | None = None
 
     def __post_init__(self):
         if not self.cells:
             raise ValueError(f"study {self.name!r} has no cells.")
-        for name in ("replicates", "shard", "max_replicates"):
-            size = getattr(self, name)
-            if size is None and name == "max_replicates":
-                continue
-            object.__setattr__(self, name, check_whole(f"study {self.name!r}: {name}", size))
+        for name in ("replicates", "shard"):
+            object.__setattr__(self, name, check_whole(f"study {self.name!r}: {name}", getattr(self, name)))
         seen: set[str] = set()
         for cell in self.cells:
             if cell.key in seen:
@@ -130,22 +113,6 @@ class Study:
         for name in self.common:
             if not any(name in cell.factors for cell in self.cells):
                 raise ValueError(f"study {self.name!r}: common names {name!r}, which is not a factor of its cells.")
-        precision = self.precision if isinstance(self.precision, Mapping) else {"": self.precision}
-        for measure, limit in precision.items():
-            if measure and measure not in self.measures:
-                raise ValueError(f"study {self.name!r}: precision names {measure!r}, which is none of its measures.")
-            if limit is not None and not (math.isfinite(limit) and limit > 0):
-                raise ValueError(f"study {self.name!r}: precision must be positive, got {limit!r}.")
-
-    def check_cells(self) -> None:
-        """Ask `refuse` about every cell.
-
-        Raises ValueError if the study refuses one, with its reason.
-        """
-        for cell in self.cells if self.refuse is not None else ():
-            reason = self.refuse(cell)
-            if reason:
-                raise ValueError(f"study {self.name!r} cannot compute cell ({cell}): {reason}")
 
     def cell(self, factors: Mapping[str, Factor]) -> Cell:
         """The one cell that has these factors; so many of them suffice as tell it from the others.

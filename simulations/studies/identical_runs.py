@@ -11,7 +11,7 @@ from kaestat.report.comparison import compare_runs
 from kaestat.report.comparison_text import comparison_headline
 from simulations.bandits.paths import start_values
 from simulations.harness import Cell, Estimate, Samples, Streams, Study
-from simulations.harness.performance import proportion
+from simulations.harness.performance import pooled_share, proportion
 from simulations.harness.study import grid
 
 VISITS, GROUP, BATCHES = 10, 4, 4  # an epoch takes as many steps as batches
@@ -53,11 +53,7 @@ def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
 
 def conclude(summary: pd.DataFrame) -> pd.DataFrame:
     """One row per measure over all pairs: ``measure, share, se, pairs``."""
-    rows = []
-    for measure, part in summary.groupby("measure", sort=False):
-        pairs = int(part["n"].sum())
-        share = float((part["estimate"] * part["n"]).sum() / pairs)
-        rows.append((measure, share, np.sqrt(share * (1 - share) / pairs), pairs))
+    rows = [(measure, *pooled_share(part)) for measure, part in summary.groupby("measure", sort=False)]
     return pd.DataFrame(rows, columns=["measure", "share", "se", "pairs"])
 
 

@@ -22,7 +22,7 @@ from kaestat.report.recommendation import DEFAULT_WITHOUT_HISTORY
 from simulations.bandits.paths import PATHS, value_paths
 from simulations.bandits.regimes import CONCENTRATION, N_PROMPTS, REGIMES, rewards_of, steps_of
 from simulations.harness import Cell, Estimate, Samples, Streams, Study
-from simulations.harness.performance import proportion
+from simulations.harness.performance import pooled_share, proportion
 from simulations.harness.study import grid
 
 REAL, ONCE = "as a real run", "one epoch"
@@ -196,9 +196,7 @@ def conclude(summary: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for shape, here in [("all", summary), *summary.groupby("shape", sort=False)]:
         for measure, part in here.groupby("measure", sort=False):
-            logs = int(part["n"].sum())
-            share = float((part["estimate"] * part["n"]).sum() / logs)
-            rows.append((shape, measure, share, np.sqrt(share * (1 - share) / logs), logs))
+            rows.append((shape, measure, *pooled_share(part)))
     return pd.DataFrame(rows, columns=["shape", "measure", "share", "se", "logs"])
 
 

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator, Groups, RewardHistory, RewardLog, Visits, make_baseline
+from kaestat import AdvantageEstimator, Groups, RewardHistory, Visits, make_baseline
 from kaestat.baselines import BayesFilter, filter_rates
 from kaestat.baselines import bayes_filter as module
 from kaestat.baselines.filter_group import evidence
 from kaestat.baselines.filter_population import prior_of
 from kaestat.baselines.filter_rates import plain_rates
 from kaestat.estimator.state import EstimatorState
-from kaestat.logs.replay import replay
 from tests.helpers import slow_filter
 from tests.helpers.slow_filter import SlowFilter
 
@@ -130,19 +129,6 @@ def test_a_state_of_the_filter_on_a_grid_is_refused_with_what_to_do():
     state = estimator.content()["state"] | {"history": old.state_dict()}
     with pytest.raises(ValueError, match=r"keeps 350 numbers of each prompt.*saved by another version of kaestat"):
         EstimatorState.of(state, "bayes_filter", estimator.baseline)
-
-
-@pytest.mark.usefixtures("in_double")
-def test_replaying_a_log_gives_the_estimators_values():
-    run = random_run(7)
-    rows = [(step, name, z) for step, groups in run for name, rewards in groups.items() for z in rewards]
-    steps, names, rewards = zip(*rows, strict=True)
-    log = RewardLog(names, steps, rewards)
-    frame = log.frame.assign(value=replay(log, make_baseline("bayes_filter"))[0])
-    for (step, groups), mine in zip(run, streamed(AdvantageEstimator("bayes_filter"), run), strict=True):
-        here = frame[frame["step"] == step]
-        expected = np.concatenate([here["value"][here["prompt"] == log.prompts.index(name)] for name in groups])
-        np.testing.assert_allclose(mine, expected, rtol=0, atol=2e-6)
 
 
 def test_the_order_of_prompts_and_the_unit_of_time_do_not_matter():

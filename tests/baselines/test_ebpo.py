@@ -101,5 +101,5 @@ def ebpo(case):
 
 
 CASES = [
-    MethodCase("ebpo", ebpo, sees_own=True, carries=True),
+    MethodCase("ebpo", ebpo, sees_own=True),
 ]

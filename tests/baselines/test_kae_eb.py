@@ -1,7 +1,5 @@
 """kae_eb: cross-prompt moments against the slow reference; nothing of a prompt enters its own shrinkage."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -67,28 +65,6 @@ def test_the_cases_above_do_shrink_and_do_drift():
     assert change[1].mean() > 0.05 > abs(change[0].mean())
 
 
-def test_a_prompts_rewards_change_neither_its_shrinkage_nor_its_target():
-    """With equal past rewards the value is (1 - lambda) KAE + lambda target: two cases give both, others must agree."""
-    others = random_case(0, 12)
-    base = make_baseline("kae_eb", bandwidth=20)
-
-    def value(past_reward, mate):
-        case = replace(
-            others,
-            rewards=[[0.0, mate], *others.rewards[1:]],
-            weights=[[1.0, 1.0], *others.weights[1:]],
-            past=[[ref.PastVisit(20, [past_reward] * 3, [1.0] * 3)], *others.past[1:]],
-        )
-        return base.values(groups_of(case), visits_of(case), step=30)[0, 0]
-
-    zeros, ones = value(0.0, 0.0), value(1.0, 1.0)
-    shrinkage, target = 1 - (ones - zeros), zeros / (1 - (ones - zeros))
-    assert 0.01 < shrinkage < 0.99 and 0 < target < 1
-    past, now = 3 * 2 * (1 - 10 / 20), 2.0
-    np.testing.assert_allclose(value(0.0, 1.0), (1 - shrinkage) * now / (past + now) + shrinkage * target, rtol=1e-9)
-    np.testing.assert_allclose(value(1.0, 0.0), (1 - shrinkage) * past / (past + now) + shrinkage * target, rtol=1e-9)
-
-
 def test_one_prompt_alone_is_plain_kae():
     rows, past = groups([1, 0, 1]), visits([(3, [1, 0]), (1, [1, 1, 1, 0])])
     np.testing.assert_allclose(
@@ -146,22 +122,6 @@ def test_a_prompt_without_completions_changes_nothing_for_the_others():
     baseline = make_baseline("kae_eb", bandwidth=20)
     with_empty, without = baseline.values(empty, longer, step=30), baseline.values(rows, past, step=30)
     np.testing.assert_allclose(with_empty[:-1][mask], without[mask], rtol=1e-9)
-
-
-def test_replicates_along_leading_axes_shrink_on_their_own():
-    case = random_case(0, 12)
-    rows, past, order = groups_of(case), visits_of(case), np.random.default_rng(0).permutation(12)
-    mask = np.ones(rows.reward.shape, dtype=bool) if rows.mask is None else rows.mask
-    stacked = Groups(reward=np.stack([rows.reward, rows.reward[order] ** 2 / 2]), mask=np.stack([mask, mask[order]]))
-    names = ("lag", "count", "total", "total_sq")
-    both = Visits(**{name: np.stack([getattr(past, name), getattr(past, name)[order]]) for name in names})
-    baseline = make_baseline("kae_eb", bandwidth=20)
-    values = baseline.values(stacked, both, step=30)
-    for k in (0, 1):
-        alone = Groups(reward=stacked.reward[k], mask=stacked.mask[k])
-        before = Visits(**{name: getattr(both, name)[k] for name in names})
-        expected = baseline.values(alone, before, step=30)
-        np.testing.assert_allclose(values[k][stacked.mask[k]], expected[stacked.mask[k]], rtol=1e-9)
 
 
 def test_pasts_that_never_vary_tell_nothing_of_the_drift_of_one_that_does():

@@ -133,20 +133,6 @@ def served(estimator, steps, first=0):
     return answers
 
 
-def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
-    steps = a_run()
-    whole = served(AdvantageEstimator("kae_eb"), steps)
-    estimator = AdvantageEstimator("kae_eb")
-    served(estimator, steps[:9])
-    estimator.save(tmp_path / "state")
-    again = served(AdvantageEstimator.load(tmp_path / "state"), steps[9:], 9)
-    for expected, got in zip(whole[9:], again, strict=True):
-        np.testing.assert_array_equal(got, expected)
-    other = AdvantageEstimator("kae_eb")
-    other.load_state_dict(estimator.state_dict())
-    np.testing.assert_array_equal(served(other, steps[9:10], 9)[0], whole[9])
-
-
 def test_a_state_that_knew_one_way_goes_on_with_both():
     """As states do that were written before there were two: the losses of its bandwidths are those of each way."""
     steps = a_run()

@@ -94,11 +94,3 @@ def test_padding_between_visits_is_as_none(method, gap):
     stacked = Groups(reward=group.reward[None, None], mask=group.mask[None, None])
     past = Visits(**{name: column[None, None] for name, column in spread.items()})
     np.testing.assert_allclose(baseline.values(stacked, past, step=10)[0, 0], expected, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("method", APART)
-def test_a_prompt_without_a_past_among_others_that_have_one_is_as_without_any(method):
-    baseline, rewards = baseline_of(method), [1, 0, 1]
-    among = baseline.values(groups(*REWARDS, rewards), visits(*PAST, []), step=10)[-1, : len(rewards)]
-    alone = baseline.values(groups(rewards), visits([]), step=10)[0]
-    np.testing.assert_allclose(among, alone, rtol=1e-12, atol=1e-12)

@@ -6,15 +6,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, Groups, RewardLog, Visits, make_baseline
-from kaestat.logs.replay import replay
-from tests.helpers import references as ref
-from tests.helpers.method_case import MethodCase
+from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
 from tests.helpers.method_table import carry_before, every_method, flat, only, present, values_of
 from tests.helpers.strategies import Step, case_at, groups_of, runs, visits_of
 
@@ -49,15 +45,6 @@ def test_multiplying_all_weights_by_a_constant_changes_nothing(method, run, fact
     values, groups = values_of(method, run, weighted=True)
     np.testing.assert_allclose(
         present(values_of(method, scaled, weighted=True)[0], groups), present(values, groups), rtol=1e-9, atol=1e-9
-    )
-
-
-@only(lambda method: make_baseline(method.name, **method.params).takes_weights)
-@given(run=runs())
-def test_unit_weights_give_the_plain_form(method, run):
-    values, groups = values_of(method, run)
-    np.testing.assert_allclose(
-        present(values_of(method, run, weighted=True)[0], groups), present(values, groups), rtol=1e-12, atol=1e-12
     )
 
 
@@ -147,52 +134,6 @@ def test_own_weight_is_the_derivative_of_the_value_in_its_own_reward(method, run
     np.testing.assert_allclose(own[row, place], high - low, rtol=1e-9, atol=1e-12)
 
 
-def replayed(method: MethodCase, run: list[Step]) -> np.ndarray:
-    """Values of a whole run from its log, in the order of the run."""
-    rows = [(step.number, group.prompt, z) for step in run for group in step.groups for z in group.rewards]
-    steps, prompts, rewards = zip(*rows, strict=True)
-    log = RewardLog(prompts, steps, rewards)
-    frame = log.frame.assign(value=replay(log, method.baseline())[0])
-    by_visit = {key: part["value"].tolist() for key, part in frame.groupby(["step", "prompt"])}
-    return np.array([by_visit[step, log.prompts.index(prompt)].pop(0) for step, prompt, _ in rows])
-
-
-@only(lambda method: not method.baseline().takes_divergence and not method.needs_weights)  # a log has neither
-@given(run=runs(), data=st.data())
-def test_replaying_a_log_gives_the_references_values_and_never_sees_the_future(method, run, data):
-    cut = data.draw(st.integers(1, len(run)))
-    values = replayed(method, run)
-
-    expected = np.concatenate([flat(method.expected(case_at(run, index))) for index in range(len(run))])
-    np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
-    before = replayed(method, run[:cut])
-    np.testing.assert_allclose(values[: len(before)], before, rtol=1e-12, atol=1e-12)
-
-
-@only(lambda method: not method.carries)
-@given(run=runs(), data=st.data())
-def test_reordering_prompts_reorders_their_values(method, run, data):
-    order = data.draw(st.permutations(range(len(run[-1].groups))))
-    shuffled = [*run[:-1], replace(run[-1], groups=[run[-1].groups[k] for k in order])]
-
-    np.testing.assert_allclose(
-        values_of(method, shuffled)[0], values_of(method, run)[0][list(order)], rtol=1e-12, atol=1e-12
-    )
-
-
-@only(lambda method: not method.ordered)
-@given(run=runs())
-def test_reordering_completions_within_a_group_reorders_their_values(method, run):
-    last = run[-1]
-    reversed_groups = [replace(g, rewards=g.rewards[::-1], weights=g.weights[::-1]) for g in last.groups]
-    values, _ = values_of(method, run)
-    backwards, _ = values_of(method, [*run[:-1], replace(last, groups=reversed_groups)])
-
-    for p, group in enumerate(last.groups):
-        size = len(group.rewards)
-        np.testing.assert_allclose(backwards[p, :size], values[p, :size][::-1], rtol=1e-12, atol=1e-12)
-
-
 @only(lambda method: method.averages or method.name in ("james_stein",))
 @given(run=runs(), scale=st.sampled_from([2.0, -3.0, 0.125]), shift=st.sampled_from([0.0, 10.0, -1.0]))
 def test_values_move_with_any_affine_change_of_the_rewards(method, run, scale, shift):
@@ -213,44 +154,6 @@ def test_values_move_with_any_affine_change_of_the_rewards(method, run, scale, s
     np.testing.assert_allclose(
         present(values_of(method, moved)[0], groups), scale * present(values, groups) + shift, rtol=1e-7, atol=1e-7
     )
-
-
-@only(lambda method: method.averages)
-@given(run=runs())
-def test_weights_on_the_rewards_sum_to_one(method, run):
-    ones = [replace(step, groups=[replace(g, rewards=[1.0] * len(g.rewards)) for g in step.groups]) for step in run]
-    case = case_at(ones, len(run) - 1)
-    values, _ = values_of(method, ones)
-
-    for p, row in enumerate(case.rewards):
-        nothing_known = len(case.rewards) == 1 and len(row) == 1 and not method.sees_own
-        if not (nothing_known and values[p, 0] == 0):
-            np.testing.assert_allclose(values[p, : len(row)], 1.0, rtol=1e-9)
-
-
-@given(run=runs())
-def test_an_infinite_bandwidth_is_the_running_mean(run):
-    case = case_at(run, len(run) - 1)
-    values, _ = values_of(MethodCase("kae", ref.kae, {"bandwidth": math.inf}), run)
-
-    for p, row in enumerate(case.rewards):
-        past = [z for visit in case.past[p] for z in visit.rewards]
-        for g in range(len(row)):
-            known = past + row[:g] + row[g + 1 :]
-            if known:
-                assert math.isclose(values[p, g], math.fsum(known) / len(known), abs_tol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["kae", "kae_stream", "local_linear", "local_polynomial"])
-@given(run=runs())
-def test_a_bandwidth_near_zero_is_the_leave_one_out_mean(name, run):
-    case = case_at(run, len(run) - 1)
-    values, _ = values_of(MethodCase(name, None, {"bandwidth": 1e-9}), run)
-    expected = ref.group_mean(case, without_own=True)
-
-    for p, row in enumerate(case.rewards):
-        if len(row) > 1:
-            np.testing.assert_allclose(values[p, : len(row)], expected[p], atol=1e-12)
 
 
 def step_through(
@@ -295,18 +198,6 @@ def test_weighted_streaming_gives_the_slow_references_values_at_every_step(metho
     for index, step in enumerate(run):
         expected = flat(method.expected(case_at(run, index)))
         np.testing.assert_allclose(step_through(estimator, step, weighted=True), expected, rtol=1e-9, atol=1e-9)
-
-
-@every_method
-@given(run=runs(max_steps=9), weighted=st.booleans())
-def test_streaming_is_bit_for_bit_the_batch_formula(method, run, weighted):
-    weighted = weighted and method.baseline().takes_weights
-    estimator = AdvantageEstimator(method.name, scale="none", **method.params)
-
-    for index, step in enumerate(run):
-        streamed = step_through(estimator, step, weighted=weighted)
-        batch, groups = values_of(method, run[: index + 1], weighted=weighted)
-        np.testing.assert_allclose(streamed, present(batch, groups), rtol=1e-13, atol=1e-13)
 
 
 def test_empty_visits_fit_any_groups():

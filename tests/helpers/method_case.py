@@ -22,8 +22,6 @@ class MethodCase:
     averages: bool = False  # a weighted mean of rewards, weights summing to one
     sees_own: bool = False
     by_rank: bool = False  # a reward of the group in place of a mean
-    ordered: bool = False  # depends on the order of completions in a group
-    carries: bool = False
 
     @property
     def id(self) -> str:

@@ -20,7 +20,6 @@ from simulations.harness import (
     average,
     bias,
     grid,
-    paired_difference,
     run,
 )
 
@@ -69,26 +68,20 @@ def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
     return [bias("mean|bias", samples["mean|estimate"], cell["mean"]), average("mean|trace", samples["mean|trace"])]
 
 
-def compare(cells, samples) -> list[Estimate]:
-    """The wider cell against the narrower one, replicate by replicate."""
-    narrow, wide = (columns["mean|estimate"] for columns in samples)
-    return [paired_difference("mean|widening", wide, narrow)]
-
-
 TOY = Study(
     name="toy",
     aims="Test the harness.",
     mechanisms="Normal samples.",
     estimands="Their mean.",
     methods=("mean",),
-    measures=("bias", "trace", "widening"),
+    measures=("bias", "trace"),
     cells=grid(mean=(0.0, 1.0, 2.0), scale=(1.0, 2.0)),
     replicates=40,
     shard=8,
     simulate=simulate,
     summarise=summarise,
 )
-PAIRED = replace(TOY, name="paired", common=("scale",), compare=compare)
+PAIRED = replace(TOY, name="paired", common=("scale",))
 FRAGILE = replace(TOY, name="fragile", simulate=fragile)
 NOT_FINITE = replace(TOY, name="not_finite", simulate=not_finite, cells=grid(mean=(0.0,), scale=(1.0,)))
 DEADLY = replace(TOY, name="deadly", simulate=deadly)

@@ -1,7 +1,8 @@
 """Trainers' own source, where a folder of it is given, and empty packages for what they import and the tests leave out.
 
 ``KAESTAT_UPSTREAM`` names a folder with checkouts: ``skyrl``, ``openrlhf``, ``slime``, ``rllm``, ``nemo-rl``; any may
-be missing. Tests then find these packages as if they were installed (tests/integrations/conftest.py).
+be missing. Tests then find these packages as if they were installed (tests/integrations/conftest.py). Patches are
+checked on ``trl`` and ``verl``.
 """
 
 from __future__ import annotations

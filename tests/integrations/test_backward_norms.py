@@ -9,7 +9,7 @@ from kaestat.integrations import row_norms
 from kaestat.integrations.adam_units import Units, mean_squares
 from kaestat.integrations.backward_norms import TINY, norms_in_backward, not_zero
 from kaestat.integrations.row_norms import FusedHead
-from tests.integrations.test_gradient_norms import PROMPT, Batch, model, slow, stepped  # noqa: F401
+from tests.integrations.test_gradient_norms import MODELS, PROMPT, Batch, model, slow, stepped  # noqa: F401
 
 ADVANTAGES = torch.tensor([0.7, -0.2, 0.0, 1e-20, -0.9])  # two rows send nothing back, or as good as nothing
 
@@ -80,3 +80,22 @@ def test_a_row_that_sends_nothing_back_or_differs_by_token_has_no_norm(model):  
         norms.of_scores(log_probs, batch.counted)
         (advantages * log_probs * batch.counted).sum().backward()
     assert norms.norms[0].isnan().tolist() == [True, False, True, False, False]
+
+
+@pytest.mark.parametrize("name", ["tied", "untied", "LoRA"])
+@pytest.mark.parametrize("fused", [False, True], ids=["logits", "fused head"])
+def test_norms_under_autocast_are_those_of_a_loop_under_autocast(name, fused):
+    """Rows' factors are powers of two, so that both round alike to bfloat16; others round 2 % of a norm away."""
+    torch.manual_seed(0)
+    policy = MODELS[name]()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    squares, batch = mean_squares(stepped(policy)), Batch(policy)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = [slow(batch), slow(batch, squares)]
+        with norms_in_backward(policy, [Units(None), Units(squares)]) as norms:
+            loss = loss_of(batch, 37 * torch.tensor([0.5, -0.25, TINY, -TINY, -1.0]), norms, fused=fused)
+    loss.backward()
+    for found, norm in zip(norms.norms, expected, strict=True):
+        torch.testing.assert_close(found, norm, rtol=1e-2, atol=0)

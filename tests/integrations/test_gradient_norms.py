@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
+    Adafactor,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -49,8 +50,28 @@ def frozen_below():
     return model
 
 
+class LoRA(nn.Module):
+    """A frozen layer and a trained product of two small ones, as PEFT's."""
+
+    def __init__(self, layer, rank=3):
+        super().__init__()
+        self.layer, self.scaling = layer, 2.0
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x):
+        return self.layer(x) + self.scaling * self.up(self.down(x))
+
+
+def lora():
+    model = qwen2().requires_grad_(False)
+    for layer in model.model.layers:
+        layer.self_attn.q_proj, layer.mlp.down_proj = LoRA(layer.self_attn.q_proj), LoRA(layer.mlp.down_proj)
+    return model
+
+
 MODELS = {"tied": qwen2, "untied": llama, "padding token": lambda: qwen2(pad_token_id=3), "frozen": frozen_below}
-MODELS |= {"layer norms": neox}
+MODELS |= {"layer norms": neox, "LoRA": lora}
 
 
 class Batch:
@@ -209,15 +230,51 @@ def test_adams_units_are_what_it_divides_a_gradient_by():
             torch.testing.assert_close(old - each.detach(), gradient / squares[each].sqrt(), rtol=1e-3, atol=1e-6)
 
 
-def test_an_optimizer_without_mean_squares_is_named():
+def test_adafactors_units_are_what_it_divides_a_gradient_by():
+    """Without its clipping: its first step goes by the gradient's ratio to them."""
     model = qwen2()
-    for momentum in (0.0, 0.9):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
-        for _ in range(2):  # before and after its first step
-            with pytest.raises(ValueError, match="SGD does not keep a mean square"):
-                mean_squares(optimizer)
-            Batch(model).scores().sum().backward()
-            optimizer.step()
+    settings = {"lr": 1.0, "scale_parameter": False, "relative_step": False, "clip_threshold": 1e9}
+    optimizer = Adafactor(model.parameters(), **settings)
+    for scale in (0.0, 1.0):
+        before = [each.detach().clone() for each in model.parameters()]
+        gradients = torch.autograd.grad((scale * Batch(model).scores()).sum(), list(model.parameters()))
+        for each, gradient in zip(model.parameters(), gradients, strict=True):
+            each.grad = gradient
+        optimizer.state.clear()
+        optimizer.step()
+        squares = mean_squares(optimizer)
+        assert (squares is None) == (scale == 0.0)
+    for each, old, gradient in zip(model.parameters(), before, gradients, strict=True):
+        torch.testing.assert_close(old - each.detach(), gradient / squares[each].sqrt(), rtol=1e-3, atol=1e-6)
+    batch = Batch(model)
+    torch.testing.assert_close(
+        gradient_norms(model, batch.scores, squares).double(), slow(batch, squares).double(), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_amsgrads_units_are_its_largest_mean_squares():
+    model = qwen2()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, amsgrad=True, betas=(0.9, 0.5))
+    for scale in (10.0, 1.0, 1.0, 1.0):
+        optimizer.zero_grad()
+        (scale * Batch(model).scores().sum()).backward()
+        optimizer.step()
+    weight, group = model.model.norm.weight, optimizer.param_groups[0]
+    largest = optimizer.state[weight]["max_exp_avg_sq"] / (1 - 0.5**4)
+    torch.testing.assert_close(mean_squares(optimizer)[weight], (largest.sqrt() + group["eps"]).square())
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.RAdam, torch.optim.NAdam, torch.optim.Adafactor])
+def test_an_optimizer_whose_units_are_not_known_is_named(kind):
+    model = qwen2()
+    optimizer = kind(model.parameters(), lr=0.1)
+    for _ in range(2):  # before and after its first step
+        with pytest.raises(ValueError, match=f"{kind.__name__} does not keep a mean square"):
+            mean_squares(optimizer)
+        Batch(model).scores().sum().backward()
+        optimizer.step()
+    with pytest.raises(ValueError, match="set scale_parameter=False"):
+        mean_squares(Adafactor(model.parameters()))
 
 
 def test_norms_are_taken_through_gradient_checkpointing():

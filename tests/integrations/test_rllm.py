@@ -197,8 +197,6 @@ def test_integration_rllm_lengths_are_the_tokens_that_the_policy_sampled(rllm, m
     found, _ = collect(rllm, [group("a", [1.0, 0.0, 1.0], version=[None, None], lengths=[2, 5, 3])])
     expected = AdvantageEstimator(method).step(["a"] * 3, [1.0, 0.0, 1.0], 0, weights=[4, 10, 6])
     np.testing.assert_allclose(found, expected)
-    with pytest.raises(ValueError, match="weights=length: method 'spo'"):
-        register(AdvantageEstimator("spo"), "refused", weights="length")
 
 
 def test_integration_rllm_prompts_by_a_key_of_the_task_and_what_is_no_prompt_is_refused(rllm):

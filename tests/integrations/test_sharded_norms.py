@@ -100,7 +100,7 @@ def test_rows_end_to_end_have_the_norms_of_rows_apart():
     # Left padding shifts a row's places; rotary attention sees their differences alone.
     given = {"input_ids": batch.ids[whole][None], "position_ids": places[whole][None]}
     given = {key: nn.functional.pad(each, (0, 3)) for key, each in given.items()}
-    with norms_in_backward(model, [Units(None), Units(squares)], lengths=lengths) as norms:
+    with norms_in_backward(model, [Units(None), Units(squares)]) as norms:
         logits = model(**given, use_cache=False).logits[0, :-3]
         log_probs = (logits / 0.7).log_softmax(-1)[:-1].gather(1, given["input_ids"][0, 1:-3, None])[:, 0]
         counted = torch.zeros(whole.shape)
@@ -112,7 +112,7 @@ def test_rows_end_to_end_have_the_norms_of_rows_apart():
             padded[whole] = nn.functional.pad(each, (1, 0))
             return padded
 
-        norms.of_scores(log_probs, counted, rows=rows)
+        norms.of_scores(log_probs, counted, rows=rows, lengths=lengths)
         advantages = not_zero(ADVANTAGES)[:, None].expand_as(whole)[whole][1:]
         (-(log_probs * before * advantages).sum() / 37.0).backward()
     for found, norm in zip(norms.norms, expected, strict=True):

@@ -81,13 +81,3 @@ def values_by_row(log: RewardLog, baseline) -> np.ndarray:
     """Values sorted by what their rows say, so that two orders of the same rows can be compared."""
     frame = log.frame.assign(value=replay(log, baseline)[0], prompt=[str(log.prompts[c]) for c in log.frame["prompt"]])
     return frame.sort_values(["step", "prompt", "reward", "value"])["value"].to_numpy()
-
-
-def test_krpo_depends_on_the_order_inside_a_group():
-    first, last = (replay(RewardLog(["a"] * 3, [0] * 3, r), make("krpo"))[0] for r in ([1, 0, 0], [0, 0, 1]))
-    assert not np.allclose(first, last[::-1])
-
-
-def test_gaps_between_steps_count_as_lag():
-    near, far = (replay(RewardLog(["a"] * 3, [0, s, s], [1, 0, 0]), make("kae:bandwidth=10"))[0][1] for s in (1, 9))
-    assert near == pytest.approx(0.9 / 1.9) and far == pytest.approx(0.1 / 1.1)

@@ -138,7 +138,7 @@ def test_bandwidth_agrees_with_select_bandwidth(command, log_file):
 def test_one_completion_per_visit_gives_differences_with_an_explanation(command, singles_file):
     status, out, err = command("analyze", singles_file, "--n-boot", 40, "--all")
     assert (status, err) == (0, "")
-    assert "MSE less default's" in out and "One completion per visit (G = 1)" in out
+    assert "difference to default" in out and "One completion per visit (G = 1)" in out
     assert "Left out" in out and "krpo" in out
     _, text, _ = command("analyze", singles_file, "--method", "spo", "--n-boot", 40, "--json")
     found = json.loads(text)

@@ -66,9 +66,9 @@ def test_where_weights_matter_it_says_so_first_with_the_error_and_the_lines(heav
     shares = r"[\d.]+ % \(-?[\d.]+ to [\d.]+\)"
     assert re.match(
         r"Your wrong answers weigh [56]\.\d+ \(95 % interval [\d.]+ to [\d.]+\) times right ones: use kae with "
-        r"bandwidth 6 steps and the triangular kernel with weights=score_norm, "
-        rf"{shares} less noise in the gradient than with GRPO's group mean; "
-        rf"the best without weights, none: {shares}\. By the value alone: ",
+        r"bandwidth 6 steps and the triangular kernel with weights=score_norm\. "
+        rf"The gradient then has {shares} less noise than with GRPO's group mean\. "
+        rf"With the best without weights, none, it has {shares} less\. By the value alone: ",
         text,
     )
     best, low, high = found.reduction(found.row, found.weights)
@@ -108,7 +108,7 @@ def test_of_tied_weighted_rows_kae_eb_is_taken_and_it_says_why(with_safest):
     assert (found.row, found.weights) == ("kae_eb:bandwidth=6", "score_norm")
     assert found.simpler == "kae:bandwidth=6, weights=score_norm"
     text = headline(with_safest)
-    assert "kae:bandwidth=6, weights=score_norm is simpler and tied with it on this log; kae_eb is the one" in text
+    assert "kae:bandwidth=6, weights=score_norm is simpler and does about as well on this log" in text
     assert "study best_baselines" in text and dict(paste_lines(with_safest))["verl"].startswith(
         "algorithm.adv_estimator=kae_eb "
     )
@@ -132,7 +132,10 @@ def test_where_values_mislead_weights_are_taken_even_if_no_baseline_is_as_good()
     assert found.plain == "none" and not found.saving_low > 0 and found.misled and found.matter
     text = headline(analysis)
     assert text.startswith("Your wrong answers weigh") and "use kae_eb with bandwidth 6 steps" in text
-    assert re.search(r"none: 100 % \(.*?\), tied with it; kae:bandwidth=6, for its value, leaves \d", text)
+    assert re.search(
+        r"none, it has 100 % \(.*?\) less, which is not shown to be worse; kae:bandwidth=6 without weights leaves \d",
+        text,
+    )
     assert "leave them" not in text and "weights=score_norm" in dict(paste_lines(analysis))["verl"]
 
 
@@ -141,14 +144,14 @@ def test_where_values_mislead_and_weights_are_no_better_no_baseline_is_named():
     found = analysis.gradient
     assert found.plain == "none" and found.misled and not found.matter  # kae is not the one to take where it is tied
     assert re.search(
-        r"leave them\. .* kae:bandwidth=6 leaves 14 % \(.*?\) less noise than GRPO's group mean\. No baseline at all "
-        r"leaves 99 % \(.*?\) less noise than GRPO's group mean: values are not what to subtract in this run\. By the "
-        r"value alone: Use kae",
+        r"leave them\. .* kae:bandwidth=6 leaves 14 % \(.*?\) less noise than GRPO's group mean\. Training without "
+        r"a baseline leaves 99 % \(.*?\) less noise than GRPO's group mean: do not subtract values in this run\. By "
+        r"the value alone: Use kae",
         headline(analysis),
     )
     assert paste_lines(analysis) == []
     of_grpo = headline(analysis_of(30.0, methods=["none", "grpo"]))
-    assert "No baseline at all leaves 8" in of_grpo and "grpo leaves" not in of_grpo
+    assert "Training without a baseline leaves 8" in of_grpo and "grpo leaves" not in of_grpo
 
 
 def test_with_single_completions_no_baseline_stays_where_nothing_is_shown_to_be_better():
@@ -156,14 +159,16 @@ def test_with_single_completions_no_baseline_stays_where_nothing_is_shown_to_be_
     analysis = analyze(RewardLog.from_frame(frame), ["none", "kae:bandwidth=6", "kae_eb:bandwidth=6"], n_boot=200)
     assert analysis.gradient.misled and not analysis.gradient.matter and paste_lines(analysis) == []
     text = headline(analysis)
-    assert "No baseline at all leaves less noise than kae:bandwidth=6: values are not what to subtract" in text
-    assert re.search(r"kae:bandwidth=6 leaves [\d.,e+]+ \(.*? to .*?\) times as much noise as no baseline\.", text)
+    assert "Training without a baseline leaves less noise than kae:bandwidth=6: do not subtract values" in text
+    assert re.search(
+        r"kae:bandwidth=6 leaves [\d.,e+]+ \(.*? to .*?\) times as much noise as no baseline at all\.", text
+    )
     assert "-" not in re.sub(r"\([^)]*\)|leave-one-out", "", text)  # no negative shares outside of intervals
 
 
 def test_values_that_mislead_are_told_of_without_any_weighted_row():
     text = headline(analysis_of(1e3, methods=["none", "spo"]))
-    assert re.search(r"times right ones\. No baseline at all leaves 99 % .*: values are not what to subtract", text)
+    assert re.search(r"times right ones\. Training without a baseline leaves 99 % .*: do not subtract values", text)
 
 
 def test_a_ratio_below_a_million_is_told_without_an_exponent():
@@ -179,7 +184,7 @@ def test_where_they_make_no_difference_they_are_to_be_left(alike):
     assert text.startswith("Use kae") and re.search(
         r"Weights (are not shown to lower the noise|add noise).*: leave them\.", text
     )
-    assert re.search(r"leaves [\d.]+ % \([\d.]+ to [\d.]+\) less noise than GRPO's group mean\. For as many", text)
+    assert re.search(r"leaves [\d.]+ % \([\d.]+ to [\d.]+\) less noise than GRPO's group mean\. For the same", text)
     assert {where for where, _ in paste_lines(alike)} == {"TRL, or a loop of your own", "verl"}
 
 
@@ -272,7 +277,7 @@ def test_a_history_is_said_to_pay_where_values_are_spread_and_weights_alike():
     told = headline(found)
     assert "A history pays for the gradient: weighted kae_eb leaves" in told
     assert "less noise than the batch mean with the same weights" in told
-    assert "is below 4." in told  # at the mean success rate it would be 3
+    assert "weigh more than 4." in told and "which is below that." in told  # at the mean success rate it would be 3
 
 
 def test_a_history_is_not_said_to_pay_where_one_number_does():
@@ -282,9 +287,8 @@ def test_a_history_is_not_said_to_pay_where_one_number_does():
     assert found.gradient.by_history == pytest.approx(1 - table["kae_eb"] / table["reinforce++"])
     told = headline(found)
     assert found.gradient.by_history_high < 0.05 and "A history does not pay for the gradient" in told
-    assert (
-        "needs no history" in told and "from where on no baseline leaves less noise" in told and "is above 4." in told
-    )
+    assert "needs no history" in told and "training without a baseline leaves less noise" in told
+    assert "weigh more than 4." in told and "which is above that." in told
 
 
 def test_a_history_pays_where_it_saves_more_than_a_twentieth_of_the_noise(heavy):
@@ -342,7 +346,7 @@ def test_the_law_says_nothing_of_logs_that_it_is_not_about():
 
 def test_a_ratio_near_the_threshold_is_not_told_from_it():
     told = headline(analyze(RewardLog.from_frame(spread_frame(4.2)), PAST, n_boot=200))
-    assert "is not told apart from 4." in told
+    assert "weigh more than 4." in told and "which is not clearly below or above that." in told
 
 
 def test_single_completions_are_compared_with_no_baseline_and_groups_of_eight():

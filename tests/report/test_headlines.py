@@ -68,7 +68,9 @@ def test_it_is_better_than_the_rival_and_nothing_is_clearly_better_than_it(made)
     assert found.better and found.difference_high < 0
     text = headline(analysis)
     if analysis.risk is None:
-        assert f"lower by {-1e3 * found.difference:.2f} × 0.001" in text and "levels are not identified" in text
+        assert (
+            f"lower by {-1e3 * found.difference:.2f} × 0.001" in text and "only differences of errors are known" in text
+        )
     else:
         table = analysis.risk.set_index("method")["mse"]
         assert found.reduction == pytest.approx(1 - table[found.row] / table["grpo"], rel=1e-12)
@@ -144,7 +146,7 @@ def test_large_rewards_are_shown_in_a_unit_of_their_size():
     log = small_run(n_prompts=30, n_epochs=6)
     for scale, unit in ((1, "0.001"), (100, "1"), (1e4, "1,000"), (1e-3, "1e-9")):
         analysis = analyze(relabelled(log, scale=scale), ["kae", "kalman", "grpo"], n_boot=40)
-        assert f"In units of {unit}, " in unit_line(analysis)
+        assert f"in units of {unit}. " in unit_line(analysis)
         assert all(float(row[1]) < 1e4 and float(row[1]) >= 0.1 for row in comparison(analysis)[1])
 
 
@@ -161,7 +163,7 @@ def test_where_all_are_shown_to_be_level_the_group_mean_is_kept_and_there_is_not
     log = RewardLog(prompt, step, rng.integers(0, 2, 96) * 1.0)
     analysis = analyze(log, ["grpo", "krpo", "rloo"], n_boot=100)
     assert analysis.recommendation.level and paste_lines(analysis) == []
-    assert headline(analysis).startswith("Keep GRPO's group mean: the value errors (MSE) of rloo and of it differ by")
+    assert headline(analysis).startswith("Keep GRPO's group mean: its value error (MSE) and that of rloo differ by")
 
 
 def test_only_prompts_that_come_back_count_as_evidence():
@@ -234,8 +236,8 @@ def test_steps_that_are_no_training_steps_are_told():
 
     assert not re.search(r"Steps|All steps", told(lambda step: step))
     assert "Steps begin at 1,700,000,000: they look like timestamps" in told(lambda step: 1_700_000_000 + 37 * step)
-    assert "All steps are 10 apart" in told(lambda step: 10 * step)
-    assert "Steps jump from 2 to 5,003, where 1 is usual" in told(lambda step: step + 5000 * (step > 2))
+    assert "All steps are multiples of 10 apart" in told(lambda step: 10 * step)
+    assert "Steps jump from 2 to 5,003, where a jump of 1 is usual" in told(lambda step: step + 5000 * (step > 2))
 
 
 def test_an_inferred_group_size_is_told_with_the_option_that_sets_it(tmp_path):

@@ -141,7 +141,7 @@ def test_main_table_sorts_by_its_numbers_and_goes_back(browser, analyze):
 def test_reference_stands_at_zero_among_the_differences(browser, analyze):
     with Visit(browser, analyze) as visit:
         table = visit.window.locator("table.sortable").first
-        table.locator("th button", has_text="MSE less default's").click()
+        table.locator("th button", has_text="difference to default").click()
         texts = column(table, 6)
         values = [0.0 if text == "reference" else float(text) for text in texts]
         assert values == sorted(values) and "reference" in texts and values[0] < 0 < values[-1]

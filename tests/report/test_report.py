@@ -101,7 +101,7 @@ def test_one_completion_per_visit_gives_a_report_of_differences(tmp_path):
     analysis = analyze(simulated_run(n_prompts=40, n_epochs=8, group_size=1).log, bandwidth_paths=True, n_boot=40)
     names = {path.name for path in write_report(analysis, provenance(), tmp_path)}
     assert names == {"differences.csv", "report.html", "provenance.json"}
-    assert "levels are not identified" in (tmp_path / "report.html").read_text()
+    assert "only differences of errors are known" in (tmp_path / "report.html").read_text()
 
 
 def test_one_visit_per_prompt_gives_a_report_without_bandwidths(tmp_path):

@@ -64,7 +64,7 @@ def test_where_it_gains_it_says_by_how_much_and_gives_the_line(ordinary):
 
 def test_where_nothing_is_gained_it_says_so_and_gives_no_line(all_alike):
     assert all_alike.sampling.row("neyman").ci_low <= 1
-    assert "is not shown to gain" in headline(all_alike)
+    assert "is not shown to help" in headline(all_alike)
     assert SAMPLING_LINE not in paste_lines(all_alike)
 
 
@@ -91,7 +91,7 @@ def test_the_command_writes_the_table_the_page_and_json(tmp_path, capsys):
     common = ["analyze", str(tmp_path / "log.csv"), "--sampling", "--n-boot", "40", *methods]
     assert run([*common, "--out", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
-    assert "neyman" in shown and "drawn by predicted values" in shown
+    assert "neyman" in shown and "Worth of half of the completions" in shown
     table = pd.read_csv(tmp_path / "out" / "sampling.csv")
     assert table["policy"].tolist()[0] in POLICIES and len(table) == len(POLICIES)
     assert "Half of the completions" in (tmp_path / "out" / "report.html").read_text()

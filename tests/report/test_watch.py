@@ -167,7 +167,7 @@ def test_where_there_is_no_terminal_a_line_a_minute_is_printed(run_file, monkeyp
     monkeypatch.setattr(watch_command.time, "monotonic", lambda: next(clock, 99.0))
     status, printed, _ = command("watch", run_file)
     told = [line for line in printed.splitlines() if line.startswith(("no step", "step "))]
-    assert status == 130 and told[0].startswith("no step is over yet") and len(told) == 2
+    assert status == 130 and told[0].startswith("no step is finished yet") and len(told) == 2
 
 
 def test_figures_are_binned_without_losing_or_adding_to_their_mean():

@@ -31,8 +31,7 @@ class ClusterBlend(Baseline):
 
     BV-Blend (Chang et al., 2026) blends moving moments of a cluster with those of the group by a weight from a standard
     error of the mean, for a standardised advantage. Of it the abstract alone was read: the weight here is ours, the
-    best linear one, the completion's own reward is left out, and nothing is divided by. Raises a ValueError if
-    ``forgetting`` is out of range, or a prompt's cluster is missing or no whole number from 0 to 99,999.
+    best linear one, the completion's own reward is left out, and nothing is divided by.
 
     Parameters
     ----------
@@ -40,6 +39,11 @@ class ClusterBlend(Baseline):
         ``{prompt_id: cluster}``, or ``clusters(prompt_ids) -> sequence of P clusters``: whole numbers of at least 0.
     forgetting : float
         Factor in (0, 1] by which earlier steps lose weight at every step.
+
+    Raises
+    ------
+    ValueError
+        If ``forgetting`` is out of range, or a prompt's cluster is missing or no whole number from 0 to 99,999.
     """
 
     clusters: Mapping[Hashable, int] | Callable[[list[Hashable]], Sequence[int]] | None = None

@@ -31,13 +31,17 @@ class LogitShift(RangedBaseline):
     value. k0 and n0 are those of the prompt's *oldest* visit: a `kaestat.Prior`, or the first visit of the run. Prompts
     without one have the mean of the other prompts, and do not enter the shift.
 
-    Shifts lie between -8 and 8; the sums are looked at every 0.1 and interpolated between. Raises a ValueError from
-    `values`, if a reward lies outside the range.
+    Shifts lie between -8 and 8; the sums are looked at every 0.1 and interpolated between.
 
     Parameters
     ----------
     low, high : float
         Range of the rewards; see `RangedBaseline`.
+
+    Raises
+    ------
+    ValueError
+        From `values`, if a reward lies outside the range.
     """
 
     shrinks: ClassVar[bool] = True

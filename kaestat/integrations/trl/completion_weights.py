@@ -12,7 +12,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
-from kaestat.integrations.adam_units import mean_squares
+from kaestat.integrations.adam_units import check_optimizer, mean_squares
 from kaestat.integrations.gradient_norms import gradient_norms
 
 if TYPE_CHECKING:
@@ -136,6 +136,15 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
         raise ValueError(
             f"weights: 'exact' and 'adam' do not go with this model ({error}); take 'score_norm'."
         ) from error
+
+
+def check_units(trainer: GRPOTrainer) -> None:
+    """Raise a ValueError for optimisers whose units `mean_squares` does not know."""
+    if trainer.optimizer is not None:
+        check_optimizer(type(trainer.optimizer), trainer.optimizer.defaults)
+    else:
+        args, chosen = trainer.args, trainer.optimizer_cls_and_kwargs
+        check_optimizer(*(chosen or trainer.get_optimizer_cls_and_kwargs(args, trainer.model)))
 
 
 def _check_processes(accelerator: Any) -> None:

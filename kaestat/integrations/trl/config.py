@@ -12,8 +12,13 @@ class BaselineGRPOConfig(GRPOConfig):
     """A ``GRPOConfig`` that accepts ``num_generations=1``.
 
     TRL's own config refuses it, since a group of one has no advantage in GRPO. `BaselineGRPOTrainer` takes the baseline
-    from the prompt's past. Raises a ValueError as TRL's; and with one completion per prompt, if a generation has an odd
-    number of completions. TRL's other checks then run as for groups of two.
+    from the prompt's past.
+
+    Raises
+    ------
+    ValueError
+        As TRL's; and with one completion per prompt, if a generation has an odd number of completions. TRL's other
+        checks then run as for groups of two.
     """
 
     def __post_init__(self) -> None:

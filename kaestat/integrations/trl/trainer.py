@@ -32,6 +32,7 @@ from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
+from kaestat.integrations.shared.expected_weights import ExpectedWeights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.session import TrainerSession
@@ -43,6 +44,7 @@ from kaestat.integrations.trl.completion_weights import (
     OF_PARAMETERS,
     WEIGHTS,
     check_parameter_norms,
+    check_units,
     completion_lengths,
     keep_square_sums,
     parameter_norms,
@@ -52,7 +54,6 @@ from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.integrations.trl.options import check_config, check_options, check_several, of_one_reward
 from kaestat.integrations.trl.sampler import ReuseSampler
 from kaestat.integrations.trl.training_norms import (
-    ExpectedWeights,
     TrainingNorms,
     TrainingNormsMixin,
     reads_training_pass,
@@ -102,17 +103,20 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         Column of the data set that identifies the prompt, unchanged through the whole run. None uses a hash of the
         prompt that the model sees, including images.
     weights : {"none", "length", "score_norm", "exact", "adam"}
-        Weight of each completion: none; its number of tokens in the loss; the squared norm of its score with respect
-        to the logits (one more forward pass per generation), in all trained parameters; or the same in Adam's units,
-        divided by its mean. If `reads_training_pass` holds, as by default for methods with a history and one completion
-        per prompt, the last two come from the training pass; otherwise each needs one more forward and backward pass.
+        Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
+        its score with respect to the logits (one more forward pass per generation, without gradients), in all trained
+        parameters; or the same in Adam's units, divided by its mean. If `reads_training_pass` holds,
+        as by default for methods with a history and one completion per prompt, the last two come from the training
+        pass; otherwise each needs one more forward and backward pass.
     reuse : int
         J: number of consecutive generations with the same minibatch of prompts, each with new completions.
     prompt_sampler : str, Policy or PromptSampler, optional
-        Draws the prompts of each generation by their predicted values, and corrects the advantages for this: a policy
-        such as ``"neyman"`` (`kaestat.sampling.POLICIES`), which predicts from the estimator's own history if it has
-        one; or a sampler for the data set's prompt ids and ``generation_batch_size``. With ``num_generations=1`` any
-        number of completions is possible, otherwise prompts get whole groups. Its state is saved, too (`SAMPLER_FILE`).
+        Draws the prompts of each generation by their predicted values instead of TRL's order, and corrects the
+        advantages for this: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), which then
+        predicts from the estimator's own history if it has one; or a sampler of your own for the data set's prompt ids
+        and ``generation_batch_size``. With one completion per prompt (``num_generations=1``) any number of
+        completions is possible, otherwise prompts get whole groups. Its state is saved in every checkpoint (file
+        `SAMPLER_FILE`).
     prior_columns : pair of str, optional
         Columns of the data set with the mean reward, from 0 to 1, and the number of completions of each prompt from
         before the run, such as ``("prior_mean", "prior_count")``: the estimator's prior
@@ -124,21 +128,22 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
     ----------
     check_prompts : bool
         Whether a value of the column ``prompt_id`` must always belong to the same prompt. Set it to False in a subclass
-        if environments begin each conversation of a row with different words; ids must then be stable in the data set.
+        if environments begin each conversation of a row with different words; the data set must then keep ids stable.
     generation : int
         Number of the next generation, 0-based: the estimator's step.
     measures : dict of str to list
         Data of the last generation's completions, of all processes: ``completion_length``, tokens in the loss, and with
-        weights by norms ``score_norm``, which evaluations lack. They are columns of TRL's logged completions
-        (``log_completions``), so that `kaestat.read_log` finds them.
+        weights by norms ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
+        that `kaestat.read_log` finds them; in evaluations ``score_norm`` is missing.
 
     Raises
     ------
     TypeError
         If ``advantage_estimator`` is not an estimator, or a prompt id cannot be stored.
     ValueError
-        If an argument is unknown, or contradicts TRL's configuration; during training also if a prompt id is missing or
-        does not identify a prompt, or a checkpoint lacks the state of an estimator that needs one.
+        If an argument is unknown, or contradicts TRL's configuration. During training: if a prompt id is missing or
+        does not identify a prompt (`UnstablePromptIds`), or if a checkpoint has no state for an estimator that needs
+        one.
     """
 
     check_prompts = True
@@ -173,6 +178,8 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             keep_square_sums(self)
         elif weights in OF_PARAMETERS:
             check_parameter_norms(self)
+            if weights == "adam":
+                check_units(self)
         self._expected = ExpectedWeights()
         self._unrecorded: tuple[np.ndarray, np.ndarray, dict[str, Any]]  # rewards, expected weights, other columns
         if weights in OF_PARAMETERS and reads_training_pass(self, advantage_estimator):

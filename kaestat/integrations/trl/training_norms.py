@@ -6,18 +6,14 @@ the generations before. What is recorded, for later values, are the norms that t
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from accelerate.utils import is_peft_model
 
 from kaestat import AdvantageEstimator
-from kaestat.core.storage import write_atomically
 from kaestat.integrations.adam_units import Units, mean_squares
 from kaestat.integrations.backward_norms import BackwardNorms, norms_in_backward
 from kaestat.integrations.row_norms import FusedHead
@@ -30,46 +26,6 @@ if TYPE_CHECKING:
 _Trainer: Any = object  # TRL's, beside it among the bases
 
 ROW = "kaestat_row"  # of a completion in its process's generation batch; TRL shuffles them
-FILE = "expected_weights.json"
-KEPT = 0.9  # of what has been seen, with every generation
-LEAST = 0.05  # of the mean weight: a line through rewards can go below 0
-
-
-class ExpectedWeights:
-    """The expected weight of a completion by its reward: a line fitted to generations, newest counting most.
-
-    With rewards 0 and 1 these are the two mean weights. Before the first data all completions weigh 1.
-    """
-
-    def __init__(self) -> None:
-        self._sums = np.zeros(5)
-
-    def __call__(self, rewards: np.ndarray) -> np.ndarray:
-        """Weights of completions, shape (N,)."""
-        count, total, squares, weight, crossed = self._sums
-        if not weight > 0:
-            return np.ones(len(rewards))
-        mean, level = total / count, weight / count
-        spread = squares / count - mean**2
-        slope = (crossed / count - mean * level) / spread if spread > 1e-9 * squares / count else 0.0
-        expected: np.ndarray = np.maximum(level + slope * (rewards - mean), LEAST * level)
-        return expected
-
-    def add(self, rewards: np.ndarray, weights: np.ndarray) -> None:
-        """Update the fit with a generation."""
-        columns = (np.ones(len(rewards)), rewards, rewards**2, weights, weights * rewards)
-        self._sums = KEPT * self._sums + np.array([column.sum() for column in columns])
-
-    def save(self, folder: str) -> None:
-        """Write the fit to a file of a checkpoint."""
-        write_atomically(os.path.join(folder, FILE), json.dumps(self._sums.tolist()))
-
-    def load(self, folder: str) -> None:
-        """Load the fit from a checkpoint, if its run had one."""
-        path = os.path.join(folder, FILE)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                self._sums = np.array(json.load(file))
 
 
 class TrainingNorms:

@@ -28,28 +28,34 @@ class TurnGRPOTrainer(BaselineGRPOTrainer):
     """A ``GRPOTrainer`` with an advantage for every turn of a completion, from a `TurnEstimator`.
 
     A turn is what the model writes between the answers of tools (TRL's ``tool_mask``, or ``env_mask`` of a
-    ``rollout_func``). All tokens of a turn have the turn's advantage, which is the completion's return from that turn
-    on, minus the value of reaching it. As always in TRL, the answers of tools are not in the loss. Without tools every
-    completion is one turn, and this trainer is `BaselineGRPOTrainer`.
+    ``rollout_func``). All tokens of a turn have the turn's advantage, which is the completion's return from that
+    turn on, minus the value of reaching it. As always in TRL, the answers of tools are not in the loss. Without
+    tools every completion is one turn, and this trainer is `BaselineGRPOTrainer`.
 
     Parameters
     ----------
     *args, **kwargs
-        As for `BaselineGRPOTrainer`, without weights of completions and drawn prompts. ``reward_funcs`` (or the
-        environment's ``get_reward``) give the reward of the outcome, which belongs to the last turn. A prior is for
-        whole completions.
+        As for `BaselineGRPOTrainer`: arguments of ``GRPOTrainer``, ``prompt_id``, ``reuse`` and ``prior_columns``.
+        ``reward_funcs`` (or the environment's ``get_reward``) give the reward of the outcome, which belongs to the last
+        turn. A prior is for whole completions.
     turn_estimator : TurnEstimator
         Its state is saved in every checkpoint and loaded on resume.
     turn_rewards : callable, optional
         Further reward of each turn: a function, called as TRL calls its reward functions (keyword arguments
         ``prompts``, ``completions``, ``completion_ids``, ``environments`` and the data set's columns), that returns a
-        list of numbers for each completion, one per turn; another number is a ValueError during training. A completion
-        in which the model spoke K times (messages of the role ``assistant``) has K turns. None for outcomes alone.
+        list of numbers for each completion, one per turn. A completion in which the model spoke K times (messages of
+        the role ``assistant``) has K turns. None for outcomes alone.
 
     Attributes
     ----------
     turn_advantages : list of ndarray
         Advantages of the last generation's completions of all processes, one entry per turn.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `BaselineGRPOTrainer`; for weights of completions and drawn prompts, which it does not support; and during
+        training, if the number of a completion's ``turn_rewards`` differs from its number of turns.
     """
 
     def __init__(

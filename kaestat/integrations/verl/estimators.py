@@ -25,7 +25,7 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 from kaestat import AdvantageEstimator, methods
 from kaestat.baselines import Pooled
 from kaestat.baselines.registry import METHODS
-from kaestat.integrations.verl.options import Options, keeps_history
+from kaestat.integrations.verl.options import OF_PARAMETERS, Options, keeps_history
 
 PREFIX = "kaestat_"
 
@@ -84,6 +84,7 @@ def estimator_without_history(method: str, options: Options) -> AdvantageEstimat
     for needed, who, what in (
         (needs_our_trainer(method), f"adv_estimator={method}", "the prompts' ids and the step"),
         (options.weights == "score_norm", "kaestat.weights=score_norm", "the actor's probabilities"),
+        (options.weights in OF_PARAMETERS, f"kaestat.weights={options.weights}", "norms from the actor's update"),
     ):
         if needed:
             raise ValueError(

@@ -16,7 +16,8 @@ from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.verl.prior import prior_of_data_file
 from kaestat.sampling.policies import make_policy
 
-WEIGHTS = ("none", "length", "score_norm")
+OF_PARAMETERS = ("exact", "adam")
+WEIGHTS = ("none", "length", "score_norm", *OF_PARAMETERS)
 WEIGHTS_OPTION = "algorithm.kaestat.weights"
 TURN_REWARDS = ("tool_rewards", "turn_scores")
 
@@ -28,8 +29,9 @@ class Options:
     `method` comes from ``algorithm.adv_estimator``; verl's page has a table of the others, and these say more:
 
     - ``params`` of the baseline: text is read as on the command line, so ``bandwidth: rate(c=2)`` works.
-    - ``weights`` of completions: their response tokens, as in OPO, or the squared norms of their scores with respect to
-      the logits (`kaestat.integrations.verl.completion_weights`).
+    - ``weights`` of completions: their response tokens, as in OPO, or squared norms of their scores: with respect to
+      the logits (`kaestat.integrations.verl.completion_weights`), or in all trained parameters, plain or in Adam's
+      units (`kaestat.integrations.verl.training_norms`).
     - ``prompt_id``, the key of the history: ``"auto"`` (data source, split and index if the data set has an index, else
       a hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
     - ``prior``: a data file with pass rates from before the run (`kaestat.integrations.verl.prior`), of the policy of

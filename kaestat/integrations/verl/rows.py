@@ -60,12 +60,14 @@ def row_advantages(
     rewards: torch.Tensor,
     weights: torch.Tensor | None,
     version: np.ndarray | None = None,
+    *,
+    record: bool = True,
 ) -> torch.Tensor:
     """Advantages of a batch's rows, shape (N,), like ``rewards`` in type and device; records the rewards.
 
     Completions without a verdict have the reward NaN: they get advantage 0 and are not recorded. ``index`` are the
     group names as verl passes them with the rewards, to check that rows and order are the same. A session's weight is
-    the sum over its outputs. ``version`` and further errors are as for `TrainerSession.advantages`.
+    the sum over its outputs. ``version``, ``record`` and further errors are as for `TrainerSession.advantages`.
     """
     check_rows(rows, index)
     of_rows = None if weights is None else weights.double().cpu().numpy()
@@ -73,7 +75,7 @@ def row_advantages(
     # The correction of what was drawn is verl's rows' own: see `DrawnRows`.
     factor = None if session.drawn is None else np.ones(len(given))
     columns = _completions(session, rows, given, of_rows)
-    advantages = session.advantages(given, step, version=version, correction=factor, **columns)
+    advantages = session.advantages(given, step, version=version, correction=factor, record=record, **columns)
     advantages = np.where(rows.padding, 0.0, advantages[rows.final])
     return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
 

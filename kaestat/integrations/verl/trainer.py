@@ -14,7 +14,8 @@ They are verl's trainers in everything, except that a `TrainerSession` gives the
 ids        data source, split and index, a key of ``extra_info``, or a hash of the prompt (`Options.prompt_id`)
 step       batches of the actor, from ``global_steps``, which starts at 1 and comes back on resume
 versions   ``max_global_steps`` of an output's tag, the weights that ended it
-weights    tokens of the response mask, or their norms, from the actor's probabilities; a session's together
+weights    tokens of the response mask, or their norms, from the actor's probabilities; a session's together; or norms
+           in the parameters, from the actor's update
 filter     the replay buffer is watched, where the reward is known by the time it drops a group
 draw       in place of a batch of prompts; a correction is that of verl's group name, applied in verl's precision
 state      in verl's checkpoint folder, before verl declares it complete
@@ -52,18 +53,26 @@ from verl.trainer.ppo.v1 import (
 )
 from verl.utils.tensordict_utils import get_tensordict
 
+from kaestat.integrations.shared.expected_weights import ExpectedWeights
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, draw_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, Serve, estimator_without_history
-from kaestat.integrations.verl.options import WEIGHTS, WEIGHTS_OPTION, Options, filters_groups, refuse_sampler_beside
+from kaestat.integrations.verl.options import (
+    OF_PARAMETERS,
+    WEIGHTS,
+    WEIGHTS_OPTION,
+    Options,
+    filters_groups,
+    refuse_sampler_beside,
+)
 from kaestat.integrations.verl.rows import BatchRows, observe_rows, read_rows, row_advantages, row_weights
+from kaestat.integrations.verl.training_norms import RecordsNorms, check_update
 from kaestat.integrations.verl.turns import check_turns, read_turns, turn_advantages
 from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards
 
 
-class BaselineTrainer(SavesHistory):
+class BaselineTrainer(RecordsNorms):
     """Mixin to put before a V1 trainer of verl, which adds a history.
 
     verl needs its own name in ``trainer.v1.trainer_mode``, so that is reset. A ValueError if an option, a parameter or
@@ -100,6 +109,9 @@ class BaselineTrainer(SavesHistory):
             if self.options.weights == "score_norm":
                 self._asks_for_squares = True
                 check_actor(config, "kaestat.weights=score_norm")
+            if weights in OF_PARAMETERS:
+                check_update(config, weights, estimator, self.verl_mode)
+                self._expected = ExpectedWeights()
         else:
             refuse_sampler_beside(config.algorithm)
         super().__init__(config)
@@ -119,7 +131,7 @@ class BaselineTrainer(SavesHistory):
         own_buffer = (config.trainer.v1.sampler.get("custom_sampler", None) or {}).get("path", None)
         judge = config.reward.reward_model
         early = not judge.enable or judge.enable_resource_pool  # a colocated one judges what has been sampled
-        known = early and options.weights != "score_norm" and not config.algorithm.use_kl_in_reward
+        known = early and options.weights in ("none", "length") and not config.algorithm.use_kl_in_reward
         return bool(known and not own_buffer)
 
     def _observe_dropped(self, batch: KVBatchMeta) -> None:
@@ -162,13 +174,16 @@ class BaselineTrainer(SavesHistory):
         def serve(index: Sequence[Hashable] | None, of_tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             if stored is not None:
                 return turn_advantages(session, stored, rows, step, index, of_tokens, version)
-            factor = None if self.drawn is None else self.drawn.corrections_of(rows)
+            factor, rewards = None if self.drawn is None else self.drawn.corrections_of(rows), of_tokens.sum(dim=-1)
+            if self._expected is not None:
+                return self._expected_advantages(rows, step, index, rewards, factor).unsqueeze(-1)
             weights = row_weights(options.weights, mask, norms)
-            advantages = row_advantages(session, rows, step, index, of_tokens.sum(dim=-1), weights, version)
+            advantages = row_advantages(session, rows, step, index, rewards, weights, version)
             return (advantages if factor is None else advantages * factor.to(advantages)).unsqueeze(-1)
 
         batch = self._served(serve, batch, metrics)
-        metrics.update(session.metrics)
+        if self._expected is None:
+            metrics.update(session.metrics)
         return batch
 
     def _served(self, serve: Serve, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:

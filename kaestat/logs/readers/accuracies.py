@@ -108,20 +108,26 @@ def _misfit(accuracy: np.ndarray, size: int) -> np.ndarray:
     return np.abs(accuracy * size - np.rint(accuracy * size))
 
 
+def smallest_group_size(distinct: np.ndarray) -> int | None:
+    """The smallest G up to `MAX_GROUP_SIZE` that makes all accuracies whole multiples of 1/G; None if none does."""
+    fits = (size for size in range(1, MAX_GROUP_SIZE + 1) if _misfit(distinct, size).max() <= _EXACT)
+    return next(fits, None)
+
+
 def _infer(path: Path, accuracy: np.ndarray) -> int:
     distinct = np.unique(accuracy)
-    sizes = [size for size in range(1, MAX_GROUP_SIZE + 1) if _misfit(distinct, size).max() <= _EXACT]
-    if not sizes:
+    size = smallest_group_size(distinct)
+    if size is None:
         raise ValueError(
             f"{path}: no group size up to {MAX_GROUP_SIZE} makes all accuracies whole numbers of successes "
             f"(they start {', '.join(f'{a:g}' for a in distinct[:4])}). Pass {spelled('group_size')}; it "
             "allows rounded accuracies."
         )
-    if sizes[0] == 1:
+    if size == 1:
         raise ValueError(
             f"{path}: all accuracies are 0 or 1, so that any group size fits. Pass {spelled('group_size')}."
         )
-    return sizes[0]
+    return size
 
 
 def _check(path: Path, accuracy: np.ndarray, size: int) -> int:

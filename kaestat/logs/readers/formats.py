@@ -18,13 +18,27 @@ from kaestat.logs.reward_log import RewardLog
 
 @dataclass(frozen=True)
 class Format:
-    """One format of reward logs."""
+    """One format of reward logs.
 
-    name: str  # The name that `read_log` takes
-    summary: str  # One line: what it looks like
-    recognises: Callable[[Path], bool]  # Whether a path (file or folder) is of this format
-    read: Callable[..., RewardLog]  # The reader; its keyword-only parameters are the hints
-    takes_folder: bool = False  # Whether a log may be a folder
+    Attributes
+    ----------
+    name : str
+        The name that `read_log` takes.
+    summary : str
+        One line: what it looks like.
+    recognises : callable
+        Whether a path (file or folder) is of this format.
+    read : callable
+        The reader; its keyword-only parameters are the hints.
+    takes_folder : bool
+        Whether a log may be a folder.
+    """
+
+    name: str
+    summary: str
+    recognises: Callable[[Path], bool]
+    read: Callable[..., RewardLog]
+    takes_folder: bool = False
 
     @property
     def hints(self) -> tuple[str, ...]:

@@ -33,7 +33,10 @@ POLICIES: dict[str, type[Policy]] = {
 def make_policy(policy: str | Policy, **params: Any) -> Policy:
     """The policy with a name or specification, such as ``"near_half:target=0.4"``; a policy unchanged.
 
-    A ValueError if the name or a parameter is unknown, or out of range.
+    Raises
+    ------
+    ValueError
+        If the name or a parameter is unknown, or out of range.
     """
     if isinstance(policy, Policy):
         if params:

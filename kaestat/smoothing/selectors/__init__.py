@@ -34,9 +34,21 @@ __all__ = [
 
 
 def make_selector(name: str, **params: Any) -> Selector:
-    """The selector with that name, one of ``SELECTORS``, with its own parameters.
+    """The selector with that name.
 
-    Raises a ValueError if the name or a parameter is unknown, and a TypeError if the name is not a string.
+    Parameters
+    ----------
+    name : str
+        One of ``SELECTORS``.
+    **params
+        The selector's own parameters.
+
+    Raises
+    ------
+    ValueError
+        If the name or a parameter is unknown.
+    TypeError
+        If the name is not a string.
     """
     if not isinstance(name, str):
         raise TypeError(f"selector must be a name, got {type(name).__name__}.")
@@ -50,7 +62,12 @@ def make_selector(name: str, **params: Any) -> Selector:
 def as_selector(bandwidth: float | str | Selector) -> Selector:
     """The selector that a number of steps, a name or a selector stands for.
 
-    Raises a ValueError if a number is not positive or a name unknown, and a TypeError if it has another type.
+    Raises
+    ------
+    ValueError
+        If a number is not positive or a name unknown.
+    TypeError
+        If it has another type.
     """
     if isinstance(bandwidth, Selector):
         return bandwidth

@@ -20,18 +20,24 @@ MAX_VISITS = 64
 class Auto(LooCv):
     """Mixes the values of many bandwidths by how well each has predicted recent rewards.
 
-    Along a run (`kaestat.AdvantageEstimator`, `kaestat.value_risk`) every step scores the values of all candidates *of
-    the baseline itself* on its rewards, leave-one-out, and later steps mix the candidates by these scores: see
-    `RunningScores`. The scores are a few numbers, so the cost of a step does not grow with the run. The 64 newest
-    visits of each prompt are kept. Shares come from earlier steps alone: nothing depends on a completion's own reward.
-    With few visits the bandwidth follows the rule of thumb, 10 returns of the prompts for ``kae`` and 20 for
-    ``kae_eb``, and the unit of time does not matter. With weights the losses are weighted, and ``kae_eb`` has two ways
-    to use a bandwidth, which are mixed in the same manner.
+    Along a run (`kaestat.AdvantageEstimator`, `kaestat.value_risk`) every step scores the values of all candidates
+    *of the baseline itself* on its rewards, leave-one-out, and later steps mix the candidates by these scores:
+    see `RunningScores`. The scores are a few numbers, so the cost of a step does not grow with the run. The 64
+    newest visits of each prompt are kept. Shares come from earlier steps alone: nothing depends on a completion's own
+    reward. With few visits the bandwidth follows the rule of thumb, 10 returns of the prompts for ``kae`` and 20 for
+    ``kae_eb``, and the unit of time does not matter. With weights the losses are weighted, and ``kae_eb`` has
+    two ways to use a bandwidth, which are mixed in the same manner.
 
-    For visits without a run (`kaestat.select_bandwidth`, or a baseline called without its carry), it is `LooCv` with
-    candidates up to 20 times the span. ``grid`` holds candidates in steps, increasing; by default they are a factor of
-    1.6 apart, from one that reaches no visit to 20 times the span. ``discount``, in (0, 1], is the factor on the past
-    scores for each return of the prompts.
+    For visits without a run (`kaestat.select_bandwidth`, or a baseline called without its carry), it is
+    `LooCv` with candidates up to 20 times the span.
+
+    Parameters
+    ----------
+    grid : sequence of float, optional
+        Candidates in steps, increasing. By default they are a factor of 1.6 apart, from one that reaches no visit to 20
+        times the span.
+    discount : float
+        Factor in (0, 1] on the past scores for each return of the prompts.
     """
 
     discount: float = 0.7

@@ -24,16 +24,28 @@ PATH_COLUMNS = ["bandwidth", "risk", "se", "difference_se"]
 
 @dataclass(frozen=True, eq=False)
 class BandwidthSelection:
-    """A selected bandwidth with the evidence for it."""
+    """A selected bandwidth with the evidence for it.
 
-    bandwidth: float  # In steps (or visits, if the log has no steps: see ``time_axis``)
-    # Standard error of ``bandwidth`` (bootstrap over prompts); NaN if the selector does not depend on the data
+    Attributes
+    ----------
+    bandwidth : float
+        In steps (or visits, if the log has no steps: see ``time_axis``).
+    se : float
+        Standard error of ``bandwidth`` (bootstrap over prompts); NaN if the selector does not depend on the data.
+    path : pandas.DataFrame
+        One row per candidate: ``bandwidth, risk, se`` (of the risk, by the same bootstrap), and ``difference_se``, the
+        standard error of the paired difference to the candidate of lowest risk. Empty for selectors without a path.
+    selector : str
+        Name of the selector.
+    time_axis : {"step", "visit"}
+        Unit of the bandwidth.
+    """
+
+    bandwidth: float
     se: float
-    # One row per candidate: ``bandwidth, risk, se`` (of the risk, by the same bootstrap), and ``difference_se``, the
-    # standard error of the paired difference to the candidate of lowest risk. Empty for selectors without a path
     path: pd.DataFrame
-    selector: str  # Name of the selector
-    time_axis: str = "step"  # Unit of the bandwidth
+    selector: str
+    time_axis: str = "step"
 
 
 class Selector(ABC):
@@ -67,16 +79,43 @@ class Selector(ABC):
     ) -> list[tuple[Array | float, Array | float]]:
         """Bandwidths and the shares of their values in the mixture; most selectors return one with share 1.
 
-        ``visits`` are past visits, (..., P, V), and ``current_count`` the completions of each prompt at this step,
-        (..., P, 1). Bandwidths are positive and shares sum to 1; each is broadcastable to (..., P, 1).
+        Parameters
+        ----------
+        visits : Visits
+            Past visits, shape (..., P, V).
+        current_count : array, shape (..., P, 1)
+            Completions of each prompt at this step.
+        step : int, or array broadcastable to (..., 1, 1)
+            Current step.
+        kernel : Kernel
+            The kernel that will use the bandwidth.
+
+        Returns
+        -------
+        list of (bandwidth, share)
+            Each broadcastable to (..., P, 1); bandwidths positive, shares sum to 1.
         """
 
     @abstractmethod
     def select(self, series: Visits, *, kernel: Kernel, seed: int = 0, n_boot: int = 200) -> BandwidthSelection:
-        """The selected bandwidth for a whole log; a ValueError if it depends on rewards and no prompt has two visits.
+        """The selected bandwidth for a whole log.
 
-        ``series`` has every visit of every prompt, NumPy arrays of shape (P, V); ``lag`` counts back from one common
-        point in time. ``n_boot`` draws of prompts give the standard errors; below 2 these are NaN.
+        Parameters
+        ----------
+        series : Visits
+            Every visit of every prompt, NumPy arrays of shape (P, V); ``lag`` counts back from one common point in
+            time.
+        kernel : Kernel
+            The kernel that will use the bandwidth.
+        seed : int
+            Seed of the bootstrap over prompts.
+        n_boot : int
+            Number of bootstrap draws; below 2 the standard errors are NaN.
+
+        Raises
+        ------
+        ValueError
+            If the bandwidth depends on rewards and no prompt has two visits.
         """
 
 

@@ -13,7 +13,13 @@ from kaestat.smoothing.selectors.base import FormulaSelector
 
 @dataclass(frozen=True)
 class Fixed(FormulaSelector):
-    """The same number of ``steps`` throughout (the paper's experiments use about 10); ``inf`` is the running mean."""
+    """The same number of steps throughout (the paper's experiments use about 10).
+
+    Parameters
+    ----------
+    steps : float
+        Bandwidth in steps; ``inf`` gives the running mean.
+    """
 
     steps: float = 10.0
     name: ClassVar[str] = "fixed"

@@ -24,6 +24,11 @@ class ForwardCv(DataDriven):
 
     Past-only (prequential) risk suits a baseline whose past outweighs the rest of its group (Dawid, 1984); `LooCv`
     scores KAE itself.
+
+    Parameters
+    ----------
+    grid : sequence of float, optional
+        See `DataDriven`.
     """
 
     name: ClassVar[str] = "forward_cv"

@@ -15,7 +15,12 @@ from kaestat.smoothing.selectors.base import FormulaSelector
 class Fraction(FormulaSelector):
     """``i * h`` steps at step i: the paper's Algorithm 1, which writes ``K((i - I_j) / (i h))``.
 
-    At step 0 there is no past, and the bandwidth is h. The theory requires h < 1.
+    At step 0 there is no past, and the bandwidth is h.
+
+    Parameters
+    ----------
+    h : float
+        Fraction of the elapsed steps; the theory requires h < 1.
     """
 
     h: float = 0.1

@@ -22,6 +22,11 @@ class LooCv(DataDriven):
 
     Visits keep only sums. If the completions of a visit have different weights, its sums without one of them are
     unknown, and the visit is predicted from its past alone, as in `ForwardCv`.
+
+    Parameters
+    ----------
+    grid : sequence of float, optional
+        See `DataDriven`.
     """
 
     name: ClassVar[str] = "loo_cv"

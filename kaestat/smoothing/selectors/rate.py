@@ -17,6 +17,11 @@ class Rate(FormulaSelector):
 
     ``N_i(x)`` is the prompt's sample size: all past completions, and the current ones without the one left out
     (Theorem 1). Every prompt has its own bandwidth.
+
+    Parameters
+    ----------
+    c : float
+        Constant of proportionality.
     """
 
     c: float = 1.0

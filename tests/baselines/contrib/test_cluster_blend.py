@@ -112,6 +112,6 @@ def cluster_blend(case, *, clusters, forgetting=0.9):
 
 CASE_CLUSTERS = {f"p{k}": k % 2 for k in range(4)}
 CASES = [
-    MethodCase("cluster_blend", cluster_blend, {"clusters": CASE_CLUSTERS}, carries=True),
-    MethodCase("cluster_blend", cluster_blend, {"clusters": CASE_CLUSTERS, "forgetting": 0.5}, carries=True),
+    MethodCase("cluster_blend", cluster_blend, {"clusters": CASE_CLUSTERS}),
+    MethodCase("cluster_blend", cluster_blend, {"clusters": CASE_CLUSTERS, "forgetting": 0.5}),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import pickle
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -156,13 +155,6 @@ def test_integration_watched_state_that_was_loaded_is_held_as_that_of_its_step()
         resumed.state_dict(2)
 
 
-def test_integration_watched_pickled_one_goes_on():
-    watched = TrainerSession(kae())
-    step_of(watched, 0)
-    moved = pickle.loads(pickle.dumps(watched))
-    np.testing.assert_array_equal(step_of(moved, 1), step_of(watched, 1))
-
-
 @pytest.mark.parametrize(("method", "stateful"), [("kae", True), ("ebpo", True), ("spo", True), ("rloo", False)])
 def test_integration_watched_method_with_a_history_or_a_carry_needs_the_step(method, stateful):
     watched = TrainerSession(AdvantageEstimator(method), states_kept=2)
@@ -262,28 +254,10 @@ def test_integration_watched_metrics_know_the_weights_and_the_streams():
     assert watched.metrics["baseline/error"] == pytest.approx(((1 / 16 + 9 / 16) / 2 - (1 - 2 * own) * 0.5) / 2)
 
 
-def test_integration_watched_repeated_step_is_refused_by_the_estimators_own_message():
-    watched = TrainerSession(kae())
-    step_of(watched, 1)
-    with pytest.raises(ValueError, match="count twice"):
-        step_of(watched, 1)
-    with pytest.raises(ValueError, match="went backwards"):
-        step_of(watched, 0)
-
-
 def test_integration_watched_file_of_something_else_is_refused(tmp_path):
     save_state(tmp_path / "other", {"sampler": {}})
     with pytest.raises(ValueError, match="no state of AdvantageEstimator"):
         TrainerSession(kae()).load(tmp_path / "other")
-
-
-def test_integration_watched_file_of_the_estimator_itself_is_taken_up(tmp_path):
-    first, second = TrainerSession(kae()), TrainerSession(kae())
-    first.advantages([1.0, 0.0], 0, prompts=["p", "p"])
-    first.save(tmp_path / "estimator", whole=True)
-    second.load(tmp_path / "estimator")
-    expected = first.advantages([1.0, 0.0], 1, prompts=["p", "p"])
-    assert second.advantages([1.0, 0.0], 1, prompts=["p", "p"]).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("ids", [None, ["a", "a", "b", "b"]])
@@ -330,15 +304,3 @@ def test_tracked_versions_are_those_of_the_estimator_and_late_completions_are_in
     assert resumed.estimator.history.visits(["a", "b"], 6).count.sum() == 7
     with pytest.raises(ValueError, match='order="any"'):
         TrainerSession(AdvantageEstimator("kae")).advantages([1.0], 0, prompts=["a"], version=[0])
-
-
-def test_integration_watched_versions_are_handed_on_by_advantages_and_by_observe():
-    watched = TrainerSession(AdvantageEstimator("kae", bandwidth=5, order="any"))
-    plain = AdvantageEstimator("kae", bandwidth=5, order="any")
-    prompts = ["p"] * 2
-    watched.observe([1.0, 1.0], 4, prompts=prompts, ids=["a", "a"], version=[1, 2])
-    plain.observe(["a", "a"], [1.0, 1.0], 4, version=[1, 2])
-    found = watched.advantages([1.0, 0.0], 4, prompts=prompts, ids=["a", "a"], version=[3, 2])
-    assert found.tolist() == plain.step(["a", "a"], [1.0, 0.0], 4, version=[3, 2]).tolist()
-    with pytest.raises(ValueError, match='order="any"'):
-        TrainerSession(AdvantageEstimator("kae")).advantages([1.0], 1, prompts=["p"], version=[0])

@@ -7,7 +7,6 @@ from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.shared.tracked_estimator import TrackedTurns
 
 PROMPTS = ["2+2=", "2+2=", "2+3=", "2+3="]
 REWARDS = [[0.0, 1.0], [0.5], [0.0, 0.0, 1.0], [0.0, 0.0]]
@@ -55,11 +54,6 @@ def test_ids_are_watched():
     assert watched("rloo").advantages([[1.0], [0.0]], None, prompts=["a", "a"])[0].tolist() == [1.0]
 
 
-def test_an_ordinary_estimator_is_refused():
-    with pytest.raises(TypeError, match="TurnEstimator, got AdvantageEstimator"):
-        TrackedTurns(AdvantageEstimator("kae"))
-
-
 def test_it_goes_on_from_a_state_and_from_a_file(tmp_path):
     whole, by_state, by_file = watched(), watched(), watched()
     whole.advantages(REWARDS, 0, prompts=PROMPTS)
@@ -70,3 +64,6 @@ def test_it_goes_on_from_a_state_and_from_a_file(tmp_path):
     for other in (by_state, by_file):
         found = other.advantages(REWARDS, 1, prompts=PROMPTS)
         assert [each.tolist() for each in found] == [each.tolist() for each in expected]
+    TrainerSession(AdvantageEstimator("kae")).save(tmp_path / "of whole completions")
+    with pytest.raises(ValueError, match="holds no state of TurnEstimator"):
+        watched().load(tmp_path / "of whole completions")

@@ -60,12 +60,6 @@ def test_a_resumed_run_counts_the_prior_once(tmp_path):
         assert estimator.history.visits(["q0"], 9).count.sum() == loaded.history.visits(["q0"], 9).count.sum() == 8 + 2
 
 
-def test_a_sampler_draws_by_the_prior(tmp_path):
-    trainer = trainer_of(tmp_path, AdvantageEstimator("kalman"), prompt_sampler="neyman")
-    prediction = trainer.session.drawn.sampler.draw(0).plan.prediction
-    assert prediction.lag.tolist()[:2] == [1.0, 1.0] and prediction.value[1] > 0.8 > 0.4 > prediction.value[0]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.prompt_ids import RETURNS_BEFORE_REFUSAL, UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from llm_experiments.policies.tiny import TinySize
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
 
@@ -30,54 +30,11 @@ def trained(folder, dataset, prompt_id, **config):
     return trainer
 
 
-def test_the_history_is_kept_by_the_column(tmp_path):
-    estimator = trained(tmp_path, questions(4), "question_id").advantage_estimator
-    visits = estimator.history.visits(["q0", "q1", "q2", "q3"], 4)
-    assert (visits.count.sum(axis=1) == 8).all() and len(estimator.history) == 4
-
-
-def test_the_history_is_kept_by_a_hash_without_a_column(tmp_path):
-    estimator = trained(tmp_path, questions(4), None).advantage_estimator
-    keys = [hash_prompt(f"{k}+1=") for k in range(4)]
-    assert (estimator.history.visits(keys, 4).count.sum(axis=1) == 8).all() and len(estimator.history) == 4
-
-
 def test_a_column_that_is_not_there_raises_with_the_columns_that_are(tmp_path):
     with pytest.raises(UnstablePromptIds, match=r"'uid'.*prompt, question_id.*remove_unused_columns=False"):
         trained(tmp_path, questions(4), "uid")
     with pytest.raises(UnstablePromptIds, match="remove_unused_columns=False"):
         trained(tmp_path, questions(4), "question_id", remove_unused_columns=True)
-
-
-@pytest.mark.parametrize("values", [[0, 0, 0, 0], ["a", None, "c", "d"]], ids=["one for all", "one is missing"])
-def test_an_id_that_names_no_prompt_raises_at_the_first_generation(values, tmp_path):
-    with pytest.raises(UnstablePromptIds, match="hash_prompt"):
-        trained(tmp_path, with_column("index", values), "index")
-
-
-def test_ids_that_are_new_at_each_visit_raise(tmp_path):
-    class Renames(RecordingTrainer):
-        def _generate_and_score_completions(self, inputs):
-            return super()._generate_and_score_completions(
-                [{**row, "uid": f"{self.generation}-{row['question_id']}"} for row in inputs]
-            )
-
-    trainer = tiny_trainer(
-        tmp_path,
-        AdvantageEstimator("kae", bandwidth=5.0),
-        trainer_class=Renames,
-        trainer_options={"prompt_id": "uid"},
-        n_prompts=RETURNS_BEFORE_REFUSAL,
-        max_steps=9,
-    )
-    with pytest.raises(UnstablePromptIds, match="new id"):
-        trainer.train()
-    assert trainer.generation == 7  # 4 prompts a step: the eighth ends the second epoch of 16 prompts
-
-
-def test_ids_that_no_checkpoint_can_hold_raise_at_the_first_generation(tmp_path):
-    with pytest.raises(TypeError, match=r"prompt id \['x', 'y'\] of type list cannot be saved"):
-        trained(tmp_path, with_column("tags", [["x", "y"]] * 4), "tags")
 
 
 class Environment:

@@ -49,27 +49,6 @@ def test_resumed_advantages_are_those_of_an_uninterrupted_run(method, reuse, sto
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 
-def test_a_lost_history_would_change_the_advantages(tmp_path):
-    whole = trainer_of(tmp_path, max_steps=7, **SAVING)
-    whole.train()
-    cold = trainer_of(tmp_path / "again", max_steps=7)
-    cold.session.load = lambda *paths, **options: None
-    cold.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert not all(
-        (after["advantages"] == before["advantages"]).all()
-        for before, after in zip(whole.batches[4:], cold.batches, strict=True)
-    )
-
-
-def test_every_checkpoint_holds_the_state_of_its_step(tmp_path):
-    trainer = trainer_of(tmp_path, max_steps=3, **SAVING)
-    trainer.train()
-    for step in (1, 2, 3):
-        state = AdvantageEstimator.load(tmp_path / f"checkpoint-{step}" / STATE_FILE)
-        assert state.history.last_step == step - 1
-        assert len(state.history) == 4 * step
-
-
 def test_a_checkpoint_without_state_is_refused_where_the_method_remembers(tmp_path):
     trainer_of(tmp_path, max_steps=2, **SAVING).train()
     (tmp_path / "checkpoint-2" / STATE_FILE).unlink()
@@ -80,17 +59,6 @@ def test_a_checkpoint_without_state_is_refused_where_the_method_remembers(tmp_pa
     memoryless = trainer_of(tmp_path / "again", "rloo", max_steps=3)
     memoryless.train(resume_from_checkpoint=checkpoint)
     assert len(memoryless.batches) == 1
-
-
-def test_a_torn_state_or_one_of_another_method_is_refused(tmp_path):
-    trainer_of(tmp_path, max_steps=1, **SAVING).train()
-    checkpoint = tmp_path / "checkpoint-1"
-    with pytest.raises(ValueError, match=r"'kae'.*'spo'"):
-        trainer_of(tmp_path / "again", "spo", max_steps=2).train(resume_from_checkpoint=str(checkpoint))
-    content = (checkpoint / STATE_FILE).read_bytes()
-    (checkpoint / STATE_FILE).write_bytes(content[:-20])
-    with pytest.raises(ValueError, match="cut short"):
-        trainer_of(tmp_path / "again", max_steps=2).train(resume_from_checkpoint=str(checkpoint))
 
 
 def test_a_checkpoint_amid_a_generation_goes_on_with_fresh_completions(tmp_path):
@@ -133,18 +101,3 @@ def test_a_warm_estimator_goes_on_counting(tmp_path):
     assert trainer.generation == 2
     trainer.train()
     assert warm.history.last_step == 2
-
-
-def test_a_kernel_of_ones_own_is_saved_and_resumed(tmp_path):
-    def own_kernel(u):
-        return 1.0 * (u <= 1)
-
-    def trainer(folder, **config):
-        estimator = AdvantageEstimator("kae", kernel=own_kernel, bandwidth=5.0)
-        return tiny_trainer(folder, estimator, trainer_class=RecordingTrainer, max_steps=3, **config)
-
-    whole = trainer(tmp_path, **SAVING)
-    whole.train()
-    resumed = trainer(tmp_path / "again")
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert (resumed.batches[0]["advantages"] == whole.batches[2]["advantages"]).all()

@@ -10,7 +10,6 @@ from datasets import Dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
-from kaestat.integrations.trl import SAMPLER_FILE
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.sampling import PromptSampler
 from tests.helpers.tiers import slow_after
@@ -102,12 +101,6 @@ def test_corrections_are_those_of_the_generations_own_draw():
             drawn.corrections(prompts, step)
 
 
-def test_a_method_without_a_history_has_its_prompts_predicted_by_another(tmp_path):
-    trainer = trainer_of(tmp_path, method="rloo", group_size=2)
-    assert trainer.session.drawn.sampler.predictor is not trainer.advantage_estimator
-    assert trainer.session.drawn.sampler.predictor.method == "kae_eb"
-
-
 def test_prompts_without_ids_are_known_by_their_text_and_repeated_rows_weigh_more(tmp_path):
     rows = questions(6).to_dict()
     dataset = Dataset.from_dict({"prompt": [*rows["prompt"], *rows["prompt"][:2]]})
@@ -139,10 +132,3 @@ def test_what_does_not_go_together_is_refused_before_training(tmp_path):
         trainer_of(tmp_path, "best")
     with pytest.raises(ValueError, match="reuse"):
         tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"prompt_sampler": "neyman", "reuse": 2})
-
-
-def test_a_checkpoint_without_the_sampler_is_refused(tmp_path):
-    trainer_of(tmp_path, max_steps=1, **SAVING).train()
-    (tmp_path / "checkpoint-1" / SAMPLER_FILE).unlink()
-    with pytest.raises(ValueError, match="saved without a prompt sampler"):
-        trainer_of(tmp_path / "again", max_steps=2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))

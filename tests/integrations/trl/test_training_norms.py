@@ -21,8 +21,9 @@ from transformers import (
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.gradient_norms import gradient_norms
+from kaestat.integrations.shared.expected_weights import KEPT, LEAST, ExpectedWeights
 from kaestat.integrations.trl.completion_weights import check_parameter_norms
-from kaestat.integrations.trl.training_norms import KEPT, LEAST, ExpectedWeights, reads_training_pass
+from kaestat.integrations.trl.training_norms import reads_training_pass
 from tests.helpers.tiny_trl import RecordingTrainer, tiny_trainer
 from tests.integrations.test_gradient_norms import Batch, slow
 from tests.integrations.trl.test_weights import KeepsReferences

@@ -9,7 +9,6 @@ from datasets import Dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
-from kaestat.integrations.trl import BaselineGRPOTrainer
 from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_tools import RecordingTurns, rewards_of_turns, spoken, tool_trainer
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
@@ -110,20 +109,6 @@ def test_a_run_resumes_where_it_stopped(whole, tmp_path):
         assert after["completions"] == before["completions"]
         assert torch.equal(after["output"]["advantages"], before["output"]["advantages"])
     assert resumed.turn_estimator.state_dict() == trainer.turn_estimator.state_dict()
-
-
-def test_a_checkpoint_of_whole_completions_is_refused(whole, tmp_path):
-    plain = tool_trainer(
-        tmp_path,
-        AdvantageEstimator("kae", bandwidth=5.0),
-        trainer_class=BaselineGRPOTrainer,
-        max_steps=1,
-        save_strategy="steps",
-        save_steps=1,
-    )
-    plain.train()
-    with pytest.raises(ValueError, match="holds no state of TurnEstimator"):
-        tool_trainer(tmp_path / "again", estimator()).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
 
 
 def test_without_tools_it_is_the_ordinary_trainer(tmp_path):

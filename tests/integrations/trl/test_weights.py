@@ -214,9 +214,19 @@ def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spr
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
 
 
-def test_an_optimizer_without_mean_squares_is_refused_before_it_steps(tmp_path):
-    with pytest.raises(ValueError, match="SGD does not keep"):
-        trained(tmp_path, "adam", optim="sgd")
+def test_an_optimizer_whose_units_are_not_known_is_refused_when_the_trainer_is_made(tmp_path):
+    made = {"optimizers": (torch.optim.NAdam([torch.nn.Parameter(torch.zeros(2))]), None)}
+    for named, options, config in (("SGD", {}, {"optim": "sgd"}), ("NAdam", made, {})):
+        with pytest.raises(ValueError, match=f"{named} does not keep"):
+            tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "adam"} | options, **config)
+
+
+def test_norms_follow_adafactor(tmp_path):
+    for batch in trained(tmp_path, "adam", KeepsReferences, optim="adafactor").batches[1:]:
+        expected = batch["adam"] / batch["adam"].mean()
+        torch.testing.assert_close(batch["weights"].double(), expected, rtol=1e-3, atol=1e-5)
+        exact = batch["exact"] / batch["exact"].mean()
+        assert not torch.allclose(batch["weights"].double(), exact, rtol=0.02), "the units made no difference"
 
 
 def test_truncated_completions_that_trl_masks_weigh_nothing(tmp_path):

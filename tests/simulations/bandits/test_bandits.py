@@ -7,13 +7,11 @@ import pytest
 from scipy.special import expit, logit
 from scipy.stats import beta, norm
 
-from kaestat import Groups, Visits, make_baseline
-from simulations.bandits.bayes_filter import BayesFilter
+from simulations.bandits.bayes_filter import Grid, known_values
 from simulations.bandits.paths import PATHS, START_MEAN, START_WITHIN, start_values, value_paths
 from simulations.bandits.softmax import SoftmaxBandit, one_hot_bandit
 from simulations.harness import Streams
 from tests.helpers.statistical import Discrepancy, check_mean, generator
-from tests.helpers.tiers import slow_after
 
 
 def streams(replicates: int, key: str = "ab") -> Streams:
@@ -173,10 +171,17 @@ def prior_sizes(mean: float, within: float) -> tuple[float, float]:
     return mean * size, (1 - mean) * size
 
 
+def filtered(reward: np.ndarray, mean: float, within: float, *step_sd: float) -> np.ndarray:
+    """Values of the filter; the walk before each visit has the next of ``step_sd``, the last one from there on."""
+    grid = Grid(mean, within)
+    walks = [grid.walk(sd) for sd in step_sd]
+    return known_values(reward, grid.prior[None], lambda t, belief: belief @ walks[min(t, len(walks)) - 1])
+
+
 def test_without_a_walk_the_filter_is_the_conjugate_posterior_mean():
     rng = generator(31)
     reward = (rng.random((40, 5, 3, 4)) < rng.random((40, 1, 3, 1))).astype(float)
-    values = BayesFilter(START_MEAN, START_WITHIN, 0.0).values_for(reward)
+    values = filtered(reward, START_MEAN, START_WITHIN, 0.0)
     a, b = prior_sizes(START_MEAN, START_WITHIN)
     before = np.cumsum(reward.sum(axis=-1), axis=1) - reward.sum(axis=-1)
     successes = before[..., None] + reward.sum(axis=-1, keepdims=True) - reward
@@ -188,8 +193,6 @@ def test_with_a_walk_the_filter_is_the_posterior_mean_by_quadrature():
     """Two steps of two completions: integrals over the logits of both steps, for every sequence of rewards."""
     mean, within, step_sd = 0.4, 0.15, 0.6
     a, b = prior_sizes(mean, within)
-    bayes = BayesFilter(mean, within, step_sd)
-
     before, step = np.linspace(-20, 20, 4001), np.linspace(-6, 6, 601)
     p, q = expit(before)[:, None], expit(before[:, None] + step_sd * step)
     density = beta.pdf(p, a, b) * p * (1 - p) * norm.pdf(step)
@@ -201,80 +204,35 @@ def test_with_a_walk_the_filter_is_the_posterior_mean_by_quadrature():
     for first in ([0, 0], [0, 1], [1, 1]):
         for other in (0, 1):
             reward = np.array([[[first], [[other, 1]]]], dtype=float).reshape(1, 2, 1, 2)
-            value = bayes.values_for(reward)[0, 1, 0, 1]  # the second completion of the second step, left out
+            value = filtered(reward, mean, within, step_sd)[
+                0, 1, 0, 1
+            ]  # the second completion of the second step, left out
             assert value == pytest.approx(posterior_mean(first, other), abs=2e-4)
 
 
-def test_the_filters_walk_has_its_variance_at_every_speed_it_accepts():
-    for step_sd in (0.095, 0.13, 0.5):
-        bayes = BayesFilter(0.4, 0.15, step_sd)
-        middle = bayes.transition[120]
-        assert middle.sum() == pytest.approx(1)
-        assert middle @ (bayes.logits - bayes.logits[120]) ** 2 == pytest.approx(step_sd**2, rel=1e-3)
-    with pytest.raises(ValueError, match="step_sd must be 0 or at least"):
-        BayesFilter(0.4, 0.15, 0.02)
-
-
-def test_narrow_walks_and_jumps_have_their_mean_and_variance():
-    bayes = BayesFilter(0.4, 0.15, 0.0)
-    logits = bayes.logits - bayes.logits[120]
-    for moves, deviation in ((bayes.walk(0.03), 0.03), (bayes.walk(0.5), 0.5), (bayes.walk(0.0), 0.0)):
+def test_walks_have_their_mean_and_variance_at_every_speed():
+    grid = Grid(0.4, 0.15)
+    logits = grid.logits - grid.logits[120]
+    for deviation in (0.0, 0.03, 0.095, 0.13, 0.5):
+        moves = grid.walk(deviation)
         np.testing.assert_allclose(moves.sum(axis=1), 1)
         assert moves[120] @ logits == pytest.approx(0, abs=1e-12)
         assert moves[120] @ logits**2 == pytest.approx(deviation**2, rel=1e-3)
-    jump = bayes.jump(1.3)[120]
-    assert jump @ logits == pytest.approx(0, abs=1e-12)
-    assert jump @ np.abs(logits) == pytest.approx(1.3) and (jump[np.abs(logits) < 1.1] == 0).all()
 
 
-def test_the_filter_takes_another_transition_before_each_step():
-    rng = generator(33)
-    reward = (rng.random((3, 3, 2, 2)) < 0.5).astype(float)
-    bayes, moving = BayesFilter(0.4, 0.15, 0.0), BayesFilter(0.4, 0.15, 0.3)
-    np.testing.assert_allclose(bayes.values_for(reward, [bayes.walk(0.3)] * 2), moving.values_for(reward), rtol=1e-12)
-    stands_first = bayes.values_for(reward, [bayes.walk(0.0), bayes.walk(0.3)])
-    np.testing.assert_allclose(stands_first[:, :2], bayes.values_for(reward)[:, :2], rtol=1e-12)
-    assert np.abs(stands_first[:, 2] - bayes.values_for(reward)[:, 2]).max() > 1e-3
+def test_the_filter_takes_the_transition_of_each_visit():
+    reward = (generator(33).random((3, 3, 2, 2)) < 0.5).astype(float)
+    moving, stands_first, still = (filtered(reward, 0.4, 0.15, *sd) for sd in ((0.3,), (0.0, 0.3), (0.0,)))
+    np.testing.assert_allclose(stands_first[:, :2], still[:, :2], rtol=1e-12)
+    assert np.abs(stands_first[:, 2] - still[:, 2]).max() > 1e-3 and (moving[:, 1] != still[:, 1]).all()
 
 
 def test_the_filter_never_sees_the_completion_itself_nor_the_future():
-    rng = generator(32)
-    reward = (rng.random((6, 4, 2, 3)) < 0.5).astype(float)
-    bayes = BayesFilter(0.4, 0.15, 0.2)
-    values = bayes.values_for(reward)
+    reward = (generator(32).random((6, 4, 2, 3)) < 0.5).astype(float)
     changed = reward.copy()
     changed[:, 2, 0, 1] = 1 - changed[:, 2, 0, 1]
-    others = bayes.values_for(changed)
+    values, others = (filtered(each, 0.4, 0.15, 0.2) for each in (reward, changed))
     np.testing.assert_array_equal(others[:, :2], values[:, :2])
-    np.testing.assert_array_equal(others[:, 2, 0, 1], values[:, 2, 0, 1])
+    np.testing.assert_allclose(others[:, 2, 0, 1], values[:, 2, 0, 1], rtol=1e-12)
     np.testing.assert_array_equal(others[:, :, 1], values[:, :, 1])
     assert (others[:, 2, 0, 0] != values[:, 2, 0, 0]).all() and (others[:, 3, 0] != values[:, 3, 0]).all()
-
-
-@pytest.mark.parametrize("step_sd", slow_after(1, [0.3, 0.0]))
-def test_no_estimator_beats_the_filter(step_sd):
-    n_steps, n_prompts, group_size = 8, 4, 2
-    drawn = streams(600, "cd")
-    kind = "random_walk" if step_sd else "static"
-    value = value_paths(kind, drawn, n_steps, n_prompts, scale=step_sd)
-    value = np.broadcast_to(value, (600, n_steps, n_prompts))
-    reward = (drawn.uniform("rewards", n_steps, n_prompts, group_size) < value[..., None]).astype(float)
-    truth = value[:, -1, :, None]
-
-    def loss(values: np.ndarray) -> np.ndarray:
-        return ((values - truth) ** 2).mean(axis=(1, 2))
-
-    bound = loss(BayesFilter(START_MEAN, START_WITHIN, step_sd).values_for(reward)[:, -1])
-    total = np.moveaxis(reward[:, :-1].sum(axis=-1), 1, -1)
-    lag = np.broadcast_to(np.arange(n_steps - 1, 0, -1, dtype=float), total.shape)
-    visits = Visits(lag=lag, count=np.full_like(total, group_size), total=total, total_sq=total)
-    for name in ("kae", "kae_eb", "rloo", "reinforce++", "kalman"):
-        values = make_baseline(name).values(Groups(reward[:, -1]), visits, step=n_steps - 1)
-        check_mean(loss(values) - bound, target=0.0, detect=0.04, side="at least")
-    # The check would find one that cheats by looking at the truth.
-    with pytest.raises(Discrepancy):
-        check_mean(loss(truth + 0.01) - bound, target=0.0, detect=0.01, side="at least")
-    # And a filter with the wrong walk is worse than the right one.
-    wrong = loss(BayesFilter(START_MEAN, START_WITHIN, 1.5).values_for(reward)[:, -1])
-    with pytest.raises(Discrepancy):
-        check_mean(wrong - bound, target=0.0, detect=0.01)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +11,7 @@ from simulations import __main__ as command
 from simulations import studies
 from tests.helpers.toy_studies import FRAGILE, TOY
 
-KNOWN = {"fragile": FRAGILE, "toy": TOY, "picky": replace(TOY, name="picky", refuse=lambda cell: "not on [mondays].")}
+KNOWN = {"fragile": FRAGILE, "toy": TOY}
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +50,13 @@ def test_run_prints_the_summary_and_where_it_lies(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "nonsense"], "unknown study 'nonsense'; choose one of fragile, picky, toy"),
+        (["run", "nonsense"], "unknown study 'nonsense'; choose one of fragile, toy"),
         (["run", "toy", "--scale", "0"], "scale must be positive, got 0.0"),
         (["run", "toy", "--scale", "-1"], "scale must be positive, got -1.0"),
         (["run", "toy", "--scale", "nan"], "scale must be positive, got nan"),
         (["run", "toy", "--jobs", "0"], "jobs must be a whole number of at least 1, got 0"),
         (["run", "toy", "--seed", "-3"], "seed must be a whole number of at least 0, got -3"),
         (["run", "toy", "--backend", "dask"], "backend must be one of loky, sequential, got 'dask'"),
-        (["run", "picky"], "cannot compute cell (mean=0.0, scale=1.0): not on [mondays]."),
-        (["run", "all"], "cannot compute cell"),
     ],
 )
 def test_bad_request_is_refused_before_any_work(tmp_path, arguments, message):
@@ -86,7 +83,6 @@ def test_unwritable_output_is_refused_with_its_name(tmp_path):
         (["toy", '{"mean": 1}', 0], '2 cells with {"mean": 1}'),
         (["toy", '{"mean": 1, "scale": 1}', "--", -1], "replicate must be 0 or more, got -1"),
         (["toy", '{"mean": 1, "scale": 1}', 0, "--seed", -1], "seed must be a whole number"),
-        (["picky", '{"mean": 1, "scale": 1}', 0], "cannot compute cell"),
     ],
 )
 def test_bad_replay_is_refused(arguments, message):
@@ -95,8 +91,7 @@ def test_bad_replay_is_refused(arguments, message):
     assert message in result.output
 
 
-def test_failure_is_reported_with_its_replay_and_the_exit_code_while_other_studies_go_on(tmp_path, monkeypatch):
-    monkeypatch.delitem(KNOWN, "picky")
+def test_failure_is_reported_with_its_replay_and_the_exit_code_while_other_studies_go_on(tmp_path):
     result = invoke("run", "all", "--out", tmp_path, "--backend", "sequential")
     assert result.exit_code == 1
     assert "2 parts of fragile failed, first: ArithmeticError: replicate [17] went wrong" in result.output
@@ -118,12 +113,3 @@ def test_interruption_says_that_nothing_is_lost(tmp_path, monkeypatch):
     result = invoke("run", "toy", "--out", tmp_path)
     assert result.exit_code == 130
     assert "toy: interrupted; finished shards are kept" in result.output
-
-
-def test_damaged_shard_is_reported(tmp_path):
-    invoke("run", "toy", "--out", tmp_path, "--backend", "sequential")
-    victim = next(tmp_path.rglob("*.shard"))
-    victim.write_bytes(b"")
-    result = invoke("run", "toy", "--out", tmp_path, "--backend", "sequential")
-    assert result.exit_code == 0
-    assert "1 damaged shard files were set aside and computed again" in result.output

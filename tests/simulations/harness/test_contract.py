@@ -30,7 +30,6 @@ def test_study_bears_the_name_of_its_file_and_says_what_it_is_about(study):
     for text in (study.aims, study.mechanisms, study.estimands):
         assert text.strip().endswith((".", "?"))
     assert study.methods and study.measures
-    study.check_cells()
 
 
 def test_simulation_is_a_function_that_workers_can_import(study):

@@ -79,14 +79,3 @@ def test_killed_run_resumes_to_the_same_bits_and_computes_nothing_stored_again(t
     assert resumed_at >= 20
     assert_frame_equal(result.summary, whole.summary, check_exact=True)
     assert shard_bytes(result.folder) == shard_bytes(whole.folder)
-
-
-@pytest.mark.slow
-def test_two_processes_in_one_folder_finish_with_the_same_bits(tmp_path):
-    whole = run_quietly(STUDY, tmp_path / "whole")
-    processes = [start(tmp_path / "out", "loky", 1, tmp_path / "log") for _ in range(2)]
-    assert [process.wait(timeout=PATIENCE) for process in processes] == [0, 0]
-    result = run_quietly(STUDY, tmp_path / "out")
-    assert result.computed == 0
-    assert shard_bytes(result.folder) == shard_bytes(whole.folder)
-    assert_frame_equal(result.summary, whole.summary, check_exact=True)

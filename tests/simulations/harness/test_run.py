@@ -23,7 +23,6 @@ from tests.helpers.toy_studies import (
     FRAGILE,
     LOG,
     NOT_FINITE,
-    PAIRED,
     TOY,
     run_quietly,
     shard_bytes,
@@ -124,18 +123,6 @@ def test_matrix_products_do_not_depend_on_the_number_of_threads(tmp_path):
             bits.append(shard_bytes(run_quietly(BIG_PRODUCT, tmp_path / str(threads)).folder))
     bits.append(shard_bytes(run_quietly(BIG_PRODUCT, tmp_path / "loky", backend="loky", jobs=2).folder))
     assert bits[0] == bits[1] == bits[2] != {}
-
-
-def test_cells_that_share_random_numbers_are_compared_in_pairs(tmp_path):
-    result = run_quietly(PAIRED, tmp_path)
-    rows = result.summary.query("measure == 'widening'")
-    assert rows["mean"].tolist() == [0.0, 1.0, 2.0]
-    assert rows["scale"].isna().all()
-    # The wide cell is mean + 2 (sample - mean): the difference is the narrow one's own error.
-    for row in rows.itertuples():
-        narrow = Store(result.folder).read(PAIRED.cell({"mean": row.mean, "scale": 1.0}), 40, 8)["mean|estimate"]
-        assert row.estimate == pytest.approx(narrow.mean() - row.mean)
-        assert row.mcse == pytest.approx(narrow.std(ddof=1) / np.sqrt(40))
 
 
 # Failures
@@ -242,19 +229,6 @@ def no_work(monkeypatch):
     monkeypatch.setattr(runner, "execute", refuse)
 
 
-def test_refused_cell_stops_the_run_before_any_work(tmp_path, no_work):
-    study = replace(TOY, refuse=lambda cell: "no scale above 1." if cell["scale"] > 1 else None)
-    with pytest.raises(ValueError, match="no scale above 1"):
-        run_quietly(study, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_unwritable_output_stops_the_run_before_any_work(tmp_path, no_work):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="cannot write results"):
-        run_quietly(TOY, tmp_path / "file")
-
-
 @pytest.mark.parametrize("package", ["joblib", "threadpoolctl"])
 def test_missing_package_stops_the_run_before_any_work(tmp_path, no_work, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
@@ -316,42 +290,6 @@ def test_two_runs_at_once_in_one_folder_do_no_harm(whole, tmp_path, monkeypatch)
     for result in (*results, run_quietly(TOY, tmp_path)):
         assert result.failures == [] and result.damaged == []
         assert_frame_equal(result.summary, whole.summary, check_exact=True)
-
-
-# Sequential stopping
-
-
-PRECISE = replace(TOY, precision={"trace": 0.02}, max_replicates=200)
-
-
-def test_replicates_are_added_until_the_error_is_small_enough(tmp_path):
-    result = run_quietly(PRECISE, tmp_path)
-    trace = result.summary.query("measure == 'trace'")
-    stopped = trace.eval("mcse <= 0.02 * estimate")
-    assert (stopped | (trace["n"] == 200)).all()
-    assert len(set(trace["n"])) > 1 and stopped.any(), "no difference between the cells: the test shows nothing"
-    one = trace.iloc[-1]
-    cell = PRECISE.cell({"mean": one["mean"], "scale": one["scale"]})
-    # Where it stopped is the first of 40, 64, 96, 144, 200 that is precise.
-    path = [summarise(cell, Store(result.folder).read(cell, n, 8))[1] for n in (40, 64, 96, 144, 200) if n <= one["n"]]
-    assert [e.mcse <= 0.02 * e.estimate for e in path] == [False] * (len(path) - 1) + [True]
-
-
-def test_sequential_stopping_does_not_depend_on_workers_interruption_or_what_is_there(tmp_path):
-    whole = run_quietly(PRECISE, tmp_path / "whole")
-    assert_frame_equal(run_quietly(PRECISE, tmp_path / "loky", backend="loky", jobs=2).summary, whole.summary)
-    run_quietly(replace(TOY, precision=None), tmp_path / "part", scale=3.3)
-    resumed = run_quietly(PRECISE, tmp_path / "part")
-    assert_frame_equal(resumed.summary, whole.summary, check_exact=True)
-    again = run_quietly(PRECISE, tmp_path / "whole")
-    assert again.computed == 0
-    assert_frame_equal(again.summary, whole.summary, check_exact=True)
-
-
-def test_sequential_stopping_leaves_failed_cells_alone(tmp_path):
-    result = run_quietly(replace(FRAGILE, precision={"trace": 0.02}), tmp_path)
-    assert len(result.failures) == 2
-    assert set(result.summary["mean"]) == {0.0, 2.0}
 
 
 # Progress and provenance

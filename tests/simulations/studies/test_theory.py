@@ -13,7 +13,6 @@ from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, S
 from simulations.studies import (
     bandwidth_selectors,
     gradient_mse,
-    interval_skewed,
     one_shot,
     policy_regret,
     reuse_schedule,
@@ -319,7 +318,7 @@ def test_the_gaps_lie_below_the_recursion_of_theorem_3(learned):
 
 
 def test_every_study_refuses_what_it_must_and_names_its_measures():
-    for module in (interval_skewed, bandwidth_selectors, value_rates):
+    for module in (bandwidth_selectors, value_rates):
         study = module.STUDY
         cell = study.cells[0]
         measures = {e.measure for e in study.summarise(cell, simulated(study, cell, 3))}

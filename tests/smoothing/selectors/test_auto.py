@@ -11,8 +11,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, Groups, RewardLog, Visits, make_baseline
-from kaestat.logs.replay import replay
+from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
 from kaestat.smoothing.selectors import Auto
 from tests.helpers import references as ref
 from tests.helpers.strategies import case_at, groups_of, runs, visits_of
@@ -182,29 +181,6 @@ def test_a_value_depends_neither_on_its_own_reward_nor_on_later_ones(name):
     for k in range(7):
         np.testing.assert_array_equal(before[k], after[k])
     assert not np.array_equal(before[8], after[8])
-
-
-@pytest.mark.parametrize("name", ["kae", "kae_eb"])
-def test_a_saved_run_goes_on_bit_for_bit(name, tmp_path):
-    steps = random_steps(2)
-    whole = stream(AdvantageEstimator(name, bandwidth="auto"), steps)
-    estimator = AdvantageEstimator(name, bandwidth=Auto(discount=0.7))
-    stream(estimator, steps[:6])
-    estimator.save(tmp_path / "state")
-    for mine, expected in zip(stream(AdvantageEstimator.load(tmp_path / "state"), steps[6:]), whole[6:], strict=True):
-        np.testing.assert_array_equal(mine, expected)
-
-
-def test_replaying_a_log_gives_the_estimators_values():
-    steps = random_steps(3)
-    rows = [(step, i, z) for step, ids, rewards in steps for i, z in zip(ids, rewards, strict=True)]
-    log = RewardLog([i for _, i, _ in rows], [s for s, _, _ in rows], [z for *_, z in rows])
-    frame = log.frame.assign(value=replay(log, make_baseline("kae_eb", bandwidth="auto"))[0])
-    for (step, ids, _), mine in zip(steps, stream(AdvantageEstimator("kae_eb", bandwidth="auto"), steps), strict=True):
-        here = frame[frame["step"] == step]
-        for i in set(ids):
-            expected = here["value"][here["prompt"] == log.prompts.index(i)]
-            np.testing.assert_allclose(mine[np.array(ids) == i], expected, rtol=1e-9)
 
 
 def test_the_smallest_candidate_reaches_nothing_and_the_largest_pools():

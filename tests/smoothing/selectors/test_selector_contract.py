@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator, RewardLog, Visits, make_baseline, select_bandwidth
-from kaestat.baselines.registry import parse_method
 from kaestat.logs.replay import replay
 from kaestat.smoothing.kernels import as_kernel
 from kaestat.smoothing.selectors import SELECTORS, as_selector, make_selector
@@ -153,18 +152,6 @@ def test_unequal_weights_move_the_choice_only_through_the_weighted_means(name):
     np.testing.assert_allclose(numbers(resolve(selector, doubled)), numbers(resolve(selector, visits)), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name in SELECTORS if name != "fixed"])
-def test_estimator_step_by_step_is_the_replay_of_the_log(name):
-    log = reward_log(LOG)
-    expected = replay(log, make_baseline("kae", bandwidth=name))[0]
-    estimator = AdvantageEstimator("kae", bandwidth=name)
-    values = []
-    for step, rows in log.frame.groupby("step"):
-        estimator.step(rows["prompt"], rows["reward"], step=step)
-        values.append(estimator.values)
-    np.testing.assert_allclose(np.concatenate(values), expected, rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.parametrize("name", list(SELECTORS))
 def test_estimator_continues_bit_for_bit_after_save_and_load(name, tmp_path):
     def advance(estimator, steps):
@@ -186,17 +173,6 @@ def test_a_selectors_own_grid_survives_save_and_load(tmp_path):
     estimator = AdvantageEstimator("kae", bandwidth=make_selector("forward_cv", grid=[2, 5]))
     estimator.save(tmp_path / "state")
     assert AdvantageEstimator.load(tmp_path / "state").baseline.bandwidth.grid == (2.0, 5.0)
-
-
-@pytest.mark.parametrize("text", ["kae:bandwidth=forward_cv", "kae_eb:bandwidth=loo_cv,kernel=exponential"])
-def test_selectors_are_named_in_specifications(text):
-    name, params = parse_method(text)
-    assert make_baseline(name, **params).bandwidth == make_selector(params["bandwidth"])
-
-
-def test_selectors_with_parameters_are_named_in_specifications():
-    name, params = parse_method("kae:bandwidth=rate(c=2),kernel=exponential")
-    assert make_baseline(name, **params).bandwidth == make_selector("rate", c=2.0)
 
 
 @pytest.mark.parametrize(

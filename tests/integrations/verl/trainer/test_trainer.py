@@ -93,11 +93,6 @@ def test_a_session_of_several_outputs_is_one_completion_and_shares_its_advantage
             torch.testing.assert_close(tokens, torch.full_like(tokens, expected[int(key.split("_")[1])]))
 
 
-def test_one_prompt_in_the_batch(queue):
-    found, _ = compute(queue, make_trainer(), put(queue, [sample("u", 0, 0, "2+2=", 7, 1.0, 2)]), 0)
-    assert found["u_0_0"].shape == (2,)
-
-
 def test_lengths_as_weights_give_the_librarys_variance_optimal_form(queue):
     trainer, plain = make_trainer("+algorithm.kaestat.weights=length"), AdvantageEstimator("kae")
     for step in range(3):
@@ -145,13 +140,6 @@ def test_an_estimator_of_verls_gets_verls_trainer(queue):
     found, metrics = compute(queue, make_trainer(method="rloo"), put(queue, samples_of(completions)), 0)
     assert [tokens[0].item() for tokens in found.values()] == [1.0, -1.0, 0.0, 0.0]
     assert not metrics
-
-
-def test_an_index_that_names_several_prompts_is_refused(queue):
-    """verl's data sets have index 0 everywhere if the files have none."""
-    rows = [sample("u", 0, 0, "2+2=", 0, 1.0, 2), sample("v", 0, 0, "2+3=", 0, 1.0, 2)]
-    with pytest.raises(UnstablePromptIds, match="names two prompts"):
-        compute(queue, make_trainer(), put(queue, rows), 0)
 
 
 def test_the_same_index_in_two_sources_names_two_prompts(queue):

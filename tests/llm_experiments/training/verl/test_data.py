@@ -1,10 +1,8 @@
 """verl's data: the problems and prompts of the runs on TRL, and the same rewards, whatever the completion."""
 
 import json
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from pyarrow import parquet
@@ -22,7 +20,6 @@ from llm_experiments.training.verl.command import ID_FIELD
 from llm_experiments.training.verl.data import N_STAND_IN, prepare_data, verl_rows, write_parquet
 from llm_experiments.training.verl.reward import compute_score
 
-REAL = Path(os.environ.get("KAESTAT_DATA", ""))
 LEVELS = ("Level 3", "Level 5", "Level 1")
 GSM8K = [{"question": f"What is {k} + 1?", "answer": f"It is {k + 1}.\n#### {k + 1:,}"} for k in range(995, 1007)]
 MATH = [
@@ -269,23 +266,3 @@ def test_a_verifier_is_made_once_with_the_tasks_limits_even_if_threads_ask_for_i
 def test_a_row_that_was_prepared_elsewhere_is_refused(info):
     with pytest.raises(ValueError, match="launch-verl"):
         compute_score("gsm8k", "1", "1", info)
-
-
-@pytest.mark.parametrize(
-    ("task", "count", "copies"),
-    [
-        ({"name": "gsm8k", "split": "test", "path": str(REAL / "gsm8k_test.jsonl")}, 1319, 1),
-        ({"name": "verl", "path": str(REAL / "pi1_r128.parquet")}, 1, 128),
-    ]
-    if (REAL / "gsm8k_test.jsonl").is_file()
-    else [({"name": "gsm8k", "path": "gsm8k_train.jsonl"}, len(GSM8K), 2)],
-    ids=lambda value: value["name"] if isinstance(value, dict) else str(value),
-)
-def test_the_real_files_are_prepared_whole_and_their_own_answers_are_right(task, count, copies, source, tmp_path):
-    rows, _, files = prepared(config(task, prompts=copies, copies=copies), tmp_path, source)
-    assert (len(rows), files.n_train) == (count * copies, count)
-    assert len({row["extra_info"][ID_FIELD] for row in rows}) == count
-    assert len({row["extra_info"]["index"] for row in rows}) == count
-    for row in rows[:: max(1, copies)]:
-        assert score(row, rf"So \boxed{{{row['reward_model']['ground_truth']}}}.") == 1.0
-        assert score(row, "I do not know.") == 0.0

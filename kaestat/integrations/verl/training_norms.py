@@ -1,0 +1,147 @@
+"""Weights of completions from the actor's own update, for one completion per prompt.
+
+The advantages of a step come before its norms: they take the weights that completions of the same rewards had in the
+steps before. The actor's workers (`kaestat.integrations.verl.norms_worker`) take the norms in the update, and the
+history records them after it.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from transfer_queue import KVBatchMeta
+from verl.trainer.distillation import is_distillation_enabled
+from verl.trainer.ppo.utils import Role
+
+from kaestat.integrations.backward_norms import not_zero
+from kaestat.integrations.gradient_norms import usable_weights
+from kaestat.integrations.shared.expected_weights import ExpectedWeights
+from kaestat.integrations.shared.tracked_rows import looks_back
+from kaestat.integrations.verl.checkpoint import SavesHistory
+from kaestat.integrations.verl.norms_worker import ASKED, NormsWorker
+from kaestat.integrations.verl.options import WEIGHTS_OPTION, filters_groups
+from kaestat.integrations.verl.rows import BatchRows, row_advantages
+
+_PARTS_OF_ROWS = "ulysses_sequence_parallel_size"
+
+
+def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> None:
+    """Raise a ValueError for a configuration whose update does not give the norms of its completions' scores.
+
+    It must be one step of the optimiser on completions of one policy, by a loss of advantages times log-probabilities
+    alone, through the engine that is known here.
+    """
+    actor, model, algorithm = config.actor_rollout_ref.actor, config.actor_rollout_ref.model, config.algorithm
+    prefix = "actor_rollout_ref."
+    correction = algorithm.get("rollout_correction", None) or {}
+    engine = actor.get("fsdp_config", None) or {}
+    precision = (engine.get("mixed_precision", None) or {}).get("param_dtype", "bf16")
+    for wrong, remedy in (
+        (verl_mode != "sync", "trainer.v1.trainer_mode=kaestat_sync"),
+        (config.actor_rollout_ref.rollout.n != 1, f"{prefix}rollout.n=1"),
+        (not looks_back(estimator.baseline), "an algorithm.adv_estimator with a history, such as kae_eb"),
+        (actor.strategy != "fsdp2", f"{prefix}actor.strategy=fsdp2"),
+        (actor.ppo_mini_batch_size != config.data.train_batch_size, f"{prefix}actor.ppo_mini_batch_size="
+         f"data.train_batch_size={config.data.train_batch_size}"),
+        (actor.entropy_coeff != 0, f"{prefix}actor.entropy_coeff=0"),
+        (actor.use_kl_loss, f"{prefix}actor.use_kl_loss=False"),
+        (actor.policy_loss.get("loss_mode", "vanilla") != "vanilla", f"{prefix}actor.policy_loss.loss_mode=vanilla"),
+        (actor.get("use_prefix_grouper", False), f"{prefix}actor.use_prefix_grouper=False"),
+        (model.get("use_fused_kernels", False), f"{prefix}model.use_fused_kernels=False"),
+        ((model.get("mtp", None) or {}).get("enable", False), f"{prefix}model.mtp.enable=False"),
+        (max(each.get(_PARTS_OF_ROWS, 1) for each in (actor, engine)) > 1, f"{prefix}actor.{_PARTS_OF_ROWS}=1"),
+        (str(precision) in ("fp16", "float16"), f"{prefix}actor.fsdp_config.mixed_precision.param_dtype=bf16"),
+        (correction.get("bypass_mode", False), "algorithm.rollout_correction.bypass_mode=False"),
+        (filters_groups(config), "algorithm.filter_groups.enable=False"),
+        (config.trainer.critic_warmup > 0, "trainer.critic_warmup=0"),
+        (is_distillation_enabled(config.get("distillation")), "distillation.enabled=False"),
+    ):  # fmt: skip
+        if wrong:
+            raise ValueError(
+                f"{WEIGHTS_OPTION}={weights} takes norms from the actor's update, which needs {remedy}; or take "
+                f"{WEIGHTS_OPTION}=score_norm."
+            )
+
+
+class RecordsNorms(SavesHistory):
+    """Mixin to put before verl's trainers, for weights that the update gives."""
+
+    _expected: ExpectedWeights | None = None  # None: weights come otherwise
+    _unrecorded: tuple[BatchRows, int, torch.Tensor] | None = None  # rows, step, rewards
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        if self._expected is None:
+            return
+        for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef):
+            if role in self.role_worker_mapping:
+                self.role_worker_mapping[role] = ray.remote(NormsWorker)
+
+    def _expected_advantages(
+        self, rows: BatchRows, step: int, index: Any, rewards: torch.Tensor, correction: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Advantages from the weights that are expected, shape (N,), none of them 0; nothing is recorded yet."""
+        assert self.session is not None and self._expected is not None  # its callers have seen them
+        if (rows.final != np.arange(len(rows.final))).any():
+            raise ValueError(
+                f"{WEIGHTS_OPTION}={self.session.weights}: an agent loop gave several outputs for a completion, whose "
+                f"norms do not add up to its own; take {WEIGHTS_OPTION}=score_norm."
+            )
+        self._unrecorded = rows, step, rewards
+        expected = torch.as_tensor(self._expected(np.nan_to_num(rewards.double().cpu().numpy())))
+        advantages = row_advantages(self.session, rows, step, index, rewards, expected, record=False)
+        return not_zero(advantages if correction is None else advantages * correction.to(advantages))
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        session = self.session
+        if self._expected is None or session is None:
+            return super()._update_actor(batch, metrics)
+        batch.extra_info[ASKED] = session.weights
+        try:
+            batch = super()._update_actor(batch, metrics)
+        finally:
+            del batch.extra_info[ASKED]
+        of_ranks = sorted(self.actor_rollout_wg.row_norms(), key=lambda found: found[0])
+        self._record(torch.as_tensor(np.concatenate([norms for _, norms in of_ranks])))
+        metrics.update(session.metrics)
+        return batch
+
+    def _record(self, norms: torch.Tensor) -> None:
+        assert self.session is not None and self._expected is not None and self._unrecorded is not None
+        rows, step, rewards = self._unrecorded
+        plain = rewards.double().cpu().numpy()
+        graded = rows.graded(plain)
+        weights, known = self._expected(np.nan_to_num(plain)), norms.isfinite().numpy()
+        if not known[graded].all():
+            warnings.warn(
+                f"{WEIGHTS_OPTION}={self.session.weights}: for {int((~known[graded]).sum())} of {graded.sum()} "
+                "completions the loss is not advantage times log-probability, so the update does not give their "
+                "norms. Their weights are those expected for their rewards.",
+                stacklevel=2,
+            )
+        taken = graded & known
+        if taken.any():
+            usable = usable_weights(norms[taken], over_mean=self.session.weights == "adam")
+            weights[taken] = usable.double().numpy()
+            self._expected.add(plain[taken], weights[taken])
+        row_advantages(self.session, rows, step, rows.uids, rewards, torch.as_tensor(weights))
+        self._unrecorded = None
+
+    def _save_checkpoint(self) -> None:
+        if self._expected is not None:
+            folder = os.path.dirname(self._files(self.config.trainer.default_local_dir)[0])
+            self._expected.save(folder)
+        super()._save_checkpoint()
+
+    def _load_checkpoint(self) -> Any:
+        found = super()._load_checkpoint()
+        if self._expected is not None and self.global_steps > 0:
+            trainer = self.config.trainer
+            resumed = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
+            self._expected.load(os.path.dirname(self._files(trainer.default_local_dir, resumed)[0]))
+        return found
