@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 from kaestat import read_log
 from tests.helpers.tiers import slow_after
@@ -114,3 +115,25 @@ def test_worked_example_of_an_extension_is_short(page):
     text = (DOCS / "extend" / f"{page}.md").read_text()
     first = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
     assert len(first.splitlines()) < LONGEST_EXAMPLE
+
+
+def test_a_stand_in_is_measured_as_plain_loops_measure_it():
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame({"prompt": np.repeat(["a", "b", "c"], 5), "reward": rng.integers(0, 2, 15)})
+    rows["adam"], rows["length"] = rng.exponential(size=15), rng.integers(3, 9, 15)
+    found = module("stand_in_numbers").described(rows, "length")
+    noise = {"length": 0.0, "none": 0.0}
+    for row in rows.index:
+        others = rows[(rows["prompt"] == rows["prompt"][row]) & (rows.index != row)]
+        for name, weights in (("length", others["length"]), ("none", None)):
+            value = np.average(others["reward"], weights=weights)
+            noise[name] += rows["adam"][row] * (rows["reward"][row] - value) ** 2
+    assert found["noise"] == pytest.approx(noise["length"] / noise["none"])
+    assert found["rank"] == pytest.approx(spearmanr(rows["length"], rows["adam"])[0])
+    assert found["effective"] == pytest.approx(rows["length"].sum() ** 2 / (rows["length"] ** 2).sum())
+    assert found["noise_low"] < found["noise"] < found["noise_high"]
+
+
+@pytest.mark.slow
+def test_what_stand_ins_keep_is_what_the_script_measures():
+    same(module("stand_in_numbers").computed(), "stand_ins")
