@@ -36,11 +36,6 @@ def test_others_without_weight_leave_nothing_to_average_and_the_value_is_zero():
     np.testing.assert_array_equal(values, [[0.0, 1.0]])
 
 
-def test_own_weight_is_the_samples_share():
-    own = make_baseline("grpo").own_derivative(groups([1, 0, 1], weights=[[1, 2, 3]]), NO_PAST, step=0)
-    np.testing.assert_allclose(own, [[1 / 6, 2 / 6, 3 / 6]])
-
-
 def test_a_singleton_group_has_advantage_zero_with_and_the_raw_reward_without_its_own_sample():
     for name, expected in {"grpo": 0.0, "dr_grpo": 0.0, "gpg": 0.0, "rloo": 1.0}.items():
         assert AdvantageEstimator(name).step(["a"], [1.0], 0).tolist() == [expected]

@@ -40,12 +40,6 @@ def test_samples_count_in_the_order_given_even_where_prompts_interleave():
     np.testing.assert_allclose(advantages[1::2], GOLDEN, atol=1e-4)
 
 
-def test_own_weight_is_the_gain():
-    # K1 = P-/(P- + R) with P- = 1 + Q
-    own = make_baseline("krpo").own_derivative(groups([1, 0]), NO_PAST, step=0)
-    assert own[0, 0] == pytest.approx(1.00001 / 1.01001, rel=1e-12)
-
-
 def test_initial_value_must_be_finite():
     with pytest.raises(ValueError, match="initial_value"):
         make_baseline("krpo", initial_value=np.nan)

@@ -59,11 +59,6 @@ def test_leaving_the_sample_out_keeps_the_lengths():
         left_out.values(groups([1, 0, 1]), NO_PAST, step=0)
 
 
-def test_own_weight_is_the_share_of_the_length():
-    own = make_baseline("opo").own_derivative(groups([1, 0, 1], weights=[[1, 2, 3]]), NO_PAST, step=0)
-    np.testing.assert_allclose(own, [[1 / 6, 2 / 6, 3 / 6]])
-
-
 def test_a_state_without_history_goes_on_after_a_resume():
     first, resumed = AdvantageEstimator("opo"), AdvantageEstimator("opo")
     step = {"prompt_ids": ["a", "a"], "rewards": [1.0, 0.0], "weights": [1.0, 3.0]}

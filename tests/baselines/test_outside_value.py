@@ -80,21 +80,6 @@ def test_values_are_those_of_the_step_and_a_constant_added_to_all_changes_nothin
         np.testing.assert_allclose(other.step(ids, reward.ravel(), step), found, atol=1e-9)
 
 
-def test_no_completion_moves_its_own_value():
-    _, reward = drawn(0, 4)
-    changed = reward.copy()
-    changed[7, 2] = 1 - changed[7, 2]
-    outside = np.random.default_rng(0).random(P)
-    before, after = (
-        make_baseline("outside_value", outside=outside, bandwidth=5.0).values(
-            Groups(each), Visits.empty(Groups(each)), step=0
-        )
-        for each in (reward, changed)
-    )
-    assert before[7, 2] == pytest.approx(after[7, 2], abs=1e-12)
-    assert abs(before[7, 1] - after[7, 1]) > 1e-4
-
-
 def test_prompts_of_which_nothing_else_is_known_are_predicted_at_the_outside_value_and_its_offset():
     values = {k: 0.05 * k for k in range(12)}
     estimator = AdvantageEstimator("outside_value", outside=values, bandwidth=5.0)

@@ -100,13 +100,6 @@ def test_rewards_at_the_ends_of_the_unit_interval_are_taken_whatever_rounding_do
     make_baseline("spo").values(groups(thirds), visits([(1, thirds)]), step=3)
 
 
-def test_padding_forgets_nothing():
-    ragged = visits([(5, [1]), (4, [0, 1]), (1, [1])], [(1, [1])])
-    values = make_baseline("spo", rho=0.5).values(groups([1], [1]), ragged, step=6)
-    alone = make_baseline("spo", rho=0.5).values(groups([1]), visits([(1, [1])]), step=6)
-    np.testing.assert_allclose(values[1], alone[0], rtol=1e-12)
-
-
 def test_divergence_is_asked_for_where_forgetting_adapts():
     assert make_baseline("spo").takes_divergence and not make_baseline("spo", rho=0.9).takes_divergence
     assert make_baseline("spo").horizon == np.inf

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
@@ -97,19 +96,6 @@ def test_rewards_outside_the_range_are_refused_and_nothing_is_recorded(bad):
     with pytest.raises(ValueError, match=r"rewards: logit_shift moves success rates, so every reward must lie in \[0"):
         estimator.step(["a", "a"], [bad, 1.0], 0)
     assert estimator.last_step == -1
-
-
-def test_torch_tensors_and_leading_axes_give_the_same():
-    rng = np.random.default_rng(1)
-    reward, earlier = rng.integers(0, 2, (3, 6, 2)).astype(float), rng.integers(0, 2, (3, 6, 4, 5)).astype(float)
-    baseline, lag = make_baseline("logit_shift"), np.array([7, 5, 2, 1])
-    each = [baseline.values(Groups(r), Visits.of(lag, e), step=9) for r, e in zip(reward, earlier, strict=True)]
-    together = baseline.values(Groups(reward), Visits.of(lag, earlier), step=9)
-    np.testing.assert_allclose(together, each, rtol=1e-12)
-    past = Visits.of(torch.from_numpy(lag), torch.from_numpy(earlier))
-    np.testing.assert_allclose(
-        baseline.values(Groups(torch.from_numpy(reward)), past, step=9).numpy(), together, rtol=1e-12
-    )
 
 
 def test_it_counts_as_many_completions_as_its_oldest_visit_has():

@@ -1,7 +1,6 @@
 """Evaluation: errors of accuracies, resumption, and the same score twice from stored completions."""
 
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
 
@@ -18,15 +17,11 @@ from llm_experiments.evaluation.suites import SETS, parse_suite
 from llm_experiments.evaluation.tables import accuracy_table, comparison_table
 from llm_experiments.policies.base import Completion
 from llm_experiments.pools.store import PromptPool
+from tests.helpers.silence import silent
 from tests.helpers.small_policies import SIZE, small_policy
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 N_PROBLEMS = 7
-
-
-@contextmanager
-def no_progress(part, total):
-    yield lambda: None
 
 
 def draws(rng, n: int, problems: int = 20, samples: int = 4) -> np.ndarray:
@@ -184,7 +179,7 @@ def evaluation(tmp_path, data, name="small", suite="math500:4,gsm8k:2", **option
         options={"template": "{problem}", "workers": 1},
         **options,
     )
-    return Evaluation(config, data=data, runs=tmp_path / "runs", results=tmp_path / "results", progress=no_progress)
+    return Evaluation(config, data=data, runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
 
 
 def test_accuracies_are_the_means_of_what_is_stored(tmp_path, data, policy):

@@ -3,7 +3,6 @@
 import copy
 import json
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from llm_experiments.law.cell import Cell
 from llm_experiments.law.config import load_law
 from llm_experiments.law.prediction import moments_of, order, predictions
 from llm_experiments.law.summary import prompt_table, summary_table
+from tests.helpers.silence import silent
 
 CONFIG = {
     "name": "smoke",
@@ -122,11 +122,6 @@ def test_updates_are_made_in_float32_whatever_the_norms_are_taken_in(tmp_path):
     assert (moved > 1e-5).float().mean() > 0.5 and moved.max() < 1.2e-4
     cell._load(4)
     assert cell._policy.model.dtype == torch.bfloat16
-
-
-@contextmanager
-def silent(part, total):
-    yield lambda: None
 
 
 def test_cells_change_single_settings_of_what_they_share(finished):

@@ -147,19 +147,6 @@ def chat_policy(system=None) -> TransformersPolicy:
     return TransformersPolicy(model, tokenizer, SamplingSettings(max_new_tokens=3), chat=True, system=system)
 
 
-def test_prompts_go_through_the_chat_template():
-    policy = chat_policy(system="Think.")
-    expected = "<|im_start|>system\nThink.<|im_end|>\n<|im_start|>user\n1+1=<|im_end|>\n<|im_start|>assistant\n"
-    assert policy.tokenizer.decode(policy.encode("1+1=")) == expected
-    assert "system" not in policy.tokenizer.decode(chat_policy().encode("1+1="))
-
-
-def test_the_end_of_a_turn_ends_a_completion_too():
-    policy = chat_policy()
-    ends = policy.tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
-    assert policy.eos_ids == tuple(ends)
-
-
 def test_a_saved_model_ends_its_completions_where_the_policy_does(tmp_path):
     policy = chat_policy()
     policy.save(tmp_path / "model")
@@ -197,11 +184,3 @@ def test_chat_without_a_template_is_refused():
         TransformersPolicy(model, tokenizer, SamplingSettings(), chat=True)
     with pytest.raises(ValueError, match="needs chat = True"):
         TransformersPolicy(model, tokenizer, SamplingSettings(), chat=False, system="Think.")
-
-
-def test_a_model_without_an_end_is_refused():
-    model, tokenizer = small_model()
-    model.generation_config.eos_token_id = None
-    tokenizer.eos_token = None
-    with pytest.raises(ValueError, match="names an end-of-sequence token"):
-        TransformersPolicy(model, tokenizer, SamplingSettings(), chat=False)

@@ -1,7 +1,6 @@
 """A study at the smallest size, from base models to tables, interrupted and gone on with."""
 
 import json
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,8 @@ from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.config import Design
 from llm_experiments.training.stacked.loop import StackedTraining
 from llm_experiments.training.stacked.testing import HeldOut
-from paper_figures.policies.__main__ import build
+from paper_figures.policies.build import build
+from tests.helpers.silence import silent
 
 SHIPPED = sorted((Path(study_run.__file__).parents[1] / "configs" / "study").glob("*.yaml"))
 SMALL = {
@@ -56,11 +56,6 @@ WITH_NONE = {
     "designs": SMALL["designs"] | {"none_1": {"method": "none"}},
     "left_out": {name: reason for name, reason in SMALL["left_out"].items() if name != "none_binary"},
 }
-
-
-@contextmanager
-def silent(part, total):
-    yield lambda: None
 
 
 def small(**changes):

@@ -5,7 +5,6 @@ the multiples of three. Each run takes seconds; the committed results of ``resul
 """
 
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ from llm_experiments.policies.tiny import TinySize, pretrain
 from llm_experiments.tasks.base import Problem, Task
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.run import TrainingRun
+from tests.helpers.silence import silent
 
 SIZE = TinySize(width=64, layers=2, heads=4, key_value_heads=2, feed_forward=128, context=32)
 NUMBERS = range(100, 1000)
@@ -51,11 +51,6 @@ class FirstDigits(Task):
 
     def rewards(self, problem, texts):
         return [float(text == problem.answer) for text in texts]
-
-
-@contextmanager
-def no_progress(part, total):
-    yield lambda: None
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +99,7 @@ def rewards_before_and_after(model, folder, learning_rate, method, group_size, w
         },
         test={"task": {"name": "file", "path": "held-out.jsonl"}, "every": STEPS, "samples": 4},
     )
-    run = TrainingRun(config, runs=folder, progress=no_progress)
+    run = TrainingRun(config, runs=folder, progress=silent)
     run.run()
     tests = [json.loads((run.folder / "tests" / f"{step:06d}.json").read_text()) for step in (0, STEPS)]
     return [np.array(each["sampled"]) for each in tests]

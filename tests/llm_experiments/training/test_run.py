@@ -1,7 +1,6 @@
 """Training runs: refused before they begin, tested along the way, the same after every kind of stop, and they learn."""
 
 import json
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +27,7 @@ from llm_experiments.training.shapes import SHAPES
 from llm_experiments.training.tables import reward_log
 from llm_experiments.training.trl.data import reward_function, training_set, without
 from llm_experiments.training.trl.testing import summarise
+from tests.helpers.silence import silent
 from tests.helpers.small_policies import SIZE, small_policy
 from tests.helpers.tiers import slow_after
 
@@ -50,11 +50,6 @@ SMALL = {
 }  # fmt: skip
 
 
-@contextmanager
-def no_progress(part, total):
-    yield lambda: None
-
-
 def config(**changes) -> RunConfig:
     content = {**SMALL, **{key: value for key, value in changes.items() if key != "updates"}}
     content["updates"] = SMALL["updates"] | changes.get("updates", {})
@@ -62,7 +57,7 @@ def config(**changes) -> RunConfig:
 
 
 def training_run(folder: Path, **changes) -> TrainingRun:
-    return TrainingRun(config(**changes), runs=folder / "runs", progress=no_progress)
+    return TrainingRun(config(**changes), runs=folder / "runs", progress=silent)
 
 
 @pytest.fixture
@@ -377,23 +372,6 @@ def test_labels_tell_runs_apart():
 
 
 @pytest.mark.slow
-def test_every_kind_of_method_trains(tmp_path, models):
-    for method, weights, scale, group_size in (
-        ("kae_eb", "score_norm", None, 2),
-        ("reinforce++", "none", None, 1),
-        ("reinforce++", "score_norm", "none", 1),
-        ("grpo", "none", "none", 2),
-        ("dr_grpo", "length", None, 2),
-        ("spo", "none", None, 1),
-        ("none", "none", None, 1),
-    ):
-        updates = {"steps": 2, "group_size": group_size, "micro_batch": 4}
-        run = training_run(tmp_path, method=method, weights=weights, scale=scale, updates=updates, test=None)
-        run.run()
-        assert len(pd.read_csv(run.folder / "curve.csv")) == 2
-
-
-@pytest.mark.slow
 def test_one_shot_training_has_copies_as_streams(tmp_path, models):
     one = {"name": "arithmetic", "n_prompts": 1, "options": {"kinds": ["add-1"], "style": "bare"}}
     updates = {"copies": 8, "steps": 3}
@@ -430,7 +408,7 @@ def test_vllm_stops_at_the_tokens_at_which_the_policy_stops(use_vllm, tmp_path, 
     given = {}
     monkeypatch.setattr("llm_experiments.training.run.RecordingTrainer", lambda **options: given.update(options))
     config = RunConfig.model_validate(SMALL)
-    run, policy = TrainingRun(config, runs=tmp_path, progress=no_progress), small_policy()
+    run, policy = TrainingRun(config, runs=tmp_path, progress=silent), small_policy()
     args = SimpleNamespace(use_vllm=use_vllm, generation_kwargs=None)
     run._trainer(policy, config.estimator(), args)
     expected = {"stop_token_ids": list(policy.eos_ids)} if use_vllm else None

@@ -1,9 +1,8 @@
 """Verdicts on Tables 1 and 2 can fail: planted faults and changed tables come out as "does not hold"."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from kaestat import Visits
@@ -13,18 +12,10 @@ from paper_figures.shared.agreement import Agreement, fit, held_out, losses
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, both
 from paper_figures.studies import pool_sizes
 from simulations.bandits.value_diagnostic import ValueDiagnostic
-from simulations.harness import Streams, Study
+from simulations.harness import Streams
 from simulations.studies import table1 as table1_study
 from simulations.studies import table2 as table2_study
-
-
-def summary_of(study: Study, replicates: int) -> pd.DataFrame:
-    """The study's summary at a small scale, without files."""
-    rows = []
-    for cell in study.cells:
-        samples = study.simulate(cell, Streams(0, study.seed_key(cell), range(replicates)))
-        rows += [dict(cell.factors) | asdict(estimate) for estimate in study.summarise(cell, samples)]
-    return pd.DataFrame(rows)
+from tests.helpers.study_summaries import summary_of
 
 
 @pytest.fixture(scope="module")

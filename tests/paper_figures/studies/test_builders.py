@@ -1,7 +1,5 @@
 """The builders: columns that machines read, verdicts, and files that open."""
 
-from dataclasses import asdict
-
 import pandas as pd
 import pytest
 
@@ -10,19 +8,10 @@ from paper_figures.report.sections import SECTIONS
 from paper_figures.shared.comparison import pick
 from paper_figures.shared.output import latex, markdown
 from paper_figures.studies import sensitivity, table1, table2
-from simulations.harness import Streams, Study
 from simulations.studies import sensitivity as sensitivity_study
 from simulations.studies import table1 as table1_study
 from simulations.studies import table2 as table2_study
-
-
-def summary_of(study: Study, replicates: int) -> pd.DataFrame:
-    """The study's summary at a small scale, without files."""
-    rows = []
-    for cell in study.cells:
-        samples = study.simulate(cell, Streams(0, study.seed_key(cell), range(replicates)))
-        rows += [dict(cell.factors) | asdict(estimate) for estimate in study.summarise(cell, samples)]
-    return pd.DataFrame(rows)
+from tests.helpers.study_summaries import summary_of
 
 
 @pytest.fixture(scope="module")

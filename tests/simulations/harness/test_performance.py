@@ -73,16 +73,6 @@ def test_error_is_the_spread_over_many_repetitions_of_the_study(name):
         check_mean(squares / 1.25**2, target=1.0, detect=0.3)
 
 
-@pytest.mark.parametrize("name", MEASURES)
-def test_error_agrees_with_the_bootstrap(name):
-    rng, measure, size = generator(3), MEASURES[name], 300
-    data = columns(rng, size)
-    draws = rng.integers(size, size=(1500, size))
-    spread = np.std([measure({key: column[draw] for key, column in data.items()}).estimate for draw in draws])
-    # 1,500 draws give the spread to 2 %; the bootstrap itself differs from the jackknife by O(1/sqrt(n)).
-    assert measure(data).mcse == pytest.approx(spread, rel=0.15)
-
-
 def test_closed_forms_by_hand():
     column = np.array([1.0, 2.0, 6.0])
     assert average("a", column) == Estimate("a", 3.0, pytest.approx(math.sqrt(7 / 3)), 3)

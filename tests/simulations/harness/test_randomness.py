@@ -49,16 +49,6 @@ def test_seed_key_name_and_replicate_all_change_the_numbers():
     assert len({draw.tobytes() for draw in variants}) == len(variants)
 
 
-def test_first_numbers_of_many_streams_are_distinct_and_uncorrelated():
-    n = 20_000
-    drawn = Streams(0, KEY, range(n)).normal("x", 2)
-    assert len(np.unique(drawn)) == 2 * n
-    within = np.corrcoef(drawn.T)[0, 1]
-    neighbours = np.corrcoef(drawn[:-1, 0], drawn[1:, 0])[0, 1]
-    assert max(abs(within), abs(neighbours)) < 5 / np.sqrt(n)  # 5 standard errors
-    assert abs(drawn.mean()) < 5 / np.sqrt(2 * n)
-
-
 @given(words=st.lists(st.lists(st.integers(0, 2**32 - 1), min_size=8, max_size=8), min_size=1, max_size=4))
 def test_streams_are_seeded_as_by_numpys_seed_sequence(words):
     words = np.array(words, dtype=np.uint32)

@@ -58,39 +58,15 @@ def test_cells_do_not_mix(tmp_path):
         store.read(OTHER, 5, 5)
 
 
-def test_same_samples_give_the_same_bytes(tmp_path):
-    for run in ("one", "two"):
-        filled(tmp_path / run, (0, 5))
-    one, two = (next((tmp_path / run).rglob("*.shard")).read_bytes() for run in ("one", "two"))
-    assert one == two
-
-
-def damage_nothing_left(content: bytes) -> bytes:
-    return b""
-
-
 def damage_cut(content: bytes) -> bytes:
     return content[: len(content) // 2]
-
-
-def damage_last_byte(content: bytes) -> bytes:
-    return content[:-1]
-
-
-def damage_one_bit(content: bytes) -> bytes:
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
 def damage_foreign(content: bytes) -> bytes:
     return b"PK\x03\x04 not a shard"
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [damage_nothing_left, damage_cut, damage_last_byte, damage_one_bit, damage_foreign],
-    ids=lambda f: f.__name__,
-)
+@pytest.mark.parametrize("damage", [damage_cut, damage_foreign], ids=lambda f: f.__name__)
 def test_damaged_shard_is_set_aside_and_counts_as_missing(tmp_path, damage):
     filled(tmp_path, (0, 5), (5, 10))
     path = sorted(tmp_path.rglob("*.shard"))[0]
@@ -113,15 +89,6 @@ def test_shard_in_the_wrong_place_is_not_believed(tmp_path):
     elsewhere.mkdir()
     path.with_name("00000005-00000010.damaged").rename(elsewhere / "00000000-00000005.shard")
     assert store.missing(OTHER, 5, 5) == [Shard(OTHER, 0, 5)]
-
-
-def test_leftovers_of_a_killed_writer_are_not_read(tmp_path):
-    filled(tmp_path, (0, 5))
-    folder = next(tmp_path.rglob("*.shard")).parent
-    (folder / ".00000005-00000010.shard.0011.tmp").write_bytes(b"half a sh")
-    store = Store(tmp_path)
-    assert store.missing(CELL, 10, 5) == [Shard(CELL, 5, 10)]
-    assert store.damaged == []
 
 
 def test_columns_that_change_between_shards_are_refused(tmp_path):
@@ -149,16 +116,6 @@ def test_output_that_is_no_folder_is_refused(tmp_path, out):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"cannot write results to .*file"):
         Store(tmp_path / out).check_writable()
-
-
-def test_unwritable_folder_is_refused(tmp_path, monkeypatch):
-    # By a refusal of the system that even the superuser meets.
-    def read_only(*arguments, **keywords):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr("builtins.open", read_only)
-    with pytest.raises(OSError, match=r"cannot write results to .*: Read-only file system"):
-        Store(tmp_path).check_writable()
 
 
 def test_full_disk_is_refused_and_named(tmp_path, monkeypatch):
