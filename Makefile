@@ -29,7 +29,7 @@ reproduce: $(VENV)/.simulations ## Check the paper: all studies, tables and figu
 
 llm: $(VENV)/.llm ## Value and gradient diagnostics of a small language model, made in the run
 	$(BIN)/python -m llm_experiments diagnose --config llm_experiments/configs/tiny.yaml
-	$(BIN)/python -m paper_figures.llm results/tiny
+	$(BIN)/python -m paper_figures.results results/tiny
 
 # Two test workers: one thread each for linear algebra, or they get in each other's way.
 test test-slow: export OPENBLAS_NUM_THREADS := 1

@@ -6,8 +6,9 @@ Timed are `AdvantageEstimator.observe`; `step`, which gives values as well, in a
 fixed bandwidth and a learned one; and a delta of one step is taken and made to bytes. The worst delta has 8,192 prompts
 with one weighted completion each.
 
-In any order a bandwidth is learned from the visits of the step's prompts, in place of scores that are kept from step to
-step. What that costs in accuracy is the ratio of the mean squared errors of the values in ten simulated runs, in order.
+In any order a bandwidth is learned from scores of each of the last steps, which late visits change, in place of scores
+that are summed from step to step. What that costs in accuracy is the ratio of the mean squared errors of the values in
+ten simulated runs, in order.
 """
 
 from __future__ import annotations

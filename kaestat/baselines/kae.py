@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from kaestat.core.checks import check_finite_number
 from kaestat.smoothing.kernels import Kernel, Triangular, as_kernel
 from kaestat.smoothing.selectors import Fixed, Selector, as_selector
 from kaestat.smoothing.selectors.base import FormulaSelector
+from kaestat.smoothing.selectors.running_scores import Ahead, RunningScores
 from kaestat.smoothing.selectors.settled import Settled
 
 NORMALIZATIONS = ("nadaraya-watson", "algorithm1")
@@ -93,6 +95,24 @@ class KernelBaseline(Baseline):
             values = settled.values(groups, visits, step=step, carry=carry)
             return Served(values, self.advance(carry, groups, visits, step=step), settled)
         carry = running.initial_carry() if carry is None else carry
+        ahead, of_each = self._tried(running, carry, groups, visits, step)
+        return Served(
+            values=groups.xp.sum(ahead.shares * of_each, axis=0),
+            carry=running.after(carry, ahead, of_each, groups, visits, step=step),
+            settled=self._settled(ahead.pairs()),
+            scores=partial(running.of_step, ahead, of_each, groups, visits, step=step, kernel=self.weighting),
+        )
+
+    def scores(self, groups: Groups, visits: Visits, *, step: int) -> dict[str, np.ndarray]:
+        """Scores of the candidates of a learned bandwidth on one step (`RunningScores.of_step`)."""
+        running = cast(RunningScores, self.selector.running)
+        ahead, of_each = self._tried(running, running.initial_carry(), groups, visits, step)
+        return running.of_step(ahead, of_each, groups, visits, step=step, kernel=self.weighting)
+
+    def _tried(
+        self, running: RunningScores, carry: Any, groups: Groups, visits: Visits, step: int | Array
+    ) -> tuple[Ahead, Array]:
+        """The candidates of a learned bandwidth, and their values, way by way; (K B, ..., P, G)."""
         ways = self.ways(groups, visits)
         ahead = running.ahead(
             carry, groups, visits, step=step, kernel=self.weighting, rule=self.rule_of_thumb, ways=len(ways)
@@ -101,12 +121,7 @@ class KernelBaseline(Baseline):
         if self.kernel_sums_suffice and type(self.weighting) is Triangular and NewestSums.pays(groups, visits):
             past = replace(past, sums=NewestSums(visits, ahead.bandwidths))
         row = _with_axis(groups), past, ahead.bandwidths, step
-        of_each = ways[0](*row) if len(ways) == 1 else groups.xp.concat([way(*row) for way in ways], axis=0)
-        return Served(
-            values=groups.xp.sum(ahead.shares * of_each, axis=0),
-            carry=running.after(carry, ahead, of_each, groups, visits, step=step),
-            settled=self._settled(ahead.pairs()),
-        )
+        return ahead, ways[0](*row) if len(ways) == 1 else groups.xp.concat([way(*row) for way in ways], axis=0)
 
     def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:
         """The same baseline at several bandwidths, in steps, at once; its values have one more leading axis."""
@@ -123,9 +138,7 @@ class KernelBaseline(Baseline):
 
     @property
     def in_order_only(self) -> bool:
-        return (
-            False  # a learned bandwidth can be learned anew from the visits (`kaestat.estimator.steps.replayed_scores`)
-        )
+        return False  # a learned bandwidth follows from the visits (`kaestat.estimator.steps.recent_scores`)
 
     @property
     def pools_prompts(self) -> bool:

@@ -29,8 +29,8 @@ class OutsideValue(KaeEb):
         ``{prompt_id: value}``, looked up at every step, so the caller may update it before each step; or
         ``outside(prompt_ids, step) -> sequence of P values``; or an array broadcastable to (..., P), for direct use on
         arrays. It must not depend on the rewards of the step. An estimator with ``order="any"`` that learns its
-        bandwidth also asks for the values at the prompts' past visits, so an array of the wrong length
-        is then refused.
+        bandwidth asks again for the values of all prompts of a recent step whose visits changed, so an array of the
+        wrong length is then refused.
 
     Raises
     ------

@@ -11,6 +11,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.core.storage import decode_keys, encode_keys
+from kaestat.estimator.steps.recent_scores import RecentScores, kept_visits
 from kaestat.history.columns import HistoryWrite
 from kaestat.history.fields import stored_step
 from kaestat.history.history import RewardHistory
@@ -38,6 +39,9 @@ class EstimatorState:
     # The number of steps for which the history keeps the past of late completions (`RewardHistory`)
     late: int | None = None
     received: Received = field(default_factory=Received)  # The numbered deltas that it holds, including its own
+    # Where steps come in any order and a bandwidth is learned: scores of recent steps, which follow from the visits;
+    # None while they are not known
+    scores: RecentScores | None = None
     # Rows of the history that are still to be written (`kaestat.estimator.held_state.settle`)
     write: HistoryWrite | None = None
 
@@ -53,6 +57,7 @@ class EstimatorState:
         """
         history = None if self.history is None else snapshot(self.history.columns)
         carry = None if self.carry is None else {name: np.array(a) for name, a in self.carry.items()}
+        scores = {} if self.scores is None else {"scores": self.scores.plain()}
 
         def plain() -> dict[str, Any]:
             received = {"received": self.received.plain()} if self.received.newest else {}
@@ -67,13 +72,14 @@ class EstimatorState:
                 "weighting": self.weighting,
                 **priors,
                 **received,
+                **scores,
             }
 
         return plain
 
     @classmethod
     def of(cls, state: Any, method: str, baseline: Baseline, *, late: int | None = None) -> EstimatorState:
-        """The inverse of `snapshot`; with ``late`` there is no carry, because it follows from the visits.
+        """The inverse of `snapshot`; with ``late`` there is no carry, but scores of recent steps.
 
         A ValueError if the state is of another method, is inconsistent, or does not fit the baseline.
         """
@@ -87,12 +93,16 @@ class EstimatorState:
                 f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
                 f"{baseline.horizon:g}; build it with the parameters that were saved."
             )
-        if history is not None and baseline.cuts_history and history.max_visits == math.inf:
-            history.columns.keep_newest(baseline.max_visits)
-        if history is not None and history.max_visits != baseline.max_visits:
+        kept = kept_visits(baseline, late)
+        of_an_order = {kept_visits(baseline, each) for each in (None, 0)} | {
+            math.inf if baseline.cuts_history else kept
+        }
+        if history is not None and history.max_visits in of_an_order:
+            history.columns.keep_newest(kept)
+        if history is not None and history.max_visits != kept:
             raise ValueError(
                 f"state: its history keeps the {history.max_visits:g} newest visits, this estimator needs "
-                f"{baseline.max_visits:g}; build it with the parameters that were saved."
+                f"{kept:g}; build it with the parameters that were saved."
             )
         if history is not None and history.state_size != baseline.state_size:
             raise ValueError(
@@ -126,7 +136,9 @@ class EstimatorState:
             raise ValueError("state: priors must be numbered, and only without a history; the state was altered.")
         read = tuple(Prior.of_plain(prior) for prior in priors.values())
         received = Received.of_plain(state.get("received", {}))
-        return cls(carry, history, last_step, recorded, with_streams, weighting, read, late, received)
+        known = late is not None and "scores" in state
+        scores = RecentScores.of_plain(state["scores"], baseline) if known else None
+        return cls(carry, history, last_step, recorded, with_streams, weighting, read, late, received, scores)
 
 
 def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:

@@ -56,19 +56,24 @@ def as_delta(columns: Columns) -> HistoryDelta:
 
 
 def visits_known(
-    columns: Columns, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None
+    columns: Columns,
+    rows: np.ndarray,
+    steps: np.ndarray,
+    without: tuple[np.ndarray, np.ndarray] | None = None,
+    most: float = math.inf,
 ) -> Visits:
     """Visits at or before a step for each row, in whatever order they were recorded: the newest within the horizon.
 
     Visits at the step itself have lag 0. ``without`` are positions in ``rows`` and steps of visits to leave out.
+    A prompt has at most ``most`` visits before its step, or as many as the history keeps.
     """
     stored, count = (np.take(columns.fields[name], rows, axis=0) for name in ("step", "count"))
     lag = np.subtract(steps[:, None], stored, dtype=np.float64)
     kept = (count > 0) & (lag >= 0) & (lag <= columns.horizon) & (stored >= columns.first_kept)
     if without is not None:
         kept &= ~named(lag, *without)
-    if columns.max_visits < math.inf:
-        kept &= newest_of(kept & (lag > 0), int(columns.max_visits)) | (lag == 0)
+    if (most := min(most, columns.max_visits)) < math.inf:
+        kept &= newest_of(kept & (lag > 0), int(most)) | (lag == 0)
     before = columns.width - columns.shown
     first = 0 if kept[:, :before].any() else before
     return hidden(columns.visits(rows, steps[:, None], first), kept[:, first:])

@@ -1,1 +1,1 @@
-"""Tables and figures of diagnostics of language models: ``python -m paper_figures.llm results/NAME``."""
+"""Tables and figures of diagnostics of language models: ``python -m paper_figures.results results/NAME``."""

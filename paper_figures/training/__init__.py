@@ -1,1 +1,1 @@
-"""Tables and figures of training runs: ``python -m paper_figures.training results/training/NAME``."""
+"""Tables and figures of training runs: ``python -m paper_figures.results results/training/NAME``."""

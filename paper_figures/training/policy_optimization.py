@@ -1,4 +1,4 @@
-"""``python -m paper_figures.training.policy_optimization``: figures and tables of the paper's section 5.3, small.
+"""Figures and tables of the paper's section 5.3, small.
 
 From the committed results of training runs, without training: the one-shot figure, the single-stream figure, the
 ablation of the schedule, and the analogues of Tables 3 and 4.
@@ -7,22 +7,16 @@ ablation of the schedule, and the analogues of Tables 3 and 4.
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-try:
-    import typer
-
-    from paper_figures.shared.output import write_figure, write_table
-    from paper_figures.training.figures import panels
-    from paper_figures.training.results import Variant, label, plus_minus, read_results, rows_of, variants_of
-    from paper_figures.training.tables import FINAL_COLUMNS
-except ImportError as error:
-    sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
+from paper_figures.shared.output import write_figure, write_table
+from paper_figures.training.figures import panels
+from paper_figures.training.results import Variant, label, plus_minus, read_results, rows_of, variants_of
+from paper_figures.training.tables import FINAL_COLUMNS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,19 +142,3 @@ def build(results: str | os.PathLike, out: str | os.PathLike) -> None:
         final = read_results(Path(results) / experiment, ["final"])["final"]
         caption = CAPTION.format(seeds=final["n_seeds"].max(), number=name[5], g=experiment.rpartition("g")[2])
         write_table(accuracy_table(final), out, name, caption)
-
-
-def main(
-    results: Annotated[Path, typer.Option(help="Folder of the experiments' results.")] = Path("results/training"),
-    out: Annotated[Path, typer.Option(help="Folder of the figures and tables.")] = Path("results/policy_optimization"),
-) -> None:
-    """Build the figures and tables of policy optimisation from committed results."""
-    try:
-        build(results, out)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(f"Tables and figures: {out.resolve()}")
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 from kaestat import read_log
 from tests.helpers.tiers import slow_after
@@ -92,11 +93,6 @@ if REAL.is_file():
         found = module("choice_numbers").real_run(read_log(REAL))
         same(found[found["method"].isin(table("choice_real_run")["method"])], "choice_real_run")
 
-    @pytest.mark.slow
-    def test_warm_starts_on_the_real_run_are_what_the_script_measures():
-        numbers = module("warm_start_numbers")
-        same(numbers.real_run(numbers.successes(REAL)), "warm_start_real_run")
-
 
 def test_example_on_large_groups_uses_the_measured_numbers():
     """A page's code is run as it stands, so its numbers stand in it."""
@@ -121,16 +117,23 @@ def test_worked_example_of_an_extension_is_short(page):
     assert len(first.splitlines()) < LONGEST_EXAMPLE
 
 
-@pytest.mark.slow
-def test_gradients_of_objectives_are_what_the_script_measures():
-    same(module("objective_numbers").gradients(), "objective_gradients")
+def test_a_stand_in_is_measured_as_plain_loops_measure_it():
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame({"prompt": np.repeat(["a", "b", "c"], 5), "reward": rng.integers(0, 2, 15)})
+    rows["adam"], rows["length"] = rng.exponential(size=15), rng.integers(3, 9, 15)
+    found = module("stand_in_numbers").described(rows, "length")
+    noise = {"length": 0.0, "none": 0.0}
+    for row in rows.index:
+        others = rows[(rows["prompt"] == rows["prompt"][row]) & (rows.index != row)]
+        for name, weights in (("length", others["length"]), ("none", None)):
+            value = np.average(others["reward"], weights=weights)
+            noise[name] += rows["adam"][row] * (rows["reward"][row] - value) ** 2
+    assert found["noise"] == pytest.approx(noise["length"] / noise["none"])
+    assert found["rank"] == pytest.approx(spearmanr(rows["length"], rows["adam"])[0])
+    assert found["effective"] == pytest.approx(rows["length"].sum() ** 2 / (rows["length"] ** 2).sum())
+    assert found["noise_low"] < found["noise"] < found["noise_high"]
 
 
 @pytest.mark.slow
-def test_values_from_outside_are_what_the_script_measures():
-    same(module("outside_value_numbers").computed(), "outside_value")
-
-
-@pytest.mark.slow
-def test_warm_starts_with_another_policy_are_what_the_script_measures():
-    same(module("warm_start_numbers").other_policies(), "warm_start_other_policy")
+def test_what_stand_ins_keep_is_what_the_script_measures():
+    same(module("stand_in_numbers").computed(), "stand_ins")

@@ -12,7 +12,7 @@ a value may use never holds the completion's own reward:
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -26,7 +26,7 @@ from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
 from kaestat.estimator.steps.call import Batch, Computed, Outcome, Past, Serving, grouped, without_samples
 from kaestat.estimator.steps.opening import opened
-from kaestat.estimator.steps.replayed_scores import replayed_scores
+from kaestat.estimator.steps.recent_scores import RecentScores, Scores, running_of, scores_before
 from kaestat.estimator.steps.visit_completions import completions_of, joined, split_now
 from kaestat.history.delta import HistoryDelta, common
 from kaestat.history.fields import visit_sums
@@ -81,22 +81,31 @@ class AnyOrder:
         if again:
             version = np.full(len(packing.codes), step) if batch.samples.version is None else batch.samples.version
             without = packing.codes, newest[packing.codes] - version
-        visits, now = split_now(visits_known(history.columns, history.rows(packing.keys), newest, without))
+        columns = history.columns
+        known = visits_known(columns, history.rows(packing.keys), newest, without, baseline.max_visits)
+        visits, now = split_now(known)
         whole = None if now is None or baseline.past_only else joined(batch.groups, completions_of(now))
-        return Past(state, visits, replayed_scores(baseline, visits, step, packing.keys), whole=whole)
+        if state.scores is None and running_of(baseline) is not None:
+            state = replace(state, scores=RecentScores.of(columns))
+        oldest = step if batch.samples.version is None else int(batch.samples.version.min())
+        return Past(state, visits, scores_before(baseline, columns, state.scores, oldest), whole=whole)
 
     def recorded(self, past: Past, serving: Serving, batch: Batch, computed: Computed) -> Outcome:
         """The state with the completions of each prompt and version added to their visit."""
         if past.state.history is None:
             return without_samples(past.state, batch.step)._replace(record=computed.record)
-        return _added(past.state, serving, batch, computed.sums)._replace(record=computed.record)
+        own, recent, versions = None, past.state.scores, batch.samples.version
+        on_time = versions is None or bool((versions == batch.step).all())
+        if recent is not None and on_time and batch.samples.weight is None and batch.step not in recent.steps:
+            own = computed.served.scores
+        return _added(past.state, serving, batch, computed.sums, own)._replace(record=computed.record)
 
-    def known(
-        self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
-    ) -> tuple[Visits, Any]:
+    def known(self, state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
         """The visits recorded under policies before the step."""
-        visits, _ = split_now(visits_known(history.columns, history.rows(keys), np.full(len(keys), step)))
-        return visits, replayed_scores(baseline, visits, step, keys)
+        columns = cast(RewardHistory, state.history).columns
+        known = visits_known(columns, columns.rows(keys), np.full(len(keys), step), most=baseline.max_visits)
+        recent = RecentScores.of(columns) if state.scores is None else state.scores
+        return split_now(known)[0], scores_before(baseline, columns, recent, step)
 
     def observe(self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
         """The state with the completions recorded; input that a later step would refuse is refused now."""
@@ -114,7 +123,7 @@ class AnyOrder:
         if batch is None:
             return Outcome(state)
         past = self.look_back(state, serving.baseline, batch, again=True)
-        return Outcome(state, serving.compute(batch, past).record)
+        return Outcome(state if state.history is None else past.state, serving.compute(batch, past).record)
 
     def merged(self, state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
         """The state with the parts of a delta that it did not hold."""
@@ -181,19 +190,27 @@ def _delta(batch: Batch, sums: dict[str, np.ndarray]) -> HistoryDelta:
     return HistoryDelta(packing.keys, row, steps, by_pair, step, *marks)
 
 
-def _added(state: EstimatorState, serving: Serving, batch: Batch, sums: dict[str, np.ndarray]) -> Outcome:
+def _added(
+    state: EstimatorState,
+    serving: Serving,
+    batch: Batch,
+    sums: dict[str, np.ndarray],
+    own: Callable[[], Scores] | None = None,
+) -> Outcome:
     """What a call leaves that records sums; a ValueError unless they are finite."""
     delta = _delta(batch, sums)
     serving.check_finite(*delta.sums.values())
-    return Outcome(_with_visits(state, delta), delta=delta)
+    return Outcome(_with_visits(state, delta, None if own is None else own()), delta=delta)
 
 
-def _with_visits(state: EstimatorState, delta: HistoryDelta) -> EstimatorState:
-    """The state with a write of the visits; the history itself is unchanged."""
+def _with_visits(state: EstimatorState, delta: HistoryDelta, own: Scores | None = None) -> EstimatorState:
+    """The state with a write of the visits, and their own scores if known; the history itself is unchanged."""
+    last_step = max(state.last_step, delta.last_step)
     return replace(
         state,
         write=added(cast(RewardHistory, state.history).columns, delta),
-        last_step=max(state.last_step, delta.last_step),
+        last_step=last_step,
+        scores=None if state.scores is None else state.scores.after(delta.step, last_step - (state.late or 0), own),
         with_streams=common("stream_ids", state.with_streams, delta.with_streams),
         weighting=common("weights and importance", state.weighting, delta.weighting),
     )

@@ -19,7 +19,6 @@ from kaestat.estimator.state import EstimatorState
 from kaestat.estimator.steps.opening import opened
 from kaestat.history.delta import HistoryDelta
 from kaestat.history.fields import visit_sums
-from kaestat.history.history import RewardHistory
 
 LARGEST = float(np.finfo(np.float64).max)
 
@@ -97,7 +96,7 @@ class Serving:
 
     def check_finite(self, *kept: np.ndarray, largest: float = LARGEST) -> None:
         """Raise a ValueError unless all numbers to be kept or returned are finite and at most ``largest``."""
-        if not all((np.abs(numbers) <= largest).all() for numbers in kept):
+        if not all(-largest <= numbers.min(initial=0) and numbers.max(initial=0) <= largest for numbers in kept):
             raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
@@ -144,10 +143,8 @@ class Order(Protocol):
     def merged(self, state: EstimatorState, serving: Serving, delta: HistoryDelta) -> EstimatorState:
         """The state with what others recorded."""
 
-    def known(
-        self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
-    ) -> tuple[Visits, Any]:
-        """Visits and carry from which prompts are predicted before a step."""
+    def known(self, state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
+        """Visits and carry from which prompts are predicted before a step; the state has a history."""
 
     def newest(self, visits: Visits) -> Visits:
         """The visits, with the newest of each prompt in the last column."""
@@ -227,5 +224,5 @@ def predicted(order: Order, state: EstimatorState, baseline: Baseline, keys: lis
     state = opened(state, baseline) if state.priors else state
     history, visits, carry = state.history, None, state.carry
     if history is not None:
-        visits, carry = order.known(history, carry, baseline, keys, step)
+        visits, carry = order.known(state, baseline, keys, step)
     return predict(baseline, history, visits, carry, keys, step, reweighted=state.weighting == "importance")

@@ -10,6 +10,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.estimator.state import EstimatorState
+from kaestat.estimator.steps.recent_scores import kept_visits
 from kaestat.history.delta import HistoryDelta
 from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior
@@ -29,7 +30,7 @@ def opened(
         baseline.horizon,
         weighted=weighting != "none",
         with_divergence=with_divergence,
-        max_visits=baseline.max_visits,
+        max_visits=kept_visits(baseline, state.late),
         state_size=baseline.state_size,
         late=state.late,
     )
@@ -74,9 +75,8 @@ def with_prior(state: EstimatorState, baseline: Baseline, prior: Prior) -> Estim
     sums = prior_sums(prior, state.weighting or "none")
     n_prompts = len(prior)
     rows, steps = np.arange(n_prompts), np.full(n_prompts, prior.step)
-    return replace(
-        state, write=added(history.columns, HistoryDelta(prior.prompt_ids, rows, steps, sums, state.last_step))
-    )
+    delta = HistoryDelta(prior.prompt_ids, rows, steps, sums, state.last_step)
+    return replace(state, write=added(history.columns, delta), scores=None)
 
 
 def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:

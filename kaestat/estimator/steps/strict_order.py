@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, cast
 
 from kaestat.baselines.base import Baseline
 from kaestat.core.arrays import Visits
@@ -68,11 +68,9 @@ class StrictOrder:
         marks = recorded, with_streams, samples.weighting
         return Outcome(EstimatorState(served.carry, before.history, step, *marks, write=write), computed.record)
 
-    def known(
-        self, history: RewardHistory, carry: Any, baseline: Baseline, keys: list[Hashable], step: int
-    ) -> tuple[Visits, Any]:
+    def known(self, state: EstimatorState, baseline: Baseline, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
         """All visits; they must be before the step."""
-        return history.visits(keys, step), carry
+        return cast(RewardHistory, state.history).visits(keys, step), state.carry
 
     def observe(self, state: EstimatorState, serving: Serving, samples: StepSamples, step: int) -> Outcome:
         """The outcome of a step: a baseline's carry needs its values."""

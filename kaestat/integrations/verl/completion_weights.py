@@ -19,23 +19,26 @@ from verl.workers.utils.padding import response_from_nested
 ASKED = "calculate_sum_pi_squared"  # verl's name, in its configuration and in what it hands to its workers
 
 
-def check_actor(config: Any, wanted: str) -> None:
-    """Raise a ValueError for a configuration in which verl's actor gives no sums of squared probabilities.
+def check_actor(config: Any, wanted: str) -> bool:
+    """Whether the actor must be ours to give sums of squared probabilities, as with verl's fused kernels.
 
-    ``wanted`` is the option that needs them.
+    A ValueError for a configuration in which neither gives them; ``wanted`` is the option that needs them.
     """
     because = f"algorithm.{wanted}: "
     if not config.actor_rollout_ref.actor.get(ASKED, False):
         raise ValueError(f"{because}set actor_rollout_ref.actor.{ASKED}=True.")
-    if config.actor_rollout_ref.model.get("use_fused_kernels", False):
+    fused = bool(config.actor_rollout_ref.model.get("use_fused_kernels", False))
+    if fused and config.actor_rollout_ref.actor.strategy != "fsdp2":
         raise ValueError(
-            f"{because}verl's fused kernels never hold the logits; set actor_rollout_ref.model.use_fused_kernels=False."
+            f"{because}verl's fused kernels never hold the logits; set actor_rollout_ref.actor.strategy=fsdp2, with "
+            "which they are made again, or actor_rollout_ref.model.use_fused_kernels=False."
         )
     if (config.algorithm.get("rollout_correction", None) or {}).get("bypass_mode", False):
         raise ValueError(
             f"{because}the actor computes no log probabilities before the advantages with "
             "algorithm.rollout_correction.bypass_mode=True; set it to False."
         )
+    return fused
 
 
 def token_norms(data: DataProto, algorithm: Any) -> torch.Tensor:

@@ -108,10 +108,10 @@ class BaselineTrainer(RecordsNorms):
                 )
             if self.options.weights == "score_norm":
                 self._asks_for_squares = True
-                check_actor(config, "kaestat.weights=score_norm")
+                self._own_actor = check_actor(config, "kaestat.weights=score_norm")
             if weights in OF_PARAMETERS:
                 check_update(config, weights, estimator, self.verl_mode)
-                self._expected = ExpectedWeights()
+                self._expected, self._own_actor = ExpectedWeights(), True
         else:
             refuse_sampler_beside(config.algorithm)
         super().__init__(config)

@@ -52,7 +52,7 @@ def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> N
         (actor.use_kl_loss, f"{prefix}actor.use_kl_loss=False"),
         (actor.policy_loss.get("loss_mode", "vanilla") != "vanilla", f"{prefix}actor.policy_loss.loss_mode=vanilla"),
         (actor.get("use_prefix_grouper", False), f"{prefix}actor.use_prefix_grouper=False"),
-        (model.get("use_fused_kernels", False), f"{prefix}model.use_fused_kernels=False"),
+        (engine.get("offload_policy", False), f"{prefix}actor.fsdp_config.offload_policy=False"),
         ((model.get("mtp", None) or {}).get("enable", False), f"{prefix}model.mtp.enable=False"),
         (max(each.get(_PARTS_OF_ROWS, 1) for each in (actor, engine)) > 1, f"{prefix}actor.{_PARTS_OF_ROWS}=1"),
         (str(precision) in ("fp16", "float16"), f"{prefix}actor.fsdp_config.mixed_precision.param_dtype=bf16"),
@@ -72,11 +72,12 @@ class RecordsNorms(SavesHistory):
     """Mixin to put before verl's trainers, for weights that the update gives."""
 
     _expected: ExpectedWeights | None = None  # None: weights come otherwise
+    _own_actor = False  # whether the actor is ours
     _unrecorded: tuple[BatchRows, int, torch.Tensor] | None = None  # rows, step, rewards
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        if self._expected is None:
+        if not self._own_actor:
             return
         for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef):
             if role in self.role_worker_mapping:
@@ -140,7 +141,10 @@ class RecordsNorms(SavesHistory):
 
     def _load_checkpoint(self) -> Any:
         found = super()._load_checkpoint()
-        if self._expected is not None and self.global_steps > 0:
+        if self._expected is None:
+            return found
+        self.actor_rollout_wg.try_norms()
+        if self.global_steps > 0:
             trainer = self.config.trainer
             resumed = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
             self._expected.load(os.path.dirname(self._files(trainer.default_local_dir, resumed)[0]))

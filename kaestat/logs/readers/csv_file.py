@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 
@@ -16,6 +16,7 @@ from kaestat.logs.readers.text_file import has_suffix, text_file
 from kaestat.logs.table import InvalidRows, Table, code_labels
 
 _DELIMITERS = ("\t", ";", "|", ",")
+_MARK = "\ufeff"
 _FEWEST_COLUMNS = 3  # prompt, step, reward
 _WIDE = 1000  # columns, above which pandas is given those to keep: each of the others costs it as much as many rows
 _CHUNK_ROWS = 200_000  # completions may stand in the file too; this bounds how much of them is in memory
@@ -67,8 +68,9 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
             # fields, and shifts them.
             kept = list(names) if _is_wide(path, parted) else None
             _check_first_row(path, parted)
+            unmarked: Any = _WithoutMarks(file)
             reader = pd.read_csv(
-                file,
+                unmarked,
                 sep=parted,
                 decimal="," if parted == ";" else ".",  # that is why such files have semicolons; 0.5 is still a number
                 usecols=kept,
@@ -94,6 +96,23 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     if not all(map(len, columns.values())):
         raise ValueError(f"{path}: has a header but no rows.")
     return Table(path, columns, lambda row: _line(path, row, parted))
+
+
+class _WithoutMarks:
+    """The text of a file, without byte order marks at the beginning of lines: they are left where files were joined."""
+
+    def __init__(self, file: TextIO):
+        self._file, self._line_begins = file, False
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file)
+
+    def read(self, size: int = -1) -> str:
+        text = self._file.read(size)
+        if self._line_begins and text.startswith(_MARK):
+            text = text.removeprefix(_MARK) or self._file.read(size)
+        self._line_begins = text.endswith("\n")
+        return text.replace("\n" + _MARK, "\n")
 
 
 def _header(path: Path, parted: str, errors: str = "strict") -> list[str]:

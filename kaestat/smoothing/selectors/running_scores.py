@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import array_api_compat
@@ -36,7 +37,7 @@ class Ahead:
     # of int, shape (...); first and last of the candidates that differ for the visits of each leading index
     lowest: np.ndarray
     highest: np.ndarray
-    elapsed: np.ndarray  # shape (...); time since the last scored step, in units of the prompts' return time
+    mean_lag: np.ndarray  # shape (...); mean lag of the prompts' newest visits, in steps
 
     def pairs(self) -> list[tuple[Array, Array]]:
         """Bandwidths with their shares, as from `Selector.resolve`, without negligible shares.
@@ -113,12 +114,12 @@ class RunningScores:
         used.
         """
         leading = groups.leading
-        now = np.broadcast_to(_reduced(step, len(leading)), leading)
+        now = _of_shape(_reduced(step, len(leading)), leading)
         newest, returning, here = _newest_lag(groups, visits)
-        scores = np.broadcast_to(carry["scored"], (*leading, 5))
+        scores = _of_shape(carry["scored"], (*leading, 5))
         carry = self._of_ways(carry, ways)
-        loss = np.broadcast_to(carry["loss"], (*leading, ways * len(self.candidates)))
-        first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
+        loss = _of_shape(carry["loss"], (*leading, ways * len(self.candidates)))
+        first, gap = scores[..., 2], scores[..., 4]
 
         n = np.maximum(np.sum(returning, axis=-1), 1)
         mean_lag = np.where(np.any(returning, axis=-1), np.sum(np.where(returning, newest, 0.0), axis=-1) / n, 1.0)
@@ -128,11 +129,7 @@ class RunningScores:
         oldest = _oldest_lag(visits, here)
         span = np.maximum(np.where(first >= 0, now - first, 0.0), np.maximum(oldest, gap))
 
-        lowest, highest = np.zeros(leading, dtype=int), np.full(leading, len(self.candidates) - 1)
-        if self.grid is None:
-            support = kernel.support if math.isfinite(kernel.support) else UNBOUNDED_REACH
-            lowest = np.maximum(np.searchsorted(self.candidates, gap / support, side="right") - 1, 0)
-            highest = np.minimum(np.searchsorted(self.candidates, SPANS * span), highest)
+        lowest, highest = self._ends(gap, span, kernel)
         place = np.arange(np.min(lowest), np.max(highest) + 1)
         bandwidths = self.candidates[place]
 
@@ -148,12 +145,11 @@ class RunningScores:
         within = _shares(np.where(among[..., None, :], log_share, -math.inf))
         share = within
         if ways > 1:
-            of_ways = np.broadcast_to(carry["ways"], (*leading, 2 + ways))
+            of_ways = _of_shape(carry["ways"], (*leading, 2 + ways))
             log_way = _log_likelihood(of_ways[..., 2:], of_ways)
             log_way = np.where((of_ways[..., :1] == 0) & (np.arange(ways) > 0), -math.inf, log_way)
             share = within * _shares(log_way)[..., None]
         share = share.reshape(*leading, ways * len(place))
-        since = np.where(last >= 0, np.maximum(now - last, 0.0), 0.0)
         ones = (1,) * (len(leading) + 2)
         return Ahead(
             bandwidths=steps_like(visits, bandwidths.reshape(-1, *ones)),
@@ -162,7 +158,7 @@ class RunningScores:
             place=place,
             lowest=lowest,
             highest=highest,
-            elapsed=since / mean_lag,
+            mean_lag=mean_lag,
         )
 
     def after(
@@ -180,7 +176,7 @@ class RunningScores:
         ``values`` are those of every candidate, way by way, shape (K B, ..., P, G).
         """
         leading = groups.leading
-        now = np.broadcast_to(_reduced(step, len(leading)), leading).astype(float)
+        now = _of_shape(_reduced(step, len(leading)), leading).astype(float)
         newest, returning, here = _newest_lag(groups, visits)
         mass = _numpy(groups.mass)
         alike = groups.weight is None and groups.times is None
@@ -190,35 +186,29 @@ class RunningScores:
             error = np.where(mass > 0, error, 0.0)
         scored = returning.astype(float)
 
-        def total(of_prompts: np.ndarray) -> np.ndarray:
-            return np.einsum("...p,...p->...", of_prompts, scored)
-
         def losses(error: np.ndarray) -> np.ndarray:
             squares = np.einsum("...g,...g->...", error, error if alike else mass * error)
-            return np.moveaxis(total(squares), 0, -1)
+            return np.moveaxis(_total(squares, scored), 0, -1)
 
-        loss, square = losses(error), total(np.sum(mass * reward**2, axis=-1))
-        count = number = total(np.sum(_numpy(groups.present) * (mass > 0), axis=-1))
-        if groups.weight is not None:
-            squared = total(np.sum(mass**2, axis=-1))
-            count = total(np.sum(mass, axis=-1)) ** 2 / np.where(squared > 0, squared, 1.0)
-        told = count / np.where(number > 0, number, 1.0)
+        loss, square = losses(error), _total(np.sum(mass * reward**2, axis=-1), scored)
+        count, told = _told(groups, scored)
         ways = loss.shape[-1] // len(ahead.place)
         carry, mixed = self._of_ways(carry, ways), {}
+        scores = _of_shape(carry["scored"], (*leading, 5))
+        first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
+        elapsed = np.where(last >= 0, np.maximum(now - last, 0.0), 0.0) / ahead.mean_lag
         if ways > 1:
-            slowly = np.where(count > 0, self.discount ** (ahead.elapsed * told / SLOWER), 1.0)[..., None]
+            slowly = np.where(count > 0, self.discount ** (elapsed * told / SLOWER), 1.0)[..., None]
             of_way = np.einsum("...kb,kb...pg->k...pg", ahead.within, error.reshape(ways, -1, *error.shape[1:]))
             new = np.concatenate([count[..., None], square[..., None], losses(of_way)], axis=-1)
             mixed = {"ways": slowly * carry["ways"] + new}
         place = np.clip(np.arange(len(self.candidates)), ahead.lowest[..., None], ahead.highest[..., None])
-        place = np.broadcast_to((place - ahead.place[0])[..., None, :], (*leading, ways, len(self.candidates)))
+        place = _of_shape((place - ahead.place[0])[..., None, :], (*leading, ways, len(self.candidates)))
         loss = np.take_along_axis(loss.reshape(*leading, ways, len(ahead.place)), place, axis=-1)
         loss = loss.reshape(*leading, ways * len(self.candidates))
 
-        scores = np.broadcast_to(carry["scored"], (*leading, 5))
-        first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
         any_scored = count > 0
-        kept = np.where(any_scored, self.discount ** (ahead.elapsed * told), 1.0)
+        kept = np.where(any_scored, self.discount ** (elapsed * told), 1.0)
         nearest = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
         nearest = np.where(np.isfinite(nearest), nearest, gap)
         return {
@@ -235,6 +225,51 @@ class RunningScores:
             ),
         } | mixed
 
+    def of_step(
+        self, ahead: Ahead, values: Array, groups: Groups, visits: Visits, *, step: int, kernel: Kernel
+    ) -> dict[str, np.ndarray]:
+        """The scores of one step apart, for `joined`: its `after` had there been none before, and its ``pace``.
+
+        They depend on the step and its visits alone: ``ahead`` only says which candidates the values are of. The pace
+        is how many returns of the prompts a step counts as. Arguments are as for `after`, without leading axes.
+        """
+        newest, returning, here = _newest_lag(groups, visits)
+        gap = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
+        gap = np.where(np.isfinite(gap), gap, 1.0)
+        lowest, highest = self._ends(gap, np.maximum(_oldest_lag(visits, here), gap), kernel)
+        apart = replace(ahead, lowest=np.maximum(lowest, ahead.place[0]), highest=np.minimum(highest, ahead.place[-1]))
+        fresh = self.initial_carry(ways=len(values) // len(ahead.place))
+        _, told = _told(groups, returning.astype(float))
+        return self.after(fresh, apart, values, groups, visits, step=step) | {"pace": told / ahead.mean_lag}
+
+    def joined(self, scores: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """The carry after several steps, oldest first, from the scores of each (`of_step`).
+
+        It has no first step: the span of a later step is that of its visits.
+        """
+        if not scores:
+            return self.initial_carry()
+        each = {name: np.stack([of_step[name] for of_step in scores]) for name in scores[0]}
+        scored = each["scored"]
+        told = np.flatnonzero(scored[:, 0] > 0)
+        returns = np.zeros(len(scored) + 1)  # of the prompts, from the scored step before
+        returns[told[1:]] = np.diff(scored[told, 3]) * each["pace"][told[1:]]
+        kept = self.discount ** np.cumsum(returns[:0:-1])[::-1]
+        gaps = scored[scored[:, 4] > 0, 4]
+        sums = kept @ scored[:, :2]
+        ends = [-1.0, scored[told[-1], 3] if len(told) else -1.0, gaps.min() if len(gaps) else -1.0]
+        ways = {"ways": kept ** (1 / SLOWER) @ each["ways"]} if "ways" in each else {}
+        return {"loss": kept @ each["loss"], "scored": np.array([*sums, *ends])} | ways
+
+    def _ends(self, gap: np.ndarray, span: np.ndarray, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
+        """The first and last candidates that differ for visits with a shortest gap and a span, in steps."""
+        last = np.full(gap.shape, len(self.candidates) - 1)
+        if self.grid is not None:
+            return np.zeros(gap.shape, dtype=int), last
+        support = kernel.support if math.isfinite(kernel.support) else UNBOUNDED_REACH
+        lowest = np.maximum(np.searchsorted(self.candidates, gap / support, side="right") - 1, 0)
+        return lowest, np.minimum(np.searchsorted(self.candidates, SPANS * span), last)
+
     def _of_ways(self, carry: dict[str, np.ndarray], ways: int) -> dict[str, np.ndarray]:
         """The carry of one way, until now, as that of each of several; of several, the first where one is asked for."""
         if ways == 1 and "ways" in carry:
@@ -242,6 +277,20 @@ class RunningScores:
         if ways == 1 or "ways" in carry:
             return carry
         return carry | {"loss": np.concatenate([carry["loss"]] * ways, axis=-1), "ways": np.zeros(2 + ways)}
+
+
+def _told(groups: Groups, scored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Completions of the scored prompts, of equal weights as informative as theirs, and their share of all; (...)."""
+    mass = _numpy(groups.mass)
+    count = number = _total(np.sum(_numpy(groups.present) * (mass > 0), axis=-1), scored)
+    if groups.weight is not None:
+        squared = _total(np.sum(mass**2, axis=-1), scored)
+        count = _total(np.sum(mass, axis=-1), scored) ** 2 / np.where(squared > 0, squared, 1.0)
+    return count, count / np.where(number > 0, number, 1.0)
+
+
+def _total(of_prompts: np.ndarray, scored: np.ndarray) -> np.ndarray:
+    return np.einsum("...p,...p->...", of_prompts, scored)
 
 
 def _log_likelihood(loss: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -268,6 +317,11 @@ def _oldest_lag(visits: Visits, here: np.ndarray) -> np.ndarray:
     """Largest lag of the visits of any prompt that counts, 0 where there are none; (...)."""
     lag = np.max(np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), 0.0), axis=-1, initial=0.0)
     return np.max(np.where(here, lag, 0.0), axis=-1, initial=0.0)
+
+
+def _of_shape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """`np.broadcast_to`, which costs more than a small formula, where the shape is another."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def _reduced(step: Any, axes: int) -> np.ndarray:

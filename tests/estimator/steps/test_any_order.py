@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import METHODS as REGISTERED
-from kaestat.history.unordered import visits_known
 from kaestat.smoothing.kernels import as_kernel
 from tests.helpers.arrivals import LEARNED, METHODS, WEIGHTED, make, mixed, run, visits_of
 from tests.helpers.estimators import PARAMETERS, UNWEIGHTED
@@ -267,9 +266,11 @@ def test_the_newest_visits_are_kept_where_their_number_is_limited():
         estimator.observe(["a"], [1.0], 199, version=[version])
         estimator.observe(["a"], [0.0], 199, version=[version])
     kept = visits_of(estimator, 200)
-    assert set(kept) == {("a", v) for v in range(199 - 64 - 64, 200)}  # 64 visits before a step late by 64
+    # 64 visits before any of the 16 scored steps before a step late by 64
+    assert set(kept) == {("a", v) for v in range(199 - 64 - 64 - 16, 200)}
     assert all(sums["count"] == 2 for sums in kept.values())
-    seen = visits_known(estimator.history.columns, estimator.history.rows(["a"]), np.array([200]))
+    estimator.advantages(["a"], [1.0], 200)
+    seen = estimator.record.visits
     assert sorted(seen.lag[seen.count > 0].tolist()) == list(range(1, 65))
 
 

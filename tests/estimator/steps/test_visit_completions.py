@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import Groups, Visits
 from kaestat.estimator.steps.visit_completions import completions_of, joined, split_now
-from kaestat.history.fields import visit_sums
+from kaestat.history.fields import SQUARED_FIELDS, WEIGHTED_FIELDS, visit_sums
 
 rewards = st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=1, max_size=9)
 
@@ -39,13 +38,27 @@ def test_rewards_of_0_and_1_are_what_they_were(successes, failures):
     np.testing.assert_allclose(np.sort(found.reward[found.mask]), np.sort(reward[0]), atol=1e-15)
 
 
-def test_weighted_completions_have_the_mean_weight_and_the_weighted_mean():
-    groups = Groups(np.array([[1.0, 0.0, 0.0]]), weight=np.array([[4.0, 1.0, 1.0]]))
-    visit, found = visit_of(groups), completions_of(visit_of(groups))
-    assert found.weight.tolist() == [[2.0, 2.0, 2.0]]
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 1), st.floats(0, 9, allow_subnormal=False)), min_size=1, max_size=9),
+    further=st.integers(0, 9),
+)
+def test_weighted_completions_of_0_and_1_have_all_the_sums_of_the_visit(rows, further):
+    reward, weight = (np.array([[float(x) for x in column] + [1.0] * further]) for column in zip(*rows, strict=True))
+    visit = visit_of(Groups(reward, weight=weight))
+    found = completions_of(visit)
+    assert (found.weight >= 0).all()
     again = visit_of(found)
-    assert again.weighted_total[0, 0] == pytest.approx(visit.weighted_total[0, 0])
-    assert again.weighted_total_sq[0, 0] == pytest.approx(visit.weighted_total_sq[0, 0])
+    for name in ("count", "total", "total_sq", *WEIGHTED_FIELDS, *SQUARED_FIELDS):
+        np.testing.assert_allclose(getattr(again, name), getattr(visit, name), rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+@given(rows=st.lists(st.tuples(st.floats(-3, 3), st.floats(0.01, 9)), min_size=1, max_size=9))
+def test_others_have_its_number_weight_and_weighted_mean(rows):
+    reward, weight = (np.array([column]) for column in zip(*rows, strict=True))
+    visit = visit_of(Groups(reward, weight=weight))
+    again = visit_of(completions_of(visit))
+    for name in ("count", "weight", "weighted_total"):
+        np.testing.assert_allclose(getattr(again, name), getattr(visit, name), rtol=1e-7, atol=1e-7, err_msg=name)
 
 
 def test_the_present_visit_is_split_off_and_joined_to_the_group():

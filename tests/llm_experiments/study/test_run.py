@@ -19,7 +19,7 @@ from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.config import Design
 from llm_experiments.training.stacked.loop import StackedTraining
 from llm_experiments.training.stacked.testing import HeldOut
-from paper_figures.policies.__main__ import build
+from paper_figures.policies.build import build
 from tests.helpers.silence import silent
 
 SHIPPED = sorted((Path(study_run.__file__).parents[1] / "configs" / "study").glob("*.yaml"))

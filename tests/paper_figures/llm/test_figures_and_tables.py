@@ -17,8 +17,9 @@ from llm_experiments.diagnose.pool_rewards import PoolRewards
 from llm_experiments.diagnose.results import COLUMNS, Results, read_results, write_results
 from llm_experiments.diagnose.sensitivity import value_sensitivity
 from llm_experiments.diagnose.value_mse import value_errors
-from paper_figures.llm import __main__ as command
+from paper_figures import results as command
 from paper_figures.llm import figures, tables
+from paper_figures.llm.build import build
 from paper_figures.shared import output
 from tests.helpers.commands import app
 
@@ -187,7 +188,7 @@ def test_committed_tables_are_built_from_the_committed_results(run, tmp_path, mo
     committed = RESULTS / run
     for path in (*committed.glob("*.csv"), committed / "provenance.json"):
         shutil.copy(path, tmp_path)
-    command.build(tmp_path)
+    build(tmp_path)
     built, kept = ({path.name: path for path in (each / "tables").glob("*.[cm]*")} for each in (tmp_path, committed))
     assert built.keys() >= kept.keys() and built.keys() >= {"llm_table1.md", "llm_order.csv"}
     for name, path in kept.items():
@@ -200,13 +201,13 @@ def test_committed_tables_are_built_from_the_committed_results(run, tmp_path, mo
 
 def test_results_of_the_value_stage_alone_are_enough(results, tmp_path):
     write_results(tmp_path, Results(value_mse=results.value_mse, value_mse_differences=results.value_mse_differences))
-    command.build(tmp_path)
+    build(tmp_path)
     assert {path.name for path in (tmp_path / "tables").glob("*.md")} == {"llm_table1.md", "llm_value_methods.md"}
 
 
 def test_a_folder_without_results_is_an_error_in_one_line(tmp_path):
     done = CliRunner().invoke(app(command.main), [str(tmp_path)])
-    assert done.exit_code == command.USAGE and "run the diagnostic first" in done.output
+    assert done.exit_code == 1 and "run the diagnostic first" in done.output
 
 
 def test_score_norms_on_the_diagonal_are_drawn_where_they_are(results):

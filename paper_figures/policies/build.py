@@ -1,33 +1,27 @@
-"""``python -m paper_figures.policies results/studies/NAME``: figure and tables of a study of policies."""
+"""Figure and tables of a study of policies."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from typing import Annotated
 
-try:
-    import pandas as pd
-    import typer
+import pandas as pd
 
-    from llm_experiments.study.contrasts import best_groups, differences, speed
-    from paper_figures.policies.figures import figure
-    from paper_figures.policies.results import read_study
-    from paper_figures.policies.tables import (
-        AREA_CAPTION,
-        END_CAPTION,
-        RATES_CAPTION,
-        SPEED_CAPTION,
-        area_table,
-        end_table,
-        numbered,
-        rates_table,
-        speed_table,
-    )
-    from paper_figures.shared.output import write_csv, write_figure, write_table
-except ImportError as error:
-    sys.exit(f"error: {error.name} is not installed; studies of policies need: pip install -e '.[llm,simulations]'")
+from llm_experiments.study.contrasts import best_groups, differences, speed
+from paper_figures.policies.figures import figure
+from paper_figures.policies.results import read_study
+from paper_figures.policies.tables import (
+    AREA_CAPTION,
+    END_CAPTION,
+    RATES_CAPTION,
+    SPEED_CAPTION,
+    area_table,
+    end_table,
+    numbered,
+    rates_table,
+    speed_table,
+)
+from paper_figures.shared.output import write_csv, write_figure, write_table
 
 
 def build(folder: str | os.PathLike) -> None:
@@ -62,16 +56,3 @@ def build(folder: str | os.PathLike) -> None:
     caption = RATES_CAPTION.format(seeds=numbered(len(config.rate_seeds), "seed"))
     write_table(rates_table(rates, names), folder, "rates", caption)
     write_figure(figure(folder), folder, "curves")
-
-
-def main(folder: Annotated[Path, typer.Argument(help="Results folder of a study.")]) -> None:
-    """Build the figure and the tables of a study of policies."""
-    try:
-        build(folder)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(f"Tables and figures: {folder.resolve()}")
-
-
-if __name__ == "__main__":
-    typer.run(main)
