@@ -203,7 +203,7 @@ def test_gemmas_scaled_embeddings_are_taken_with_their_scale():
 )
 def test_models_whose_norms_cannot_be_taken_are_refused_when_the_trainer_is_made(made, named):
     with pytest.raises(
-        ValueError, match=rf"weights: 'exact' and 'adam' do not go with this model.*{named}.*score_norm"
+        ValueError, match=rf"weights: 'exact' and 'adam' do not work with this model.*{named}.*score_norm"
     ):
         check_parameter_norms(constructed(made()))
 
