@@ -96,6 +96,8 @@ class Table:
         given = self.columns[name]
         if isinstance(given, Labels):  # the same column plays two parts
             return Table(self.source, {name: given.distinct}, self.place).numbers(name)[given.codes]
+        if isinstance(given, list) and (quick := _array_of(given)) is not None:
+            return quick
         try:
             column = pd.Series(given)
         except OverflowError:  # pandas before 3.1, of an integer beyond any float
@@ -119,6 +121,16 @@ class Table:
             rows = np.flatnonzero(bad).tolist()
             of_file = rows if self.origin is None else [self.origin[row] for row in rows]
             raise InvalidRows(f"{self.source}, {self.place(row)}: {name} {what}; {why}{more}.", of_file)
+
+
+def _array_of(numbers: list[Any]) -> np.ndarray | None:
+    """A list of numbers as float64, in a tenth of the time of a Series; None if other things are among them."""
+    if not set(map(type, numbers)) <= {bool, int, float}:
+        return None
+    try:
+        return np.array(numbers, dtype=np.float64)
+    except OverflowError:
+        return None
 
 
 def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any]) -> Labels:

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
+from kaestat.core.arrays import Visits
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.reach import effective_history, reached
+from kaestat.estimator.record import StepRecord
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline
 from kaestat.watch.prompt_sums import PromptSums
@@ -33,6 +36,16 @@ class _Method:
     name: str
     baseline: Baseline
     estimator: AdvantageEstimator
+
+    def needs_rows_alone(self, rows: StepRows) -> bool:
+        """Whether the values of a step depend on nothing but the rewards of its prompts: no estimator is needed."""
+        return self._of_step_alone and (rows.stream is None or self.baseline.unit == "prompt")
+
+    @cached_property
+    def _of_step_alone(self) -> bool:
+        baseline = self.baseline
+        remembers = baseline.horizon > 0 or baseline.in_order_only or baseline.state_size > 0 or baseline.stepwise
+        return not (remembers or baseline.needs_weights)
 
 
 class RunMonitor:
@@ -137,8 +150,13 @@ class RunMonitor:
         several = eligible & (visits.count > 1)
         weight, self._measure = _weights(rows, self._measure)
         raw, errors, noises = np.empty((3, len(self._methods), len(visits.prompt)))
+        packed: StepRecord | None = None  # the step as an estimator has packed it
         for at, method in enumerate(self._methods):
-            values, own = _served(method, rows, weight)
+            if packed is not None and method.needs_rows_alone(rows):
+                values, own = _of_step(method.baseline, packed)
+            else:
+                values, own = _served(method, rows, weight)
+                packed = packed or _prompts_alone(method.estimator.record)
             squares = (rows.reward - values) ** 2
             loss, own = visits.mean(squares), visits.mean(own)
             raw[at] = unbiased_error(loss, own, visits.variance, absolute=False)
@@ -229,6 +247,21 @@ def _served(method: _Method, rows: StepRows, weight: np.ndarray | None) -> tuple
     own = record.baseline.own_derivative(record.groups, record.visits, step=record.step, carry=record.carry)
     packed = np.broadcast_to(np.asarray(own, dtype=float), record.groups.reward.shape)
     return np.asarray(estimator.values), record.packing.unpack(packed)
+
+
+def _prompts_alone(record: StepRecord | None) -> StepRecord | None:
+    """The record, if its rows are prompts and it has no weights."""
+    return record if record and record.baseline.unit == "prompt" and record.groups.weight is None else None
+
+
+def _of_step(baseline: Baseline, packed: StepRecord) -> tuple[np.ndarray, np.ndarray]:
+    """As `_served`, of a baseline without a memory, for a step that another one's estimator has packed."""
+    groups, visits = packed.groups, Visits.empty(packed.groups)
+    values = baseline.values(groups, visits, step=packed.step)
+    own = baseline.own_derivative(groups, visits, step=packed.step)
+    found = (np.broadcast_to(np.asarray(each, dtype=float), groups.reward.shape) for each in (values, own))
+    of_values, of_own = (packed.packing.unpack(each) for each in found)
+    return of_values, of_own
 
 
 def _reach(method: _Method) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """Weights of completions from the output of verl's actor: stand-ins for the squared norm of the score.
 
-verl's engines return ``sum_v pi(v)^2`` of every token beside its log probability, in the same forward pass, if they are
-asked to; verl's own optimal token baseline is made of it. Its V1 trainers (0.9.1, and main at 1dda039) do not ask, ours
-do where the configuration says ``actor_rollout_ref.actor.calculate_sum_pi_squared=True``.
+verl's engines can return ``sum_v pi(v)^2`` of every token with its log probability, in the same forward pass. verl's
+own optimal token baseline uses it. Its V1 trainers (0.9.1, and main at 1dda039) do not request it. Ours do if the
+configuration says ``actor_rollout_ref.actor.calculate_sum_pi_squared=True``.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from verl.workers.utils.padding import response_from_nested
 ASKED = "calculate_sum_pi_squared"  # verl's name, in its configuration and in what it hands to its workers
 
 
-def check_actor(config: Any, wanted: str) -> None:
-    """Raise a ValueError for a configuration in which verl's actor gives no sums of squared probabilities.
+def check_actor(config: Any, wanted: str) -> bool:
+    """Whether the actor must be ours to give sums of squared probabilities, as with verl's fused kernels.
 
-    ``wanted`` is the option that needs them.
+    A ValueError for a configuration in which neither gives them; ``wanted`` is the option that needs them.
     """
     because = f"algorithm.{wanted}: "
     if not config.actor_rollout_ref.actor.get(ASKED, False):
         raise ValueError(f"{because}set actor_rollout_ref.actor.{ASKED}=True.")
-    if config.actor_rollout_ref.model.get("use_fused_kernels", False):
+    fused = bool(config.actor_rollout_ref.model.get("use_fused_kernels", False))
+    if fused and config.actor_rollout_ref.actor.strategy != "fsdp2":
         raise ValueError(
-            f"{because}verl's fused kernels never hold the logits; set actor_rollout_ref.model.use_fused_kernels=False."
+            f"{because}verl's fused kernels never hold the logits; set actor_rollout_ref.actor.strategy=fsdp2, with "
+            "which they are made again, or actor_rollout_ref.model.use_fused_kernels=False."
         )
     if (config.algorithm.get("rollout_correction", None) or {}).get("bypass_mode", False):
         raise ValueError(
             f"{because}the actor computes no log probabilities before the advantages with "
             "algorithm.rollout_correction.bypass_mode=True; set it to False."
         )
+    return fused
 
 
 def token_norms(data: DataProto, algorithm: Any) -> torch.Tensor:
@@ -61,13 +64,13 @@ def stored_token_norms(batch: KVBatchMeta, algorithm: Any) -> torch.Tensor:
     """`token_norms` of a V1 batch, from verl's transfer queue."""
     names = ["response_mask", "old_log_probs", "sum_pi_squared", "rollout_log_probs"]
     stored = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-    if "sum_pi_squared" in stored.keys():  # of prompt and response, as the engine left it
+    if "sum_pi_squared" in stored.keys():  # of prompt and response, as the engine returned it
         stored["sum_pi_squared"] = response_from_nested(stored["sum_pi_squared"], stored["response_mask"])
     return token_norms(DataProto(batch=stored.to_padded_tensor()), algorithm)
 
 
 def _importance_weights(data: DataProto, correction: Any) -> torch.Tensor | None:
-    """What verl will multiply the loss by; it shows its own copy to nobody before the advantages are there."""
+    """The factor by which verl will multiply the loss; its own copy is not available before the advantages."""
     if correction is None or correction.get("rollout_is", None) is None or "rollout_log_probs" not in data.batch.keys():
         return None
     names = ["response_mask", "old_log_probs", "rollout_log_probs"]

@@ -1,8 +1,8 @@
 """Weights of completions from the actor's own update, for one completion per prompt.
 
-The advantages of a step come before its norms: they take the weights that completions of the same rewards had in the
-steps before. The actor's workers (`kaestat.integrations.verl.norms_worker`) take the norms in the update, and the
-history records them after it.
+A step's advantages are computed before its norms are known. They use the weights that completions with the same rewards
+had at earlier steps. The actor's workers (`kaestat.integrations.verl.norms_worker`) take the norms in the update, and
+the history records them after it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PARTS_OF_ROWS = "ulysses_sequence_parallel_size"
 def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> None:
     """Raise a ValueError for a configuration whose update does not give the norms of its completions' scores.
 
-    It must be one step of the optimiser on completions of one policy, by a loss of advantages times log-probabilities
-    alone, through the engine that is known here.
+    The update must be one step of the optimiser on completions of one policy, the loss must be advantages times
+    log-probabilities, and the engine must be the one supported here.
     """
     actor, model, algorithm = config.actor_rollout_ref.actor, config.actor_rollout_ref.model, config.algorithm
     prefix = "actor_rollout_ref."
@@ -52,7 +52,7 @@ def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> N
         (actor.use_kl_loss, f"{prefix}actor.use_kl_loss=False"),
         (actor.policy_loss.get("loss_mode", "vanilla") != "vanilla", f"{prefix}actor.policy_loss.loss_mode=vanilla"),
         (actor.get("use_prefix_grouper", False), f"{prefix}actor.use_prefix_grouper=False"),
-        (model.get("use_fused_kernels", False), f"{prefix}model.use_fused_kernels=False"),
+        (engine.get("offload_policy", False), f"{prefix}actor.fsdp_config.offload_policy=False"),
         ((model.get("mtp", None) or {}).get("enable", False), f"{prefix}model.mtp.enable=False"),
         (max(each.get(_PARTS_OF_ROWS, 1) for each in (actor, engine)) > 1, f"{prefix}actor.{_PARTS_OF_ROWS}=1"),
         (str(precision) in ("fp16", "float16"), f"{prefix}actor.fsdp_config.mixed_precision.param_dtype=bf16"),
@@ -71,12 +71,13 @@ def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> N
 class RecordsNorms(SavesHistory):
     """Mixin to put before verl's trainers, for weights that the update gives."""
 
-    _expected: ExpectedWeights | None = None  # None: weights come otherwise
+    _expected: ExpectedWeights | None = None  # None: weights come from elsewhere
+    _own_actor = False  # whether the actor is ours
     _unrecorded: tuple[BatchRows, int, torch.Tensor] | None = None  # rows, step, rewards
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        if self._expected is None:
+        if not self._own_actor:
             return
         for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef):
             if role in self.role_worker_mapping:
@@ -140,7 +141,10 @@ class RecordsNorms(SavesHistory):
 
     def _load_checkpoint(self) -> Any:
         found = super()._load_checkpoint()
-        if self._expected is not None and self.global_steps > 0:
+        if self._expected is None:
+            return found
+        self.actor_rollout_wg.try_norms()
+        if self.global_steps > 0:
             trainer = self.config.trainer
             resumed = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
             self._expected.load(os.path.dirname(self._files(trainer.default_local_dir, resumed)[0]))

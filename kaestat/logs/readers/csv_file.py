@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 
@@ -16,6 +16,7 @@ from kaestat.logs.readers.text_file import has_suffix, text_file
 from kaestat.logs.table import InvalidRows, Table, code_labels
 
 _DELIMITERS = ("\t", ";", "|", ",")
+_MARK = "\ufeff"
 _FEWEST_COLUMNS = 3  # prompt, step, reward
 _WIDE = 1000  # columns, above which pandas is given those to keep: each of the others costs it as much as many rows
 _CHUNK_ROWS = 200_000  # completions may stand in the file too; this bounds how much of them is in memory
@@ -34,8 +35,8 @@ def column_names(path: Path) -> list[str]:
 def delimiter(path: Path, errors: str = "strict") -> str:
     """The field separator: comma or tab, as the name says, unless only another one gives the required columns.
 
-    A log has three columns or more. Another delimiter is taken only if it parts the header into so many and the
-    first row into as many as the header, and the name's own does not part the header so. ``errors`` is what to do about
+    A log has three columns or more. Another delimiter is used only if it splits the header into three or more, splits
+    the first row into as many as the header, and the name's own delimiter does not. ``errors`` is what to do about
     bytes that are not UTF-8 (`text_file`).
     """
     own = "\t" if has_suffix(path, ".tsv") else ","
@@ -67,8 +68,9 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
             # fields, and shifts them.
             kept = list(names) if _is_wide(path, parted) else None
             _check_first_row(path, parted)
+            unmarked: Any = _WithoutMarks(file)
             reader = pd.read_csv(
-                file,
+                unmarked,
                 sep=parted,
                 decimal="," if parted == ";" else ".",  # that is why such files have semicolons; 0.5 is still a number
                 usecols=kept,
@@ -85,7 +87,9 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
                 for name, numbers in plain.items():
                     numbers.append(chunk[name])
         except pd.errors.ParserError as error:
-            open_quote = "a quote is never closed: the file was cut short, or a text holds a quote that is not doubled"
+            open_quote = (
+                "a quote is never closed: the file was cut short, or a text contains a quote that is not doubled"
+            )
             remedy = open_quote if "EOF inside string" in str(error) else "put texts that hold commas in quotes"
             raise InvalidRows(f"{path}: is not proper CSV ({str(error).strip()}); {remedy}.") from error
     columns = {name: Labels.joined(parts) for name, parts in coded.items()} | {
@@ -94,6 +98,23 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     if not all(map(len, columns.values())):
         raise ValueError(f"{path}: has a header but no rows.")
     return Table(path, columns, lambda row: _line(path, row, parted))
+
+
+class _WithoutMarks:
+    """The text of a file, without byte order marks at the beginning of lines: they are left where files were joined."""
+
+    def __init__(self, file: TextIO):
+        self._file, self._line_begins = file, False
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file)
+
+    def read(self, size: int = -1) -> str:
+        text = self._file.read(size)
+        if self._line_begins and text.startswith(_MARK):
+            text = text.removeprefix(_MARK) or self._file.read(size)
+        self._line_begins = text.endswith("\n")
+        return text.replace("\n" + _MARK, "\n")
 
 
 def _header(path: Path, parted: str, errors: str = "strict") -> list[str]:

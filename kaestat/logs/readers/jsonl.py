@@ -11,6 +11,8 @@ from typing import Any
 from kaestat.logs.readers.text_file import has_suffix, lines_of, text_file
 from kaestat.logs.table import InvalidRows, Table
 
+_DECODER = json.JSONDecoder()
+
 
 def recognises(path: Path) -> bool:
     """Whether the path has the name of a JSONL file."""
@@ -18,14 +20,14 @@ def recognises(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Keys of the first row; a ValueError if the file is empty or its first line no JSON object."""
+    """Keys of the first row; a ValueError if the file is empty or its first line is not a JSON object."""
     for _, row in _rows(path):
         return list(row)
     raise ValueError(f"{path}: the file is empty.")
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some keys of every row; a ValueError if a line is cut off or no JSON object, or a row lacks one of the keys."""
+    """Some keys of every row; a ValueError if a line is cut off or is not a JSON object, or a row lacks a key."""
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines = array("q")
     same: dict[str, str] = {}  # equal texts are one in memory
@@ -41,6 +43,15 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     return Table(path, columns, lambda row: f"line {lines[row]}")
 
 
+def _decoded(line: str) -> Any:
+    """The same as from `json.loads`, without its checks of what nearly every line is: an object, and a line break."""
+    if line.startswith("{"):
+        row, end = _DECODER.raw_decode(line)
+        if end >= len(line) - 1:
+            return row
+    return json.loads(line.removeprefix("\ufeff"))  # where files were joined
+
+
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and content of every row; blank lines are skipped."""
     with text_file(path) as file:
@@ -48,7 +59,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if line.isspace():
                 continue
             try:
-                row = json.loads(line.removeprefix("\ufeff"))  # where files were joined
+                row = _decoded(line)
             except json.JSONDecodeError as error:
                 if line.endswith("\n"):
                     raise InvalidRows(f"{path}, line {number}: is not valid JSON ({error}).") from error

@@ -114,11 +114,11 @@ class RunningScores:
         used.
         """
         leading = groups.leading
-        now = np.broadcast_to(_reduced(step, len(leading)), leading)
+        now = _of_shape(_reduced(step, len(leading)), leading)
         newest, returning, here = _newest_lag(groups, visits)
-        scores = np.broadcast_to(carry["scored"], (*leading, 5))
+        scores = _of_shape(carry["scored"], (*leading, 5))
         carry = self._of_ways(carry, ways)
-        loss = np.broadcast_to(carry["loss"], (*leading, ways * len(self.candidates)))
+        loss = _of_shape(carry["loss"], (*leading, ways * len(self.candidates)))
         first, gap = scores[..., 2], scores[..., 4]
 
         n = np.maximum(np.sum(returning, axis=-1), 1)
@@ -145,7 +145,7 @@ class RunningScores:
         within = _shares(np.where(among[..., None, :], log_share, -math.inf))
         share = within
         if ways > 1:
-            of_ways = np.broadcast_to(carry["ways"], (*leading, 2 + ways))
+            of_ways = _of_shape(carry["ways"], (*leading, 2 + ways))
             log_way = _log_likelihood(of_ways[..., 2:], of_ways)
             log_way = np.where((of_ways[..., :1] == 0) & (np.arange(ways) > 0), -math.inf, log_way)
             share = within * _shares(log_way)[..., None]
@@ -176,7 +176,7 @@ class RunningScores:
         ``values`` are those of every candidate, way by way, shape (K B, ..., P, G).
         """
         leading = groups.leading
-        now = np.broadcast_to(_reduced(step, len(leading)), leading).astype(float)
+        now = _of_shape(_reduced(step, len(leading)), leading).astype(float)
         newest, returning, here = _newest_lag(groups, visits)
         mass = _numpy(groups.mass)
         alike = groups.weight is None and groups.times is None
@@ -194,7 +194,7 @@ class RunningScores:
         count, told = _told(groups, scored)
         ways = loss.shape[-1] // len(ahead.place)
         carry, mixed = self._of_ways(carry, ways), {}
-        scores = np.broadcast_to(carry["scored"], (*leading, 5))
+        scores = _of_shape(carry["scored"], (*leading, 5))
         first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
         elapsed = np.where(last >= 0, np.maximum(now - last, 0.0), 0.0) / ahead.mean_lag
         if ways > 1:
@@ -203,7 +203,7 @@ class RunningScores:
             new = np.concatenate([count[..., None], square[..., None], losses(of_way)], axis=-1)
             mixed = {"ways": slowly * carry["ways"] + new}
         place = np.clip(np.arange(len(self.candidates)), ahead.lowest[..., None], ahead.highest[..., None])
-        place = np.broadcast_to((place - ahead.place[0])[..., None, :], (*leading, ways, len(self.candidates)))
+        place = _of_shape((place - ahead.place[0])[..., None, :], (*leading, ways, len(self.candidates)))
         loss = np.take_along_axis(loss.reshape(*leading, ways, len(ahead.place)), place, axis=-1)
         loss = loss.reshape(*leading, ways * len(self.candidates))
 
@@ -317,6 +317,11 @@ def _oldest_lag(visits: Visits, here: np.ndarray) -> np.ndarray:
     """Largest lag of the visits of any prompt that counts, 0 where there are none; (...)."""
     lag = np.max(np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), 0.0), axis=-1, initial=0.0)
     return np.max(np.where(here, lag, 0.0), axis=-1, initial=0.0)
+
+
+def _of_shape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """`np.broadcast_to`, which costs more than a small formula, where the shape is another."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def _reduced(step: Any, axes: int) -> np.ndarray:

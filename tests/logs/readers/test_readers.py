@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import RewardLog
-from kaestat.logs.readers import FORMATS, read_log
+from kaestat.logs.readers import FORMATS, csv_file, read_log
 from tests.helpers.log_rows import rows
 
 ROWS = [
@@ -142,6 +143,15 @@ def test_a_byte_order_mark_and_blank_lines_do_no_harm(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"prompt": "a", "step": 0, "reward": 1}\n\n{"prompt": "b", "step": 2, "reward": 0}')
     assert rows_of(read_log(path)) == [("a", 0, 1.0, 0), ("b", 2, 0.0, 0)]
+
+
+def test_a_byte_order_mark_where_files_were_joined_is_no_part_of_a_prompt(tmp_path):
+    path = tmp_path / "run.csv"
+    path.write_text("prompt,step,reward\na,0,1\n\ufeffa,1,0\n\ufeffb,1,1\n", encoding="utf-8")
+    assert rows_of(read_log(path)) == [("a", 0, 1.0, 0), ("a", 1, 0.0, 0), ("b", 1, 1.0, 0)]
+    for size in (1, 2, 3, 7, 100):
+        file = csv_file._WithoutMarks(io.StringIO("a\n\ufeffb\n\ufeff\u2028c\ufeff\n"))
+        assert "".join(iter(lambda file=file, size=size: file.read(size), "")) == "a\nb\n\u2028c\ufeff\n"
 
 
 def test_many_rows_are_read_whatever_the_chunks(tmp_path):

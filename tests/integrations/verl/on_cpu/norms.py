@@ -29,7 +29,12 @@ def norms_of(update: dict, model_folder: Path, weights: str) -> list[float]:
     found = []
     for ids, counted in zip(update["rows"], update["counted"], strict=True):
         model.zero_grad()
-        log_probs = model(input_ids=ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+        every = model(input_ids=ids[None]).logits[0, :-1].log_softmax(-1)
+        log_probs = every.gather(1, ids[1:, None])[:, 0]
+        if weights == "score_norm":
+            of_tokens = 1 - 2 * log_probs.double().exp() + every.double().exp().square().sum(-1)
+            found.append(float((of_tokens[-len(counted) :] * counted).sum()))
+            continue
         (log_probs[-len(counted) :] * counted).sum().backward()
         total = 0.0
         for name, parameter in model.named_parameters():
@@ -40,21 +45,18 @@ def norms_of(update: dict, model_folder: Path, weights: str) -> list[float]:
     return found
 
 
-def recorded_norms(folder: Path, update: int) -> np.ndarray:
-    """Norms of a batch's rows, in its order: each process has its part."""
-    paths = sorted(folder.glob(f"update-{update:02}-*.pt"))
-    return np.concatenate([torch.load(path)["norms"].numpy() for path in paths])
-
-
-def largest_error(folder: Path, weights: str) -> tuple[float, float]:
-    """Of all completions, relative, in the first update and in any."""
-    worst, by_update = [], sorted(folder.glob("update-*.pt"))
-    assert by_update, "no update was recorded"
-    for path in by_update:
-        update = torch.load(path)
-        counts = np.array([float(counted.sum()) for counted in update["counted"]]) > 0
-        expected = np.array(norms_of(update, folder / "model", weights))[counts]
-        worst.append(float(np.abs(update["norms"].numpy()[counts] / expected - 1).max()))
-        assert expected.std() > 0.01 * expected.mean(), "all completions have the same norm"
-    first = [each for path, each in zip(by_update, worst, strict=True) if path.name.startswith("update-00")]
-    return max(first), max(worst)
+def largest_errors(folder: Path, weights: str, recorded: list[np.ndarray]) -> list[float]:
+    """Of the weights recorded at each step, relative to those of a loop; each process has its part of an update."""
+    worst = []
+    for number, found in enumerate(recorded):
+        paths = sorted(folder.glob(f"update-{number:02}-*.pt"))
+        parts = [norms_of(torch.load(path), folder / "model", weights) for path in paths]
+        expected = np.concatenate([*parts, []])
+        assert len(expected) == len(found), f"the norms of update {number} were not all written"
+        expected = expected / expected.mean() if weights == "adam" else expected
+        worst.append(float(np.abs(found / expected - 1).max()))
+        spread = expected.std() / expected.mean()
+        assert worst[-1] < 0.01 * spread, (
+            f"weights of completions differ by {spread:.1e}, from a loop by {worst[-1]:.1e}"
+        )
+    return worst

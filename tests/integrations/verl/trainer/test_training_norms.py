@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.backward_norms import TINY
 from kaestat.integrations.shared.expected_weights import FILE, ExpectedWeights
-from kaestat.integrations.verl.norms_worker import ASKED, NormsWorker
+from kaestat.integrations.verl import norms_worker
+from kaestat.integrations.verl.norms_worker import ASKED, NormsWorker, square_sums
 from tests.helpers.tiny_verl import compute, make_trainer, put, sample
 from tests.integrations.verl.trainer.test_resume import Workers, trainer_in
 
@@ -27,6 +29,9 @@ class Update(Workers):
 
     def __init__(self):
         self.norms, self.asked = np.zeros(0), []
+
+    def try_norms(self):
+        self.asked.append("tried")
 
     def update_actor(self, batch):
         self.asked.append(batch.extra_info.get(ASKED))
@@ -88,6 +93,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(queue, tmp_path):
     assert (tmp_path / "global_step_3" / FILE).exists()
     resumed = adam_trainer(tmp_path)
     resumed._load_checkpoint()
+    assert resumed.actor_rollout_wg.asked == ["tried"]
     np.testing.assert_array_equal(run(queue, resumed, range(3, 6)), whole[3:])
 
 
@@ -119,7 +125,10 @@ def test_an_agent_loop_with_several_outputs_is_refused(queue, tmp_path):
 
 
 def test_the_actor_is_ours_and_verls_own_stays_for_other_weights():
-    for trainer, ours in ((make_trainer(*ADAM), True), (make_trainer(), False)):
+    fused = ("+algorithm.kaestat.weights=score_norm", f"{ACTOR}calculate_sum_pi_squared=True", *ONE)
+    fused = (*fused, "actor_rollout_ref.model.use_fused_kernels=True")
+    for options, ours in ((ADAM, True), (fused, True), (fused[:-1], False), ((), False)):
+        trainer = make_trainer(*options)
         trainer._init_resource_pool_mgr()
         (worker,) = trainer.role_worker_mapping.values()
         assert issubclass(worker.__ray_metadata__.modified_class, NormsWorker) == ours
@@ -134,7 +143,6 @@ def test_the_actor_is_ours_and_verls_own_stays_for_other_weights():
         (f"{ACTOR}entropy_coeff=0.01", "entropy_coeff=0"),
         (f"{ACTOR}use_kl_loss=True", "use_kl_loss=False"),
         (f"{ACTOR}policy_loss.loss_mode=gspo", "loss_mode=vanilla"),
-        ("actor_rollout_ref.model.use_fused_kernels=True", "use_fused_kernels=False"),
         (f"{ACTOR}ulysses_sequence_parallel_size=2", "ulysses_sequence_parallel_size=1"),
         ("algorithm.rollout_correction.bypass_mode=True", "bypass_mode=False"),
         ("trainer.critic_warmup=2", "critic_warmup=0"),
@@ -154,3 +162,11 @@ def test_other_modes_and_methods_without_a_history_are_refused(mode, method):
 def test_other_trainers_refuse_such_weights():
     with pytest.raises(ValueError, match=r"norms from the actor's update.*kaestat_sync"):
         make_trainer(*ADAM, mode="sync", method="kaestat_opo")
+
+
+def test_sums_of_squared_probabilities_come_from_parts_of_the_vocabulary(monkeypatch):
+    monkeypatch.setattr(norms_worker, "VOCABULARY", 7)
+    torch.manual_seed(0)
+    layer, hidden = torch.nn.Linear(5, 23, bias=False), 4 * torch.randn(2, 3, 5)
+    expected = (layer(hidden) / 0.7).softmax(-1).square().sum(-1)
+    torch.testing.assert_close(square_sums(hidden, layer, 0.7), expected.detach())
