@@ -32,10 +32,10 @@ class GroupMean(Baseline):
         xp = groups.xp
         if self.without_own:
             mass, carried = groups.others()
-            return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
-        mass = xp.sum(groups.mass, axis=-1, keepdims=True)
-        carried = xp.sum(groups.carried, axis=-1, keepdims=True)
-        return ratio(carried, mass, 0.0, xp) + xp.zeros_like(groups.reward)
+        else:
+            mass, carried = (xp.sum(column, axis=-1, keepdims=True) for column in (groups.mass, groups.carried))
+        mean = ratio(carried, mass, 0.0, xp)
+        return mean if mean.shape == groups.reward.shape else mean + xp.zeros_like(groups.reward)
 
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         if self.without_own:

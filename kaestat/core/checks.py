@@ -147,12 +147,12 @@ def check_shapes(**arrays: Array) -> None:
         raise ValueError(f"shapes do not fit together, or are empty: {shapes}.") from None
 
 
-def check_column(name: str, values: Any, size: int | None = None) -> np.ndarray:
-    """Numbers, one per sample, as float64 of shape (N,); they may share memory with ``values``.
+def check_column(name: str, values: Any, size: int | None = None, *, own: bool = False) -> np.ndarray:
+    """Numbers, one per sample, as float64 of shape (N,); they share no memory with ``values`` if ``own``.
 
     A TypeError unless all are real numbers, and a ValueError unless there is one axis with ``size`` entries.
     """
-    numbers = _one_each(name, values, "sample")
+    numbers = _one_each(name, values, "sample", own)
     if size is not None and len(numbers) != size:
         raise ValueError(f"{name} has {len(numbers)} entries for {size} rewards; give one per sample.")
     return numbers
@@ -276,8 +276,8 @@ def constructor_parameters(cls: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(cls) if field.init]
 
 
-def _one_each(name: str, values: Any, per: str) -> np.ndarray:
-    """Numbers of one axis, as float64; they may share memory with ``values``."""
+def _one_each(name: str, values: Any, per: str, own: bool = False) -> np.ndarray:
+    """Numbers of one axis, as float64; they share no memory with ``values`` if ``own``."""
     if is_torch_array(values):
         values = values.detach().cpu()
         if values.is_floating_point() and values.element_size() < 4:
@@ -287,7 +287,7 @@ def _one_each(name: str, values: Any, per: str) -> np.ndarray:
         given = np.asarray(values)
         if given.dtype.kind not in "biufO":
             raise TypeError(f"dtype {given.dtype}")
-        numbers = given.astype(np.float64, copy=False)
+        numbers = given.astype(np.float64, copy=own and not isinstance(values, list | tuple))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"{name} must be numbers, one per {per} ({error}).") from None
     if numbers.ndim != 1:

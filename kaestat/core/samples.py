@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import eq
-from typing import Any, cast
+from typing import Any
 
 import array_api_compat
 import numpy as np
@@ -92,7 +93,7 @@ _ARRAYS = ("reward", "weight", "divergence", "version", "keep")  # of samples
 
 @dataclass(frozen=True, eq=False)
 class StepSamples:
-    """The checked samples of one step, without the masked ones.
+    """The checked samples of one step, without the masked ones, in arrays that share no memory with the caller's.
 
     Attributes
     ----------
@@ -149,7 +150,7 @@ class StepSamples:
         TypeError, ValueError
             As there.
         """
-        reward = check_column("rewards", rewards)
+        reward = check_column("rewards", rewards, own=True)
         size = len(reward)
         keep = None if mask is None else check_mask(mask, size)
         rows = code_ids("prompt_ids", prompt_ids, size, keep)
@@ -158,10 +159,11 @@ class StepSamples:
         elif stream_ids is not None:
             check_ids("stream_ids", stream_ids, size, keep)
         columns = {"weights": weights, "importance": importance, "divergence": divergence, "version": version}
-        given = {name: check_column(name, column, size) for name, column in columns.items() if column is not None}
+        columns = {name: column for name, column in columns.items() if column is not None}
+        given = {name: check_column(name, column, size, own=True) for name, column in columns.items()}
         if keep is not None:
             reward, given = reward[keep], {name: column[keep] for name, column in given.items()}
-        weight, ratios, drift, steps = (given.get(name) for name in columns)
+        weight, ratios, drift, steps = map(given.get, ("weights", "importance", "divergence", "version"))
         check_finite(reward, weights=weight, importance=ratios, divergence=drift, version=steps)
         if ratios is not None:
             with np.errstate(over="ignore"):  # non-finite numbers are refused with the sums
@@ -171,13 +173,6 @@ class StepSamples:
         versions = None if steps is None else steps.astype(np.int64)
         weighting = "+".join(name for name in WEIGHTINGS if name in given) or "none"
         return cls(rows, reward, weight, drift, versions, stream_ids is not None, weighting, keep)
-
-    def copied(self) -> StepSamples:
-        """The same samples in new arrays, to keep: the user may change the original ones."""
-        arrays = (self.reward, self.weight, self.divergence, self.version, self.keep)
-        reward, weight, divergence, version, keep = (None if array is None else array.copy() for array in arrays)
-        marks = self.with_streams, self.weighting
-        return StepSamples(self.rows, cast(np.ndarray, reward), weight, divergence, version, *marks, keep)
 
     def same_as(self, other: StepSamples) -> bool:
         """Whether all arguments were equal."""
@@ -226,8 +221,8 @@ class Packing:
         return cls(keys, codes, order, counts, None if full else np.arange(counts.max()) < counts[:, None])
 
     def pack(self, samples: np.ndarray) -> np.ndarray:
-        """Samples (N,) as a new array (P, G), 0 in the padding."""
-        ordered = samples.copy() if self.order is None else samples[self.order]
+        """Samples (N,) as an array (P, G), 0 in the padding; it may share memory with ``samples``."""
+        ordered = samples if self.order is None else samples[self.order]
         if self.mask is None:
             return ordered.reshape(len(self.keys), self.counts.max(initial=0))
         packed = np.zeros(self.mask.shape, dtype=samples.dtype)
@@ -298,7 +293,14 @@ def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
     try:
         if ids.dtype.kind == "O" and sum(map(eq, ids[:FEW_IDS], ids[1 : FEW_IDS + 1])) < FEW_IDS / 2:
             return None
-        np.not_equal(ids[1:], ids[:-1], out=begins[1:-1])
+        if ids.dtype.kind == "O":  # the completions of a prompt mostly share one object
+            ids = np.ascontiguousarray(ids)
+            address = np.ctypeslib.as_array(ctypes.cast(ids.ctypes.data, ctypes.POINTER(ctypes.c_ssize_t)), ids.shape)
+            apart = 1 + np.flatnonzero(address[1:] != address[:-1])
+            begins[1:-1] = False
+            begins[apart] = ids[apart] != ids[apart - 1]
+        else:
+            np.not_equal(ids[1:], ids[:-1], out=begins[1:-1])
     except Exception:  # arrays and pandas.NA compare in their own ways; they are refused once they are known
         return None
     bounds = np.flatnonzero(begins)
@@ -321,9 +323,8 @@ def _code_integers(ids: np.ndarray) -> tuple[list[Any], np.ndarray]:
     else:
         distinct, slot = np.unique(ids, return_inverse=True)
         n_slots = len(distinct)
-    place, first = np.arange(len(ids)), np.full(n_slots, len(ids))
-    np.minimum.at(first, slot, place)
-    new = np.flatnonzero(first[slot] == place)
-    number = np.empty(n_slots, dtype=np.intp)
-    number[slot[new]] = place[: len(new)]
-    return ids[new].tolist(), number[slot]
+    place, of_slot = np.arange(len(ids)), np.full(n_slots, len(ids))
+    np.minimum.at(of_slot, slot, place)
+    new = np.flatnonzero(of_slot[slot] == place)
+    of_slot[slot[new]] = place[: len(new)]  # the number of an id, in place of where it comes first
+    return ids[new].tolist(), of_slot[slot]

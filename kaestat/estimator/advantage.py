@@ -302,7 +302,7 @@ class AdvantageEstimator(PromptValues):
         if name != "observe":
             after = after._replace(record=outcome.record, values=as_type_of(values, template))
         if name != "advantages":
-            answer = Answer(call, name, step, samples.copied(), advantages, values)
+            answer = Answer(call, name, step, samples, advantages, values)
             after = after.keeping(outcome.delta, self.sender)._replace(answer=answer)
         return Change(self.cell, after, advantages, values, warnings=(*said, *warnings))
 

@@ -1,6 +1,9 @@
 """Ragged samples to rows and back."""
 
+from array import array
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,15 +151,34 @@ def samples_of(**given) -> StepSamples:
 @pytest.mark.parametrize("name", GIVEN)
 def test_samples_are_the_same_as_those_that_differ_in_nothing(name):
     samples = samples_of()
-    assert samples.same_as(samples_of()) and samples.same_as(samples.copied())
+    assert samples.same_as(samples_of())
     assert not samples.same_as(samples_of(**{name: OTHERS[name]}))
     if name not in ("prompt_ids", "rewards", "mask"):  # a mask that keeps all is none
         assert not samples.same_as(samples_of(**{name: None}))
 
 
-def test_a_copy_of_samples_stays_when_the_users_arrays_change():
-    rewards = np.array([1.0, 0.0, 1.0])
-    weights = np.array([1.0, 2.0, 3.0])
-    copied = StepSamples.of(["a", "a", "b"], rewards, None, None, weights, by_stream=True).copied()
-    rewards[:], weights[:] = 0.5, 0.5
-    assert (copied.reward.tolist(), copied.weight.tolist()) == ([1.0, 0.0, 1.0], [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("kind", ["numpy", "memory", "pandas", "torch"])
+def test_samples_stay_when_the_users_numbers_change(kind):
+    kept = np.array([[1.0, 0.0, 1.0], [1.0, 2.0, 3.0]])
+    if kind == "torch":
+        numbers = pytest.importorskip("torch").tensor(kept)
+    else:
+        numbers = [
+            {"numpy": np.array, "memory": lambda row: array("d", row), "pandas": pd.Series}[kind](r) for r in kept
+        ]
+    rewards, weights = numbers
+    samples = StepSamples.of(["a", "a", "b"], rewards, None, None, weights, by_stream=True)
+    for k in range(3):
+        rewards[k], weights[k] = 0.5, 0.5
+    assert (samples.reward.tolist(), samples.weight.tolist()) == ([1.0, 0.0, 1.0], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_runs_of_equal_ids_are_found_whether_or_not_they_are_one_object(every):
+    """Two of three samples share their prompt's string, the third has one of its own; a slice has gaps."""
+    names, one = [f"prompt {number}" for number in (3, 3, 1, 1, 1, 2, 3, 3) for _ in range(20)], {}
+    shared = [one.setdefault(name, name) if k % 3 else name for k, name in enumerate(names)]
+    ids = np.array([each for name in shared for each in (name, *["other"] * (every - 1))], dtype=object)[::every]
+    coded = CodedIds.of(ids)
+    assert coded.keys == ["prompt 3", "prompt 1", "prompt 2"]
+    assert [coded.keys[code] for code in coded.codes] == names

@@ -93,11 +93,6 @@ if REAL.is_file():
         found = module("choice_numbers").real_run(read_log(REAL))
         same(found[found["method"].isin(table("choice_real_run")["method"])], "choice_real_run")
 
-    @pytest.mark.slow
-    def test_warm_starts_on_the_real_run_are_what_the_script_measures():
-        numbers = module("warm_start_numbers")
-        same(numbers.real_run(numbers.successes(REAL)), "warm_start_real_run")
-
 
 def test_example_on_large_groups_uses_the_measured_numbers():
     """A page's code is run as it stands, so its numbers stand in it."""
@@ -120,21 +115,6 @@ def test_worked_example_of_an_extension_is_short(page):
     text = (DOCS / "extend" / f"{page}.md").read_text()
     first = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
     assert len(first.splitlines()) < LONGEST_EXAMPLE
-
-
-@pytest.mark.slow
-def test_gradients_of_objectives_are_what_the_script_measures():
-    same(module("objective_numbers").gradients(), "objective_gradients")
-
-
-@pytest.mark.slow
-def test_values_from_outside_are_what_the_script_measures():
-    same(module("outside_value_numbers").computed(), "outside_value")
-
-
-@pytest.mark.slow
-def test_warm_starts_with_another_policy_are_what_the_script_measures():
-    same(module("warm_start_numbers").other_policies(), "warm_start_other_policy")
 
 
 def test_a_stand_in_is_measured_as_plain_loops_measure_it():

@@ -96,7 +96,7 @@ class Serving:
 
     def check_finite(self, *kept: np.ndarray, largest: float = LARGEST) -> None:
         """Raise a ValueError unless all numbers to be kept or returned are finite and at most ``largest``."""
-        if not all((np.abs(numbers) <= largest).all() for numbers in kept):
+        if not all(-largest <= numbers.min(initial=0) and numbers.max(initial=0) <= largest for numbers in kept):
             raise ValueError(f"rewards: method {self.method!r} gives numbers that are not finite; rewards too large?")
 
     def _scaled(self, advantages: np.ndarray, groups: Groups, visits: Visits, step: int) -> np.ndarray:
