@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 
 
@@ -16,3 +17,9 @@ def add_module(found: dict[str, types.ModuleType], name: str, **content) -> type
     if parent:
         setattr(found[parent], last, module)
     return module
+
+
+def put_in_place(monkeypatch, modules: dict[str, types.ModuleType]) -> None:
+    """Let these modules be what is imported under their names, as long as the test runs."""
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
