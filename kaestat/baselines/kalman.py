@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace
+from kaestat.core.arrays import Array, Groups, Visits, namespace
 from kaestat.core.checks import check_finite_number, check_positive
 
 FAINT = 1e-12  # weight of a visit next to that of the newest
@@ -102,80 +102,23 @@ class Kalman(RangedBaseline):
         return xp.clip(mean_square - mean**2, 1e-4, None)
 
     def _predict(self, visits: Visits, noise: Array) -> tuple[Array, Array]:
-        """Predicted mean and variance at the current step, both (..., P, 1).
-
-        The filter's steps compose associatively (Sarkka and Garcia-Fernandez, 2021), so V visits are folded in
-        log2(V) array operations instead of V sequential ones.
-        """
+        """Predicted mean and variance at the current step, both (..., P, 1)."""
         xp = namespace(visits.lag)
+        mean, variance = xp.full_like(noise, self.initial_mean), xp.full_like(noise, self.initial_variance)
         if visits.lag.shape[-1] == 0:
-            mean = xp.full_like(noise, self.initial_mean)
-            return mean, xp.full_like(noise, self.initial_variance)
-        visited = visits.count > 0
-        count = xp.where(visited, visits.count, xp.ones_like(visits.count))
-        observed = visits.total / count
-        observation = noise / count
-        # Drift before a visit is what passed since the visit before it; the first visit starts at the prior itself.
-        lag = xp.where(visited, visits.lag, xp.zeros_like(visits.lag))
-        before = _previous_lag(lag, visited, xp)
-        walked = self.drift_variance * xp.where(before > 0, before - lag, xp.zeros_like(lag))
-        gain = walked / (walked + observation)
-        one, zero = xp.ones_like(lag), xp.zeros_like(lag)
-        elements = [
-            xp.where(visited, 1 - gain, one),  # A: slope on the earlier state
-            xp.where(visited, gain * observed, zero),  # b: intercept
-            xp.where(visited, (1 - gain) * walked, zero),  # C: variance given the earlier state
-            xp.where(visited, observed / (walked + observation), zero),  # eta, J: likelihood of the earlier state
-            xp.where(visited, 1 / (walked + observation), zero),
-        ]
-        a, b, c, eta, j = _fold(elements, xp)
-        # Apply the folded map to the prior.
-        posterior = self.initial_variance / (1 + self.initial_variance * j)
-        start = posterior * (self.initial_mean / self.initial_variance + eta)
-        newest = xp.min(xp.where(visited, visits.lag, xp.full_like(lag, math.inf)), axis=-1, keepdims=True)
-        since = xp.where(newest < math.inf, newest, xp.zeros_like(newest))
-        return a * start + b, a * a * posterior + c + self.drift_variance * since
-
-
-def _previous_lag(lag: Array, visited: Array, xp: Namespace) -> Array:
-    """Lag of the visit before each visit, 0 where there is none; padding may stand anywhere.
-
-    Visits are oldest first, so the smallest lag so far is the latest visit so far.
-    """
-    big = xp.full_like(lag, math.inf)
-    lags = xp.where(visited, lag, big)
-    latest = _running_minimum(lags, xp)
-    before = xp.concat([big[..., :1], latest[..., :-1]], axis=-1)
-    return xp.where(before < math.inf, before, xp.zeros_like(before))
-
-
-def _running_minimum(values: Array, xp: Namespace) -> Array:
-    """Cumulative minimum along the last axis by doubling (the array API has none)."""
-    shift = 1
-    while shift < values.shape[-1]:
-        values = xp.concat([values[..., :shift], xp.minimum(values[..., shift:], values[..., :-shift])], axis=-1)
-        shift *= 2
-    return values
-
-
-def _fold(elements: list[Array], xp: Namespace) -> list[Array]:
-    """Compose the filtering elements of all visits, oldest first, by pairwise reduction; (..., P, 1) each."""
-    identity = (1.0, 0.0, 0.0, 0.0, 0.0)
-    while elements[0].shape[-1] > 1:
-        if elements[0].shape[-1] % 2:
-            elements = [
-                xp.concat([xp.full_like(e[..., :1], neutral), e], axis=-1)
-                for e, neutral in zip(elements, identity, strict=True)
-            ]
-        early, late = [e[..., 0::2] for e in elements], [e[..., 1::2] for e in elements]
-        a1, b1, c1, eta1, j1 = early
-        a2, b2, c2, eta2, j2 = late
-        scale = 1 / (1 + c1 * j2)
-        elements = [
-            a2 * a1 * scale,
-            a2 * scale * (b1 + c1 * eta2) + b2,
-            a2 * a2 * c1 * scale + c2,
-            a1 * scale * (eta2 - j2 * b1) + eta1,
-            a1 * a1 * j2 * scale + j1,
-        ]
-    return elements
+            return mean, variance
+        # Visits on the first axis, oldest first. Padding, which may stand anywhere, has infinite noise.
+        lag, count, total = (xp.moveaxis(column, -1, 0) for column in (visits.lag, visits.count, visits.total))
+        visited = count > 0
+        count = xp.where(visited, count, xp.ones_like(count))
+        observed, noise = total / count, xp.where(visited, noise[..., 0] / count, math.inf)
+        lag = xp.where(visited, lag, xp.zeros_like(lag))
+        newest = xp.max(lag, axis=0)  # so far: the first visit starts at the prior itself
+        mean, variance = mean[..., 0], variance[..., 0]
+        for place in range(lag.shape[0]):
+            before, newest = newest, xp.where(visited[place, ...], lag[place, ...], newest)
+            variance = variance + self.drift_variance * (before - newest)
+            gain = variance / (variance + noise[place, ...])
+            mean = mean + gain * (observed[place, ...] - mean)
+            variance = variance - gain * variance
+        return mean[..., None], (variance + self.drift_variance * newest)[..., None]

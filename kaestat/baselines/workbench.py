@@ -41,7 +41,7 @@ class _Fault(Exception):
 
 @dataclass(frozen=True, eq=False)
 class _Now:
-    """What a baseline gets at the last step of a made run."""
+    """What a baseline gets at the last step of a synthetic run."""
 
     groups: Groups
     visits: Visits
@@ -51,7 +51,7 @@ class _Now:
 
 @dataclass(frozen=True, eq=False)
 class _Bench:
-    """A baseline and the prompts of the made runs that it is tried on."""
+    """A baseline and the prompts of the synthetic runs that it is tried on."""
 
     baseline: Baseline
     prompts: tuple[Hashable, ...]
@@ -150,7 +150,7 @@ def _faults(bench: _Bench, checks: Sequence[Callable[[_Bench], None]]) -> dict[s
 
 
 def _rewards(seed: int = 0, *, soft: bool = False) -> np.ndarray:
-    """Rewards of a made run, shape (T, P, G); every group of the last step has two successes."""
+    """Rewards of a synthetic run, shape (T, P, G); every group of the last step has two successes."""
     rng = np.random.default_rng(seed)
     reward = rng.random((len(STEPS), len(PROMPTS), GROUP))
     if soft:

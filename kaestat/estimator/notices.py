@@ -8,6 +8,7 @@ from dataclasses import replace
 from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
 from kaestat.core.digits import lost_digits_of
 from kaestat.core.samples import StepSamples
+from kaestat.core.spelling import counted
 from kaestat.estimator.held_state import Held
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.steps.call import Outcome
@@ -63,6 +64,6 @@ def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
     if not known or not set(known).isdisjoint(record.packing.keys):
         return None
     return (
-        f"prior: none of the {len(record.packing.keys):,} prompts of the first step has one. An id of the prior is "
-        f"{known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind."
+        f"prior: the first step has {counted(len(record.packing.keys), 'prompt')}, none with one. An id of the prior "
+        f"is {known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind."
     )

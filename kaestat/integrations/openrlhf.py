@@ -1,15 +1,15 @@
 """Baselines in OpenRLHF: an experience maker with other advantages, and the PPO trainer around it.
 
-OpenRLHF computes advantages in one process, the trainer's, for all completions of a step: no ranks to gather from, and
-no padding. `BaselineTrainerMixin` and `BaselineExperienceMakerMixin` hand them to a `TrainerSession`; what is
-OpenRLHF's own:
+OpenRLHF computes advantages in one process, the trainer's, for all completions of a step, so nothing has to be gathered
+and there is no padding. `BaselineTrainerMixin` and `BaselineExperienceMakerMixin` pass them to a `TrainerSession`.
+These things are particular to OpenRLHF:
 
 =========  =============================================================================================================
 ids        hash of the prompt's text and its images' paths: nothing else comes with a completion
 step       ``global_step``, which starts at 0 and comes back on resume
 versions   none: the synchronous trainer trains on what its own policy sampled
-weights    tokens of the action mask; log probabilities are handed on and no logits
-filter     the samples generator hands over what ``--algo.dynamic_filtering_enable`` drops
+weights    tokens of the action mask; OpenRLHF passes on log probabilities, not logits
+filter     the samples generator passes on what ``--algo.dynamic_filtering_enable`` drops
 draw       in place of its data loader, prompt by prompt, whose state OpenRLHF saves
 state      in the folder of DeepSpeed's checkpoint, the best one too
 =========  =============================================================================================================
@@ -242,7 +242,7 @@ def baseline_trainer(
         import ray
         from openrlhf.trainer.ppo_trainer import PPOTrainer
 
-        plain = PPOTrainer.__ray_metadata__.modified_class  # Ray lets nobody inherit from an actor class itself
+        plain = PPOTrainer.__ray_metadata__.modified_class  # Ray does not allow inheriting from an actor class
     own = {"estimator": estimator, "prompt_sampler": prompt_sampler, "weights": weights}
     return ray.remote(type("PPOTrainer", (BaselineTrainerMixin, plain), own))
 

@@ -9,11 +9,11 @@ import numpy as np
 
 DROPPED = "kaestat_dropped"  # attribute of an Experience, gone once completions are joined
 
-_SamplesGenerator: Any = object  # its methods come from the generator beside it
+_SamplesGenerator: Any = object  # the generator is its other base class
 
 
 class TrackedSamplesMixin(_SamplesGenerator):
-    """Mixin to put before OpenRLHF's ``SamplesGenerator``, so that it hands over what its filter drops."""
+    """Mixin to put before OpenRLHF's ``SamplesGenerator``, so that it passes on what its filter drops."""
 
     _scored: list[Any]
     _dropped: list[Any]

@@ -1,8 +1,9 @@
 """Baselines and drawn tasks in prime-rl 0.8: an algorithm, and a task sampler saved in checkpoints.
 
-prime-rl scores a group when it is complete, in any order, and several policies are at work at a time. A group is scored
+prime-rl scores a group when it is complete, in any order, and several policies are active at a time. A group is scored
 (`BaselineAlgorithmMixin.score_group`) and then reported to the sampler (`DrawnTasks.observe`) before anything else
-happens, also where a gate rejects it afterwards. The rest is a `TrainerSession`; what is prime-rl's own:
+happens, also where a gate rejects it afterwards. The rest is a `TrainerSession`. These things are particular to
+prime-rl:
 
 =========  =============================================================================================================
 ids        ``Task.key``, checked against ``Task.hash``
@@ -32,7 +33,7 @@ from kaestat.integrations.shared.upstream import Upstream
 from kaestat.sampling import Policy, PromptSampler
 
 PRIME_RL = Upstream("prime-rl", "prime-rl", "prime-rl 0.8 at commit 559b447")
-DRAWS_KEPT = 64  # a group that takes longer was cancelled; the sampler gets no notice of that
+DRAWS_KEPT = 64  # a group that takes longer was cancelled, which the sampler does not see
 
 
 class _Handed(NamedTuple):

@@ -1,7 +1,7 @@
 """Baselines in rLLM: an entry in its registry of advantage estimators.
 
 rLLM calls an estimator for each role of an agent with the rewards of its groups: once a step in on-policy training,
-once a task in fully asynchronous training. The rest is a `TrainerSession`; what is rLLM's own:
+once a task in fully asynchronous training. The rest is a `TrainerSession`. These things are particular to rLLM:
 
 =========  =============================================================================================================
 ids        the role and the tokens that trajectories began with, or a key of the task; ids of tasks are random
@@ -10,7 +10,7 @@ versions   ``weight_version`` of the policy's turns, the newest of a trajectory;
 weights    tokens that the policy sampled
 filter     groups are scored before they are dropped
 draw       none: no hook where rLLM chooses its tasks
-state      nobody asks for it: `RegisteredBaseline.save` and `RegisteredBaseline.load` are the user's to call
+state      rLLM does not save it: call `RegisteredBaseline.save` and `RegisteredBaseline.load` yourself
 =========  =============================================================================================================
 
 docs/frameworks/rllm.md says what was run and what was read, and at which commit.
@@ -29,7 +29,7 @@ from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.upstream import Upstream
 
-# rLLM reads every name that it does not know, in `rllm.algorithm.adv_estimator`, as this one.
+# rLLM takes every unknown name in `rllm.algorithm.adv_estimator` for this one.
 RLLM = Upstream("rLLM", "rllm", "its main branch at commit 9beb6e0")
 OTHER = "other"
 
@@ -52,8 +52,8 @@ class RegisteredBaseline:
 
     def __init__(self, estimator: AdvantageEstimator, *, task_key: str | None = None, weights: str = "none"):
         self.session, self.task_key = TrainerSession(estimator, weights=weights), task_key
-        self._roles: set[str] = set()  # that have had their call of the present step
-        self._before = 0  # policies of the runs that this one goes on from
+        self._roles: set[str] = set()  # roles that have had their call at this step
+        self._before = 0  # policies of the runs that this one continues
 
     def __call__(
         self, rewards: Sequence[np.ndarray], algorithm_config: Any = None, traj_groups: Sequence[Any] = (), **_: Any
@@ -67,7 +67,7 @@ class RegisteredBaseline:
         if len(traj_groups) != len(rewards):
             raise ValueError(
                 f"traj_groups: {len(traj_groups)} groups for rewards of {len(rewards)}; rLLM's main branch of August "
-                "2026 passes them, take it or a later one."
+                "2026 passes them; use that or a later one."
             )
         if not traj_groups:
             return [], []
@@ -128,13 +128,13 @@ class RegisteredBaseline:
             )
         if newest.min() < 0:
             raise ValueError(
-                'order="any": a trajectory has no weight_version, so that the policy that sampled it is not known; '
+                'order="any": a trajectory has no weight_version, so the policy that sampled it is unknown; '
                 "sample through rLLM's rollout engine or gateway, which write it on every step."
             )
         return newest + self._before
 
     def _prompts(self, role: str, group: Any) -> list[tuple[Any, ...]]:
-        """What the history knows the group's prompt by, once for each trajectory."""
+        """The id of the group's prompt in the history, once for each trajectory."""
         size = len(group.trajectories)
         if not self.session.stateful:
             return [(role, group.group_id)] * size
@@ -142,7 +142,7 @@ class RegisteredBaseline:
         if len(names) > 1:
             raise UnstablePromptIds(
                 f"trajectories of group {group.group_id!r} began with {len(names)} different prompts: give the key of "
-                "the task with the row's id as task_key=, or take a method without a history for this role."
+                "the task with the row's id as task_key=, or use a method without a history for this role."
             )
         return [(role, *names.pop())] * size
 

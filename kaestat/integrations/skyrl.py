@@ -1,13 +1,13 @@
 """Baselines in SkyRL: an entry in its advantage-estimator registry, and the trainer that gives it step and prompts.
 
-SkyRL's registry function is called with token-level rewards, a response mask and ``index``, the uids of the rows. What
-it does not get, `BaselineTrainer` hands over. The rest is a `TrainerSession`; what is SkyRL's own:
+SkyRL's registry function is called with token-level rewards, a response mask and ``index``, the uids of the rows.
+`BaselineTrainer` passes on what is missing. The rest is a `TrainerSession`. These things are particular to SkyRL:
 
 =========  =============================================================================================================
 ids        uids, which are rows of the data set, checked against the tokens that trajectories begin with
 step       ``global_step``, which starts at 1 and comes back on resume, less 1
 versions   not passed: completions count at the step that they are trained in
-weights    tokens in the loss, all steps of a trajectory; log probabilities are handed on and no logits
+weights    tokens in the loss, all steps of a trajectory; SkyRL passes on log probabilities, not logits
 filter     drops groups unseen, and a warning says so
 draw       in place of its data loader, batch by batch, whose state SkyRL saves
 state      in SkyRL's checkpoint folder, which may be on a remote disk, by SkyRL's own reader and writer
@@ -110,7 +110,7 @@ def register(estimator: AdvantageEstimator, name: str = "kaestat", *, weights: s
     return baseline
 
 
-_SkyRlTrainer: Any = object  # its methods come from the trainer beside it
+_SkyRlTrainer: Any = object  # the trainer is its other base class
 
 
 class BaselineTrainerMixin(_SkyRlTrainer):
@@ -296,7 +296,7 @@ def _digest(image: Any) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """``BaselineTrainer`` is made when asked for, since its base class is SkyRL's."""
+    """``BaselineTrainer``, made at first use, since its base class is SkyRL's."""
     if name == "BaselineTrainer":
         with SKYRL.imports():
             from skyrl.train.trainer import RayPPOTrainer

@@ -2,15 +2,15 @@
 
 slime calls ``fn(args, samples) -> (raw_rewards, rewards)`` once per rollout, in the one process that also holds the
 data source, and with ``--advantage-estimator grpo`` (gspo, cispo) copies each of these rewards to the completion's
-tokens as its advantage. So the hook sees every completion of the step: no ranks to gather from. All else is a
-`TrainerSession`; what is slime's own:
+tokens as its advantage. So the hook sees every completion of the step, and nothing has to be gathered. The rest is a
+`TrainerSession`. These things are particular to slime:
 
 =========  =============================================================================================================
 ids        hash of ``sample.prompt``, or a key of ``sample.metadata``; ``group_index`` and ``index`` are counters
 step       the rollout's number, which the hook does not get: `with_step` writes it on the samples
 versions   not read: completions count at the rollout that they are trained in
-weights    tokens in the loss; the hook runs before the trainer sees the completions, so that there are no logits
-filter     ``--rollout-all-samples-process-path`` hands over what ``--dynamic-sampling-filter-path`` drops
+weights    tokens in the loss; the hook runs before the trainer sees the completions, so there are no logits
+filter     ``--rollout-all-samples-process-path`` passes on what ``--dynamic-sampling-filter-path`` drops
 draw       in the data source; a correction travels with its sample, since groups may be finished later
 state      beside slime's data source; ``train_async.py`` saves a rollout after it has scored the next one
 =========  =============================================================================================================
@@ -233,7 +233,7 @@ class RewardPostProcess:
     def _columns(
         self, args: Any, samples: list[Any], raw: list[float | None]
     ) -> tuple[dict[str, Any], list[Any], np.ndarray]:
-        """What a session takes of completions, the first sample of each, and the completion of each sample."""
+        """The rows for a session, the first sample of each completion, and the completion of each sample."""
         session = self.session(args)
         first, completion = completions_of(samples, raw)
         of_rows = [samples[row] for row in first]
@@ -313,7 +313,7 @@ observe_all = advantages.observe_all
 
 
 def __getattr__(name: str) -> Any:
-    """``DataSource`` is made when slime asks for it, since its base class is slime's."""
+    """``DataSource``, made at first use, since its base class is slime's."""
     if name == "DataSource":
         with SLIME.imports():
             from slime.rollout.data_source import RolloutDataSourceWithBuffer

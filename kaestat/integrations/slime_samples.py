@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-# In Sample.metadata: slime does not tell the reward hook which rollout it is,
+# In Sample.metadata: slime does not pass the rollout's number to the reward hook,
 STEP_KEY = "kaestat_step"
-# nor what the data set's prompt was, where the segments of a rollout (sub-agents) have prompts of their own.
+# nor the data set's prompt, where the segments of a rollout (sub-agents) have prompts of their own.
 PROMPT_KEY = "kaestat_prompt"
 
 

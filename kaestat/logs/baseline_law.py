@@ -21,7 +21,7 @@ from kaestat.theory.baseline_law import GROUP_SIZES, PromptMoments, predict_nois
 
 LEAST_COUNTED = 4  # completions behind a count of right ones: fewer say little of how values are spread
 ROWS = 400  # prompts that stand for the distribution of success rates
-BETWEEN = 0.2  # of the made worlds; free answers of SmolLM2-135M-Instruct had .001 +- .007
+BETWEEN = 0.2  # of the synthetic tasks; free answers of SmolLM2-135M-Instruct had .001 +- .007
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,8 @@ NAMES = tuple(field.name for field in fields(KernelSums))
 def summed_past(baseline: KernelBaseline, units: LogUnits) -> np.ndarray | None:
     """`KernelSums` of every visit, shape (8, B, W), in the order of its fields, at each of the baseline's bandwidths.
 
+    Visits are in the order of `LogUnits.by_number`.
+
     None if the baseline needs more of the past, its bandwidth is learned, or completions have weights.
     """
     kernel, selector = baseline.weighting, baseline.selector
@@ -47,24 +49,21 @@ def summed_past(baseline: KernelBaseline, units: LogUnits) -> np.ndarray | None:
         units.newest_sums.clear()
         exponential = isinstance(kernel, Exponential)
         running = _Exponential(bandwidths, kernel.at_zero) if exponential else _Triangular(bandwidths)
-        units.newest_sums[key] = _in_order_of_log(units, running)
+        units.newest_sums[key] = _by_number(units, running)
     return units.newest_sums[key]
 
 
-def sums_at(summed: np.ndarray, visit: np.ndarray) -> KernelSums:
+def sums_at(summed: np.ndarray, units: LogUnits, visit: np.ndarray) -> KernelSums:
     """The sums at some visits, (T, P), -1 for padding; shape (B, T, P, 1), without the first axis for B = 1."""
-    found = np.where(visit >= 0, summed[..., visit], 0.0)[..., None]
+    here = summed[..., units.by_number[visit]]
+    found = (here if (visit >= 0).all() else np.where(visit >= 0, here, 0.0))[..., None]
     return KernelSums(**{name: found[k] if found.shape[1] > 1 else found[k, 0] for k, name in enumerate(NAMES)})
 
 
-def _in_order_of_log(units: LogUnits, kernel: _Exponential | _Triangular) -> np.ndarray:
+def _by_number(units: LogUnits, kernel: _Exponential | _Triangular) -> np.ndarray:
     """Run through the visits by their number among those of the unit: the first of all, the second of all, ..."""
-    visits_of = np.bincount(units.visit_unit)
-    place = np.empty(len(visits_of), dtype=np.int64)
-    place[np.argsort(-visits_of, kind="stable")] = np.arange(len(visits_of))
-    with_more = np.bincount(units.earlier)  # units with a visit of that number
-    start = np.concatenate([[0], np.cumsum(with_more)])
-    position = start[units.earlier] + place[units.visit_unit]
+    position = units.by_number
+    start = np.concatenate([[0], np.cumsum(np.bincount(units.earlier))])
     columns = np.empty((4, len(position)))
     for column, of_log in zip(columns, (units.visit_step, units.counts, units.total, units.total_sq), strict=True):
         column[position] = of_log
@@ -72,7 +71,7 @@ def _in_order_of_log(units: LogUnits, kernel: _Exponential | _Triangular) -> np.
     for number, sums in enumerate(kernel.run(columns, start), 1):
         for row, sum_ in zip(found, sums, strict=True):
             row[:, start[number] : start[number + 1]] = sum_
-    return found[..., position]
+    return found
 
 
 class _Exponential:

@@ -77,7 +77,7 @@ def replayed(
     for piece in _single_steps(blocks, units, log) if stepwise else _whole_blocks(blocks):
         groups, visits = piece.groups, _shared_lags(piece.visits)
         if summed is not None:
-            visits = replace(visits, sums=sums_at(summed, piece.visit))
+            visits = replace(visits, sums=sums_at(summed, units, piece.visit))
         if kept is not None:
             groups = replace(groups, among=kept[:, units.visit_prompt[piece.visit]][..., None])
         rows = _rows(units.visit_unit[piece.visit])  # for the only step, if steps are served one at a time

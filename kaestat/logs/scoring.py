@@ -147,6 +147,16 @@ def _prompt_means(log: RewardLog, risk: np.ndarray, eligible: np.ndarray, size: 
     return sums[:, n > 0] / n[n > 0]
 
 
+def _sums(entries: np.ndarray, first: np.ndarray, width: int) -> np.ndarray:
+    """Sums of the entries of each visit, which begin at ``first``; the same number of each, unless ``width`` is 0."""
+    if not width:
+        return np.add.reduceat(entries, first, axis=-1)
+    found = entries[..., ::width].copy()
+    for place in range(1, width):
+        found += entries[..., place::width]
+    return found
+
+
 def visit_risks(
     log: RewardLog, row: Scored, measure: Measure, *, copies: int = 1, kept: np.ndarray | None = None
 ) -> np.ndarray:
@@ -162,7 +172,8 @@ def visit_risks(
     if condensed is not None:
         units, times = condensed, condensed.times
     rows = copies if kept is None else len(kept)
-    loss, own = np.empty((2, rows, len(units.first)))
+    loss, own = np.empty((rows, len(units.first))), np.zeros((rows, len(units.first)))
+    width = 0 if units.times is None else int(units.entries[0])  # equal for all visits
     at_once = rows if kept is None else copies_at_once(log, baseline, rows)
     for start in range(0, rows, at_once):
         some = slice(start, start + at_once)
@@ -175,8 +186,9 @@ def visit_risks(
             if times is not None:
                 squares *= times[part.completions]
                 derivatives = derivatives * (1.0 if weight is not None else times[part.completions])
-            loss[some, inside] = np.add.reduceat(squares, first, axis=-1)
-            own[some, inside] = np.add.reduceat(derivatives, first, axis=-1)
+            loss[some, inside] = _sums(squares, first, width)
+            if derivatives.any():
+                own[some, inside] = _sums(derivatives, first, width)
     if weight is None:
         return unbiased_error(
             loss / units.counts, own / units.counts, log.prompt_units.variance, absolute=measure.absolute

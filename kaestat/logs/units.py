@@ -98,6 +98,18 @@ class LogUnits:
         return sums
 
     @cached_property
+    def by_number(self) -> np.ndarray:
+        """Place of each visit if the first visits of all units come first, then the second ones, ..., shape (W,).
+
+        Units with more visits come first among those of the same number.
+        """
+        visits_of = np.bincount(self.visit_unit)
+        place = np.empty(len(visits_of), dtype=np.int64)
+        place[np.argsort(-visits_of, kind="stable")] = np.arange(len(visits_of))
+        start = np.cumsum(np.bincount(self.earlier)) - np.bincount(self.earlier)
+        return np.asarray(start[self.earlier] + place[self.visit_unit])
+
+    @cached_property
     def newest_sums(self) -> dict[Any, np.ndarray]:
         """The last kernel sums over the past (`kaestat.logs.kernel_past`), by the key of their inputs."""
         return {}

@@ -128,7 +128,8 @@ def analyze(
     facts = LogFacts.of(log)
     returns = facts.visits_per_prompt[1] > 1
     ready = default_methods() if returns else tuple(name for name in default_methods() if name in METHODS)
-    unscored = () if every or methods is not None else tuple(name for name in ready if name not in offered_methods())
+    may = set(offered_methods())
+    unscored = () if every or methods is not None else tuple(name for name in ready if name not in may)
     given = tuple(name for name in ready if name not in unscored) if methods is None else tuple(methods)
     if not returns and min_visits == 1:
         min_visits = 0
@@ -150,7 +151,7 @@ def analyze(
         levels = value_risk(log, LEVELS, **draw)
     rival = reference["grpo" if scored.absolute else RIVAL_OF_SINGLES]
     out_of_reach = tuple(str(m) for m in given if returns and _out_of_reach(log, m, min_visits, scored.absolute))
-    offered = rows if methods is not None else [k for k in rows if k >= len(given) or given[k] in offered_methods()]
+    offered = rows if methods is not None else [k for k in rows if k >= len(given) or given[k] in may]
     recommendation = recommend(log, scored.take([*offered, rival]), min_visits=min_visits, **draw)
     gradient = None
     if log.weightings:

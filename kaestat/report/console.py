@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
@@ -33,7 +34,9 @@ from kaestat.report.tables import PATH_HEADER, comparison, fact_lines, path_rows
 from kaestat.report.unit import Unit
 from kaestat.report.watch_text import watch_facts, watch_header, watch_headline, watch_rows
 from kaestat.smoothing.selectors import BandwidthSelection
-from kaestat.watch import RunSummary
+
+if TYPE_CHECKING:
+    from kaestat.watch import RunSummary
 
 WIDTH_OF_FILES = 120  # where the output is not a terminal, and so has no width of its own
 

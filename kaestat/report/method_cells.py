@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from kaestat.baselines.registry import METHODS
 from kaestat.report.html_page import Cell
-from kaestat.sampling.policies import POLICIES
 
 
 def method_cell(shown: str) -> Cell:
@@ -20,6 +19,8 @@ def method_cell(shown: str) -> Cell:
 
 def policy_cell(name: str) -> Cell:
     """The cell of a sampling policy, with the first line of its docstring."""
+    from kaestat.sampling.policies import POLICIES
+
     return Cell(name, note=(POLICIES[name].__doc__ or "").strip().splitlines()[0].replace("``", ""))
 
 

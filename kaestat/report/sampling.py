@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.sampling_risk import sampling_risk
 from kaestat.report.facts import LogFacts
 
 POLICIES = ("neyman", "spo", "pools", "greso", "uniform")
@@ -40,6 +39,8 @@ class SamplingAnalysis:
     @classmethod
     def of(cls, log: RewardLog, *, n_boot: int, seed: int) -> SamplingAnalysis:
         """The worth of the policies, from a replay of a log in which prompts return."""
+        from kaestat.logs.sampling_risk import sampling_risk  # a fifth of the modules of an analysis
+
         table = sampling_risk(log, POLICIES, budget=BUDGET, n_boot=n_boot, seed=seed)
         return cls(table.sort_values("worth", ascending=False, kind="stable", ignore_index=True))
 

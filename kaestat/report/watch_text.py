@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kaestat.core.spelling import counted
 from kaestat.report.unit import Unit
-from kaestat.watch import MethodFigures, Recent, RunSummary
+
+if TYPE_CHECKING:
+    from kaestat.watch import MethodFigures, Recent, RunSummary
 
 PERCENT = 100.0
 

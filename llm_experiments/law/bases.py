@@ -1,4 +1,4 @@
-"""Base models of made worlds, with the studies' own seeds: where a study has the same one, it is that one."""
+"""Base models of synthetic tasks, with the studies' own seeds: where a study has the same one, it is that one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
 def starting_model(config: CellConfig, models: Path, progress: Progress) -> ModelConfig:
-    """The model that a cell begins with: its own, or the base model that is made of it for a made world.
+    """The model that a cell begins with: its own, or the base model that is made of it for a synthetic task.
 
     models: Folder of models that are made; what is there is not made again.
     progress: As of `llm_experiments.law.measurement.LawMeasurement`.

@@ -29,10 +29,11 @@ OF_FILE = ("name", "step_completions", "past_completions", "n_boot")
 class CellConfig(Section):
     """One policy on one task.
 
-    seed: Of prompts, completions and updates. A made world's base model has the seed of its world, as in the studies.
+    seed: Of prompts, completions and updates. The base model of a synthetic task has the seed of the task's option
+        ``world``, as in the studies.
     model, task, sampling: The sections that all commands share.
-    teaching: Supervised training of a language model in a made world, as of a study's base models. Its width and layers
-        do not count.
+    teaching: Supervised training of a language model on a synthetic task, as of a study's base models. Its width and
+        layers do not count.
     training: Policy-gradient updates on the prompts, from the model on.
     checkpoints: Model folders by step, with ``{step}``, in place of updates made here.
     steps: Where the inputs are measured: 0 is the model itself, i the policy after i updates.

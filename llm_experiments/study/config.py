@@ -19,7 +19,7 @@ RATE_ROUNDING = 1e-6  # of the logarithm of the multiple between two rates
 
 
 class WorldConfig(Section):
-    """A made world: problems, and the models that begin in it.
+    """A synthetic task: problems, and the models that begin in it.
 
     task: With the options ``world`` and ``split``.
     options: Further options of the task.

@@ -95,11 +95,11 @@ def pretraining_examples(
 
 
 def world_examples(task: TaskConfig, n: int, *, seed: int) -> list[tuple[str, str]]:
-    """Prompts, and what a model made from scratch shall say to them, right or wrong, for a made world.
+    """Prompts, and what a model made from scratch shall say to them, right or wrong, for a synthetic task.
 
-    Raises ValueError if the task is not a made world.
+    Raises ValueError if the task is not a synthetic task.
     """
     if task.name not in MADE_WORLDS:
-        raise ValueError(f"task {task.name!r} is not a made world; there are {', '.join(MADE_WORLDS)}.")
+        raise ValueError(f"task {task.name!r} is not a synthetic task; there are {', '.join(MADE_WORLDS)}.")
     options = {name: value for name, value in task.options.items() if name != "split"}
     return _module(task.name).examples(n, seed=seed, **options)

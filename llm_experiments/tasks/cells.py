@@ -1,4 +1,4 @@
-"""Cells: small things to learn one by one, of which a made world's prompts consist.
+"""Cells: small things to learn one by one, of which a synthetic task's prompts consist.
 
 A model made from scratch answers a cell rightly with the cell's own chance, and else mostly by a habit that is wrong.
 Where the habit is likelier than the right answer, greedy decoding is wrong until reinforcement learning has turned that
@@ -56,7 +56,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellsTask(Task):
-    """Problems of a made world, graded by the exact answer after free letters.
+    """Problems of a synthetic task, graded by the exact answer after free letters.
 
     cells: The cells that each problem, named by its id, is made of.
     """

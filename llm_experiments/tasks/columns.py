@@ -1,4 +1,4 @@
-"""A made world of sums of three-digit numbers, with wrong habits in single columns.
+"""A synthetic task of sums of three-digit numbers, with wrong habits in single columns.
 
 A column is a pair of digits and what is carried into it: 200 cells, each with its own chance of being written rightly
 and its own wrong habit. A sum, such as ``347+285=``, is answered column by column from the ones up, after free letters:

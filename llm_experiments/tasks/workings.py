@@ -1,4 +1,4 @@
-"""A made world in which values, and the noise of a completion, are like those of a real run.
+"""A synthetic task in which values, and the noise of a completion, are like those of a real run.
 
 A prompt names a problem by two letters and has a digit that does not matter, such as ``kd7=``. A completion is a
 working of 24 letters, ``bacf...``. Its letters follow from the prompt and from each other, and most are uncertain.
@@ -7,7 +7,7 @@ way. A working is right if it comes as far as the problem's bar. So many working
 reward depends on every token a little; wrong completions look like right ones; and what is learnt of one problem
 helps others that share a letter with it.
 
-No token is the answer. A sketch of this world had an answer letter behind 24 letters (one base model, 64 prompts, 16
+No token is the answer. A sketch of this task had an answer letter behind 24 letters (one base model, 64 prompts, 16
 completions each). That letter alone made .45 of a completion's noise in Adam's units, .51 after 2,048 completions,
 and .96 of the squared norm of prompts' mean gradients, with a fortieth of the entropy.
 
@@ -38,7 +38,7 @@ FIRST_VISITS = (0.345, 0.685)
 completions it leaves .36 of the prompts without a right one (real: .36) and .09 without a wrong one (.07)."""
 LEAST = 0.002  # chance: bars further out would rest on what few drawn workings say of rare ones
 KINDS_BELOW: Mapping[Kind, float] = {"hopeless": 1 / 16, "wrong_mode": HABIT / (1 + HABIT), "right_mode": 15 / 16}
-"""Chance below which a problem is of a kind, about as in the other worlds; others are solved."""
+"""Chance below which a problem is of a kind, about as in the other tasks; others are solved."""
 DRAWN = 512  # workings of each problem from which its bar is set
 AFTER = 0.7  # spread of log odds by the letter before; that by each letter of a name is 1
 PREFERENCE = 0.15  # correlation of letters' log odds and worth: wrong workings are a little more surprising
@@ -90,7 +90,7 @@ def workings(
     """All problems of one split of a world.
 
     world: Seed of the world. The same number is given for all splits and for the examples.
-    length: Letters of a working; another length is another world.
+    length: Letters of a working; another length is another task.
     Raises ValueError if the split is unknown, or the length is not a multiple of `STAGES`.
     """
     if split not in SPLITS:

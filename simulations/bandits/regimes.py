@@ -1,4 +1,4 @@
-"""Worlds in which values do more than walk, each with the Bayes filter that knows its parameters."""
+"""Simulated prompts whose values do more than walk, each regime with the Bayes filter that knows its parameters."""
 
 from __future__ import annotations
 

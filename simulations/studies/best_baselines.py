@@ -89,7 +89,7 @@ class World:
 
 
 def drawn(regime: Regime, size: int, streams: Streams) -> World:
-    """A world of groups of ``size`` completions."""
+    """Simulated prompts with groups of ``size`` completions."""
     value, right, wrong = values_and_weights(regime, streams)
     reward = (streams.uniform("rewards", N_VISITS, N_PROMPTS, size) < value[..., None]).astype(float)
     spread = np.exp(NOISE * streams.normal("weights", N_VISITS, N_PROMPTS, size) - NOISE**2 / 2)

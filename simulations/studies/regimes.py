@@ -29,7 +29,7 @@ def baseline(method: str) -> Baseline:
 def squared_errors(estimator: Baseline, made: World, reward: np.ndarray | None = None) -> np.ndarray:
     """Mean squared value error of each replicate over the scored visits, shape (R,).
 
-    reward (ndarray, shape (R, T, P, G), optional): In place of the world's.
+    reward (ndarray, shape (R, T, P, G), optional): In place of the simulated ones.
     """
     reward = made.reward if reward is None else reward
     total, total_sq = (np.moveaxis(part.sum(axis=-1), 1, -1) for part in (reward, reward**2))

@@ -107,7 +107,7 @@ def test_a_prior_fades_as_a_visit_does():
 
 def test_ids_of_another_kind_are_told_at_the_first_step_alone():
     estimator = AdvantageEstimator("kae", prior={"7": (0.5, 8)})
-    with pytest.warns(UserWarning, match="none of the 1 prompts of the first step has one. An id of the prior is '7'"):
+    with pytest.warns(UserWarning, match="the first step has 1 prompt, none with one. An id of the prior is '7'"):
         estimator.step([7], [1.0], 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

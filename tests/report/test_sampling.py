@@ -94,7 +94,7 @@ def test_the_command_writes_the_table_the_page_and_json(tmp_path, capsys):
     assert "neyman" in shown and "Worth of half of the completions" in shown
     table = pd.read_csv(tmp_path / "out" / "sampling.csv")
     assert table["policy"].tolist()[0] in POLICIES and len(table) == len(POLICIES)
-    assert "Half of the completions" in (tmp_path / "out" / "report.html").read_text()
+    assert "you draw half of the completions" in (tmp_path / "out" / "report.html").read_text()
     assert run([*common, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {row["policy"] for row in document["sampling"]} == set(POLICIES)

@@ -1,10 +1,10 @@
 """Steps in any order: completions of any policy version, in any order and in parts.
 
-A history is sums over visits, so a completion that comes late is added to the visit of the policy that sampled it. What
-a value may use never holds the completion's own reward:
+A history consists of sums over visits, so a late completion is added to the visit of the policy that sampled it. What
+a value uses never contains the completion's own reward:
 
-- the completions of a call are new, and those of a prompt are one group, left one out; what has been recorded under the
-  newest version among them in earlier calls are other completions, and belongs to the group as well;
+- the completions of a call are new, and those of a prompt form one group, each left out of its own value; completions
+  that earlier calls recorded under the newest version among them belong to the group as well;
 - its past is what has been recorded under versions before that;
 - where completions may have been recorded before (`advantages`), the visits that could hold them are left out.
 """
@@ -48,8 +48,8 @@ class AnyOrder:
     def of(cls, serving: Serving, late: int | None, keep_deltas: bool) -> Self:
         """The order with ``late``; if that is None, with a number that suits the baseline.
 
-        A completion that is later than its baseline looks back is of a policy that has nothing to do with the present
-        one any more, as far as the baseline knows. A ValueError unless the method's values follow from the visits,
+        If a completion is later than the baseline looks back, its policy says nothing about the present one as far as
+        the baseline is concerned. A ValueError unless the method's values follow from the visits,
         whatever the order they came in.
         """
         baseline = serving.baseline
@@ -157,8 +157,8 @@ class AnyOrder:
             return None
         return (
             f"{method}: completions of step {oldest} came when step {state.last_step} had been recorded. The history "
-            f"is kept for completions that are up to {self.late} steps late, so the values of these have less of a "
-            f"past. If they are to have all of it, make the estimator with late={behind} or more."
+            f"is kept for completions that are up to {self.late} steps late, so these have lost part of their "
+            f"past. To keep all of it, make the estimator with late={behind} or more."
         )
 
 

@@ -102,8 +102,8 @@ def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:
 def prior_sums(prior: Prior, weighting: str) -> dict[str, np.ndarray]:
     """The sums of a prior, for a history of completions with this weighting.
 
-    Its completions have the importance ratio 1: they are of the policy of their date. Weights of another kind they must
-    bring along; a ValueError if they do not.
+    Its completions have the importance ratio 1, since they come from the policy of their date. A ValueError if the
+    history has other weights and the prior has none.
     """
     plain = prior.plain_sums
     if weighting == "none":
@@ -132,6 +132,6 @@ def streams_through(baseline: Baseline) -> bool:
 
 
 def _completions(prior: Prior, baseline: Baseline) -> Groups:
-    """Completions of a prior for a baseline that must be shown them."""
+    """Completions of a prior, for a baseline that needs completions."""
     low, high = (baseline.low, baseline.high) if isinstance(baseline, RangedBaseline) else (0.0, 1.0)
     return prior.completions(low, high, counted=baseline.counts_suffice)

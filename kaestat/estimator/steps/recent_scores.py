@@ -140,8 +140,8 @@ def _first_allowed(columns: Columns) -> int:
 def _scores_of(baseline: KernelBaseline, columns: Columns, step: int) -> Scores:
     """The scores of one step, from its visits and those before it.
 
-    Losses are quadratic in the rewards, so the visits' sums give the very losses of the completions; with weights, all
-    completions of a visit have its mean weight.
+    Losses are quadratic in the rewards, so the visits' sums give the very losses of the completions; with weights they
+    give those of completions with the same sums (`completions_of`).
     """
     size = len(columns.row) + 1
     newest = np.flatnonzero(columns.fields["step"][:size, -1] >= step)
@@ -150,7 +150,8 @@ def _scores_of(baseline: KernelBaseline, columns: Columns, step: int) -> Scores:
     known = visits_known(columns, rows, np.full(len(rows), step), most=baseline.max_visits)
     visits, now = split_now(known)
     now = cast(Visits, now)
-    groups = counted(now) if now.weight is None else completions_of(_fewer(now))
+    suffice = now.weight is None and baseline.counts_suffice
+    groups = counted(now) if suffice else completions_of(_fewer(now))
     if baseline.stepwise:
         keys = list(columns.row)
         groups = replace(groups, prompt_ids=[keys[row - 1] for row in rows.tolist()])

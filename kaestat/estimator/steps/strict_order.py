@@ -81,7 +81,7 @@ class StrictOrder:
         _refuse("advantages")
 
     def merged(self, *args: Any) -> NoReturn:
-        """Raise an error: what others recorded is out of order."""
+        """Raise an error: completions recorded by others are out of order."""
         _refuse("merge")
 
     def newest(self, visits: Visits) -> Visits:

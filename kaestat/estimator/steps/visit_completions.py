@@ -17,9 +17,9 @@ NOTHING = 1e-12  # share of a visit's weight up to which a completion's weight i
 def completions_of(visits: Visits) -> Groups:
     """One group of shape (P, G) per visit of shape (P, 1): as many completions as it has, with its mean and variance.
 
-    Rewards of 0 and 1 are what they were; of others, half lie above the mean and half below. What is linear or
-    quadratic in the rewards comes out as with the very completions. With weights, the
-    completions of each of the two rewards have at most two, with the sum and the sum of squares that the visit tells.
+    Rewards of 0 and 1 are what they were; of others, half lie above the mean and half below. Linear and quadratic
+    functions of the rewards are the same as with the actual completions. With weights, the completions of each of the
+    two rewards have at most two weights, which keep the visit's sum and sum of squares.
     """
     high, low, above = _two_rewards(visits)
     count, weight = visits.count, None

@@ -7,9 +7,9 @@ Wrap your adapter in an object with the three methods of `Adapter`, then let pyt
         check(lambda estimator: MyWrapper(estimator))
 
 or call `run_checks`, which collects what fails. The checks give your adapter an estimator to use, feed the adapter rows
-as a trainer would, and compare with a second estimator that is fed by hand. What only some trainers have (ranks, a
-filter, late rows, drawn prompts, states of earlier steps) is checked where your wrapper has the methods of
-`FullAdapter` for it.
+as a trainer would, and compare with a second estimator that is fed by hand. Features that only some trainers have
+(ranks, a filter, late rows, drawn prompts, states of earlier steps) are checked if your wrapper has their methods of
+`FullAdapter`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def ragged_groups(make: MakeAdapter) -> None:
 
 
 def padded_rows(make: MakeAdapter) -> None:
-    """Padding rows get advantage 0, and neither they nor their reward enter anybody's value."""
+    """Padding rows get advantage 0, and their rewards do not enter any value."""
 
     def pad(rows: Rows, rng: np.random.Generator) -> Rows:
         padded = rows.take(np.r_[np.arange(len(rows.ids)), np.zeros(3, dtype=int)])
@@ -120,7 +120,7 @@ def padded_rows(make: MakeAdapter) -> None:
 
 
 def split_over_ranks(make: MakeAdapter) -> None:
-    """Two ranks with half of the rows each, groups cut through: the same advantages as one rank with all."""
+    """Two ranks with half of the rows each, which split groups, get the same advantages as one rank with all."""
     adapter, plain = make(_estimator()), _estimator()
     on_ranks: Any = getattr(adapter, "advantages_on_ranks", None)
     for rows in _run() if on_ranks is not None else ():  # else it runs on one rank alone
@@ -131,22 +131,22 @@ def split_over_ranks(make: MakeAdapter) -> None:
 
 
 def repeated_prompt(make: MakeAdapter) -> None:
-    """A prompt with two groups in one step (other uids) has one visit, of all its completions."""
+    """A prompt with two groups in one step (with different uids) has one visit, with all its completions."""
 
     def repeat(rows: Rows, rng: np.random.Generator) -> Rows:
         twice = rows.take(np.r_[np.arange(len(rows.ids)), np.arange(4)])
         return replace(twice, uids=(*rows.uids, *["again"] * 4))
 
-    _compare(make, "a prompt with two groups in one step comes out wrong", repeat)
+    _compare(make, "a prompt with two groups in one step gets wrong values", repeat)
 
 
 def dropped_group(make: MakeAdapter) -> None:
-    """A whole group was filtered out of a step: the others do not notice, the history has no visit there."""
+    """If a whole group was filtered out of a step, the others do not change and the history has no visit there."""
     _compare(make, "a dropped group changes the others", lambda rows, rng: rows.take(np.arange(4, len(rows.ids))))
 
 
 def changing_batches(make: MakeAdapter) -> None:
-    """The trainer's group names are new at every step, and the estimator's past must not hang on them."""
+    """The trainer's group names are new at every step, and the estimator's past must not depend on them."""
     adapter, plain = make(_estimator()), _estimator()
     for rows in _run():
         found = adapter.advantages(rows)
@@ -167,7 +167,7 @@ def replayed_step(make: MakeAdapter) -> None:
 
 
 def resumed_run(make: MakeAdapter) -> None:
-    """Saved after a step and restored into a fresh adapter, the run goes on bit for bit as if it had never stopped."""
+    """A run saved after a step and restored into a fresh adapter continues bit for bit as if it had never stopped."""
     whole = make(_estimator())
     uninterrupted = [whole.advantages(rows) for rows in _run()]
     adapter = make(_estimator())
@@ -180,17 +180,17 @@ def resumed_run(make: MakeAdapter) -> None:
 
 
 def missing_ids(make: MakeAdapter) -> None:
-    """The data set names no prompts: refused with the fix in the message, or the prompt itself is the id."""
+    """If the data set has no ids, the rows are refused with the fix in the message, or the prompt itself is the id."""
     _refused_or_right(make, [replace(rows, ids=(None,) * len(rows.ids)) for rows in _run()], "missing ids")
 
 
 def one_id_for_all(make: MakeAdapter) -> None:
-    """An id that defaults to the same number for every prompt: refused likewise, or not used at all."""
+    """An id that is the same number for every prompt is refused with the fix in the message, or not used."""
     _refused_or_right(make, [replace(rows, ids=(0,) * len(rows.ids)) for rows in _run()], "one id for all prompts")
 
 
 def new_id_at_each_visit(make: MakeAdapter) -> None:
-    """Ids that are random or count on: refused once most prompts came back under new ones, or not used at all."""
+    """Ids that are random or keep counting are refused once most prompts came back under new ones, or not used."""
     n_prompts = 2 * RETURNS_BEFORE_REFUSAL  # in so many steps of 6 all of them come several times
     steps = [
         replace(rows, ids=tuple(1000 * (rows.step + 1) + key for key in rows.ids))
@@ -200,7 +200,7 @@ def new_id_at_each_visit(make: MakeAdapter) -> None:
 
 
 def one_text_in_many_rows(make: MakeAdapter) -> None:
-    """A text that stands in many rows, each with its own id and visited once so far: not refused as unstable."""
+    """A text in many rows, each with its own id and visited once so far, is not refused as unstable."""
     adapter = make(_estimator())
     for rows in _run(RETURNS_BEFORE_REFUSAL + 4):
         ids = tuple(6 * rows.step + group for group in range(6) for _ in range(4))
@@ -212,7 +212,7 @@ def one_text_in_many_rows(make: MakeAdapter) -> None:
 
 
 def filtered_groups(make: MakeAdapter) -> None:
-    """Dropped groups enter the history; of a prompt that is also trained on at the step, the trained rows alone."""
+    """Dropped groups enter the history; for a prompt that is also trained on at the step, only the trained rows do."""
     adapter, plain = make(_estimator()), _estimator()
     beside: Any = getattr(adapter, "advantages_beside", None)
     for rows in _run() if beside is not None else ():
@@ -224,7 +224,7 @@ def filtered_groups(make: MakeAdapter) -> None:
 
 
 def late_rows(make: MakeAdapter) -> None:
-    """Rows of earlier policies are recorded under these, and looked at from there."""
+    """Rows of earlier policies are recorded under these, and their values look back from there."""
     adapter, plain = make(_estimator(order="any")), _estimator(order="any")
     late: Any = getattr(adapter, "late_advantages", None)
     rng = np.random.default_rng(2)
@@ -234,7 +234,7 @@ def late_rows(make: MakeAdapter) -> None:
 
 
 def drawn_prompts(make: MakeAdapter) -> None:
-    """Prompts are those that the sampler draws from all rewards before; advantages have their own draw's correction."""
+    """Prompts are what the sampler draws from all earlier rewards, and advantages have their draw's correction."""
     if not hasattr(make(_estimator()), "draw_from"):
         return
     prompts = tuple(f"What is {prompt} + 1?" for prompt in range(8))
@@ -265,7 +265,7 @@ def drawn_prompts(make: MakeAdapter) -> None:
 
 
 def earlier_state(make: MakeAdapter) -> None:
-    """A checkpoint of a step that is written after the next step holds nothing of that one."""
+    """A checkpoint of a step that is written after the next step contains nothing of the next step."""
     adapter, whole = make(_estimator()), make(_estimator())
     state_after = getattr(adapter, "state_after", None)
     if state_after is None:
@@ -340,7 +340,7 @@ def _run(n_steps: int = 6, n_prompts: int = 8) -> Iterator[Rows]:
 
 
 def _expected(plain: AdvantageEstimator, rows: Rows) -> np.ndarray:
-    """What the estimator itself says of the rows, each prompt known by its text."""
+    """The estimator's own advantages of the rows, with each prompt identified by its text."""
     return plain.step(rows.prompts, rows.rewards, rows.step, mask=~rows.padding, version=rows.version)
 
 

@@ -1,7 +1,7 @@
 """Stable ids of prompts, and a check that given ids are stable.
 
-A history is only as good as the ids that it is kept by. Trainers hand out ids that are random at every step, that
-count on, or that are the same for all prompts; a baseline that trusted them would train silently on a wrong past.
+A history is only as good as its ids. Some trainers' ids are random at every step, keep
+counting, or are the same for all prompts. A baseline that trusted them would silently use a wrong past.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-# How many different prompts must have come back, all of them under new ids, before the ids are called unstable.
+# How many different prompts must have come back, all under new ids, before the ids count as unstable.
 RETURNS_BEFORE_REFUSAL = 16
 
 

@@ -28,7 +28,7 @@ def next_checkpoint(trainer: Trainer, trial: Any) -> str:
 def save_session(trainer: Trainer, session: TrainerSession, trial: Any) -> None:
     """Write a session's states into the folder that the trainer will write next.
 
-    It comes first: a folder that looks like a complete checkpoint then always has its baseline state, also when
+    They are written first, so a folder that looks like a complete checkpoint always has its baseline state, also when
     uploaded.
     """
     folder = next_checkpoint(trainer, trial)

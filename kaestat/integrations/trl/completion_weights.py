@@ -23,7 +23,7 @@ NORMS = WEIGHTS[2:]
 OF_PARAMETERS = NORMS[1:]
 LOGITS_AT_ONCE = 2**28  # elements
 
-# What `_get_per_token_logps_and_entropies` takes on, beyond tokens, for models that see images.
+# Arguments of `_get_per_token_logps_and_entropies`, in addition to tokens, for models that see images.
 _FORWARDED = (
     "pixel_values",
     "image_grid_thw",
@@ -94,9 +94,7 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
     first step are plain. A ValueError if completions see images, or norms in the model's parameters cannot be computed.
     """
     if any(name in output for name in _FORWARDED):
-        raise ValueError(
-            "weights: 'exact' and 'adam' are for models of text; take 'score_norm' where there are images."
-        )
+        raise ValueError("weights: 'exact' and 'adam' are for text models; use 'score_norm' if there are images.")
     squares = mean_squares(trainer.optimizer) if in_adams_units else None
     tokens = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
     attention = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
@@ -134,7 +132,7 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
             parameter_norms(trainer, dict(zip(names, (ids, ids + 1, ids, ids + 1), strict=True)), in_adams_units=False)
     except ValueError as error:
         raise ValueError(
-            f"weights: 'exact' and 'adam' do not go with this model ({error}); take 'score_norm'."
+            f"weights: 'exact' and 'adam' do not work with this model ({error}); take 'score_norm'."
         ) from error
 
 
@@ -178,7 +176,7 @@ def keep_square_sums(trainer: GRPOTrainer) -> None:
 
 
 class _Recorder:
-    """A model that remembers the part of its outputs which TRL does not hand on."""
+    """A model that keeps the part of its outputs that TRL does not pass on."""
 
     def __init__(self, model: torch.nn.Module):
         self._model = model

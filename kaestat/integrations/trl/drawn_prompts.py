@@ -36,7 +36,7 @@ class DrawnPrompts(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         """Draw generation after generation; each is drawn when its first row is asked for."""
         behind, self._behind = self._behind, 0
-        yield from repeat(0, behind * self._budget)  # drawn before the checkpoint, and thrown away now
+        yield from repeat(0, behind * self._budget)  # drawn before the checkpoint, and discarded now
         begun, batches_used = divmod(behind, self._repeat_count)
         generation = self._generation()
         for place in range(len(self) // (self._budget * self._repeat_count) - begun):

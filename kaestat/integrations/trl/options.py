@@ -28,7 +28,7 @@ def of_one_reward(estimator: AdvantageEstimator | SeveralRewards, option: str) -
     """The estimator, for an option that needs a single reward; a ValueError if it has several."""
     if isinstance(estimator, SeveralRewards):
         raise ValueError(
-            f"{option} needs a single reward; leave it out, and add what is known to the estimators of SeveralRewards."
+            f"{option} needs a single reward; leave it out, and set it on the estimators of SeveralRewards."
         )
     return estimator
 

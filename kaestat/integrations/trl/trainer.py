@@ -6,7 +6,7 @@ A `TrainerSession` gives the advantages. What is TRL's own:
 ids        a column of the data set, or a hash of the prompt that the model sees
 step       generations, counted here; TRL counts optimiser steps
 versions   none: a step's completions come from one policy
-weights    tokens in the loss, or norms of scores: from the pass that trains (one completion per prompt), or their own
+weights    tokens in the loss, or norms of scores: from the pass that trains (`reads_training_pass`), or their own
 filter     none
 draw       in place of the data loader's order, a batch ahead
 state      in the checkpoint's folder, first of all; files that `AdvantageEstimator.load` reads
@@ -106,8 +106,8 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
         its score with respect to the logits (one more forward pass per generation, without gradients), in all trained
         parameters; or the same in Adam's units, divided by its mean. If `reads_training_pass` holds,
-        as by default for methods with a history and one completion per prompt, the last two come from the training
-        pass; otherwise each needs one more forward and backward pass.
+        as by default for methods with a history and one completion per prompt, and for `rloo` in small groups, the last
+        two come from the training pass; otherwise each needs one more forward and backward pass.
     reuse : int
         J: number of consecutive generations with the same minibatch of prompts, each with new completions.
     prompt_sampler : str, Policy or PromptSampler, optional

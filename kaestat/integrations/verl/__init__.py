@@ -24,7 +24,7 @@ VERL = Upstream("verl", "verl", "verl 0.9.1")
 
 
 def _load(*modules: str) -> None:
-    """Import modules of ours, which register what they have; a verl that one does not fit stays usable without it."""
+    """Import our modules, which register their parts; if one does not fit the installed verl, verl works without it."""
     for module in modules:
         try:
             importlib.import_module(f"{__name__}.{module}")

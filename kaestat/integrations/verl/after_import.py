@@ -22,7 +22,7 @@ def after_import(name: str, action: Callable[[], None]) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """Sees the module being looked for, lets the other finders find it, and puts the action behind its execution."""
+    """Notices the import of the module, lets the other finders find it, and runs the action after its execution."""
 
     def __init__(self, name: str, action: Callable[[], None]):
         self._name, self._action = name, action
@@ -43,7 +43,7 @@ class _Watch(MetaPathFinder):
     def _followed_by_action(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            if self in sys.meta_path:  # a reload does not act again
+            if self in sys.meta_path:  # a reload does not run it again
                 sys.meta_path.remove(self)
                 self._action()
 

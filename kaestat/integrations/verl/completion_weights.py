@@ -1,8 +1,8 @@
 """Weights of completions from the output of verl's actor: stand-ins for the squared norm of the score.
 
-verl's engines return ``sum_v pi(v)^2`` of every token beside its log probability, in the same forward pass, if they are
-asked to; verl's own optimal token baseline is made of it. Its V1 trainers (0.9.1, and main at 1dda039) do not ask, ours
-do where the configuration says ``actor_rollout_ref.actor.calculate_sum_pi_squared=True``.
+verl's engines can return ``sum_v pi(v)^2`` of every token with its log probability, in the same forward pass. verl's
+own optimal token baseline uses it. Its V1 trainers (0.9.1, and main at 1dda039) do not request it. Ours do if the
+configuration says ``actor_rollout_ref.actor.calculate_sum_pi_squared=True``.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def stored_token_norms(batch: KVBatchMeta, algorithm: Any) -> torch.Tensor:
     """`token_norms` of a V1 batch, from verl's transfer queue."""
     names = ["response_mask", "old_log_probs", "sum_pi_squared", "rollout_log_probs"]
     stored = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-    if "sum_pi_squared" in stored.keys():  # of prompt and response, as the engine left it
+    if "sum_pi_squared" in stored.keys():  # of prompt and response, as the engine returned it
         stored["sum_pi_squared"] = response_from_nested(stored["sum_pi_squared"], stored["response_mask"])
     return token_norms(DataProto(batch=stored.to_padded_tensor()), algorithm)
 
 
 def _importance_weights(data: DataProto, correction: Any) -> torch.Tensor | None:
-    """What verl will multiply the loss by; it shows its own copy to nobody before the advantages are there."""
+    """The factor by which verl will multiply the loss; its own copy is not available before the advantages."""
     if correction is None or correction.get("rollout_is", None) is None or "rollout_log_probs" not in data.batch.keys():
         return None
     names = ["response_mask", "old_log_probs", "rollout_log_probs"]

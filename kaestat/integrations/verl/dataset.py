@@ -76,7 +76,7 @@ def _names(files: Any) -> list[str]:
 
 def _read_options(config: DictConfig) -> tuple[int, int | None, int]:
     if config.get("shuffle", True):
-        raise ValueError("data.shuffle must be False: verl would shuffle the schedule's steps apart.")
+        raise ValueError("data.shuffle must be False: shuffling would destroy the schedule's order.")
     given = dict(config.get("kaestat", None) or {})
     for name in given:
         if name not in ("repeats", "n_steps", "seed"):

@@ -2,7 +2,7 @@
 
 Each is registered as ``kaestat_NAME``, and also as plain ``NAME`` where verl has no estimator of that name: verl's
 own ``grpo``, ``rloo`` and ``gpg`` stay verl's. Rewards are ``token_level_rewards`` summed over the response, as in
-verl's estimators for outcome rewards; the advantage of a completion stands at each of its response tokens.
+verl's estimators for outcome rewards; every response token has its completion's advantage.
 
 Methods without a history work with every trainer of verl. Those that look back, and ``pooled``, which joins the groups
 of a prompt, need the prompt's id and the step, and ``weights=score_norm`` the actor's probabilities, which verl does

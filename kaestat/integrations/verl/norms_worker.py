@@ -1,6 +1,6 @@
-"""verl's actor, which also takes the squared norms of completions' scores from the pass that trains on them.
+"""verl's actor, which also reads the squared norms of completions' scores from the training pass.
 
-Nothing of verl is patched: its trainer starts `NormsWorker` in place of verl's worker, whose ``actor_worker_cls`` is
+It does not patch verl: its trainer starts `NormsWorker` in place of verl's worker, whose ``actor_worker_cls`` is
 `NormsActor`; that wraps the loss of an update's first pass. Rows may come one above the other, or end to end
 (``use_remove_padding``). Parameters are shards of FSDP2; a process sees whole rows, and sums of its own alone.
 
@@ -86,7 +86,7 @@ class NormsActor(TrainingWorker):
             return super().infer_batch(data)
 
     def try_norms(self) -> None:
-        """A pass over two rows that trains nothing: raises a ValueError for models whose norms cannot be taken."""
+        """A pass over two rows without training; raises a ValueError for models whose norms cannot be taken."""
         engine = self.engine
         ids = torch.zeros(2, 2, dtype=torch.long, device=get_device_id())
         given = {"input_ids": ids, "attention_mask": ids + 1, "position_ids": torch.arange(2).to(ids).expand(2, -1)}
@@ -185,7 +185,7 @@ def watched(loss: Loss, norms: Any, into: torch.Tensor, hidden: LastHidden | Non
 
 
 def _counted(data: TensorDict, log_probs: torch.Tensor) -> torch.Tensor:
-    """What the loss multiplies the gradients of log-probabilities by, but for a factor of each row, (B, T)."""
+    """The factor of each log-probability's gradient in the loss, (B, T), up to a factor of each row."""
     names = ["response_mask", "old_log_probs"]
     names += ["rollout_is_weights"] if "rollout_is_weights" in data else []
     padded = data.select(*names).to_padded_tensor()

@@ -95,7 +95,7 @@ def observe_rows(
 def _completions(
     session: TrainerSession, rows: BatchRows, rewards: np.ndarray, weights: np.ndarray | None
 ) -> dict[str, Any]:
-    """What a session takes of rows beside their rewards: each session's final output is a completion."""
+    """What a session needs of rows in addition to their rewards: each session's final output is a completion."""
     of_sessions, known = None, session.stateful or session.drawn is not None
     if weights is not None and session.weighs:
         of_rows = np.where(rows.padding, 0.0, weights)
@@ -110,7 +110,7 @@ def _completions(
 
 
 def check_rows(rows: BatchRows, index: Sequence[Hashable] | None) -> None:
-    """Raise a ValueError if group names that verl passes are not those of a batch's rows, in their order."""
+    """Raise a ValueError unless verl's group names are those of a batch's rows, in their order."""
     if index is None or list(index) != list(rows.uids):
         raise ValueError(
             "index: verl computes advantages of other rows than those of this batch, or in another order; this is not "

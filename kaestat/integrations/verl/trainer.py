@@ -8,7 +8,7 @@ kaestat_colocate_async       colocate_async
 kaestat_separate_async       separate_async
 ===========================  =============================================
 
-They are verl's trainers in everything, except that a `TrainerSession` gives the advantages. What is verl's own:
+They are verl's trainers, except that a `TrainerSession` gives the advantages. These things are particular to verl:
 
 =========  =============================================================================================================
 ids        data source, split and index, a key of ``extra_info``, or a hash of the prompt (`Options.prompt_id`)
@@ -22,8 +22,8 @@ state      in verl's checkpoint folder, before verl declares it complete
 padding    rows that say so in their tag
 =========  =============================================================================================================
 
-One batch of the actor is one step of the estimator: a training step, or a part of it where ``parameter_sync_step`` cuts
-it up. Versions count under the asynchronous modes, and with ``algorithm.filter_groups``
+One batch of the actor is one step of the estimator: a training step, or a part of it where ``parameter_sync_step``
+splits it. Versions count under the asynchronous modes, and with ``algorithm.filter_groups``
 (`kaestat.integrations.verl.versions`).
 
 Where an agent loop gives several outputs in a session, the final one carries the reward: it alone counts as a
@@ -124,7 +124,7 @@ class BaselineTrainer(RecordsNorms):
         return (self.global_steps - 1) * self.parameter_sync_step + self.local_trigger_step
 
     def _sees_dropped(self, config: DictConfig) -> bool:
-        """Whether groups that verl drops come into the history: where reward and weight are known by then."""
+        """Whether groups that verl drops enter the history: only if reward and weight are known by then."""
         session, options = self.session, self.options
         if session is None or options is None or options.turns or not (session.stateful and session.any_order):
             return False
@@ -216,7 +216,7 @@ class SeparateAsyncTrainer(BaselineTrainer, PPOTrainerSeparateAsync):
 
 
 def _checked(construct: Callable[..., None]) -> Callable[..., None]:
-    """verl's constructor of trainers, refusing what would else fail only after workers and the first rollout."""
+    """verl's constructor of trainers, which refuses settings that would otherwise fail after the first rollout."""
 
     @functools.wraps(construct)
     def checked(self: Any, config: DictConfig, *args: Any, **kwargs: Any) -> None:

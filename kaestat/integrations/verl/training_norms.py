@@ -1,8 +1,8 @@
 """Weights of completions from the actor's own update, for one completion per prompt.
 
-The advantages of a step come before its norms: they take the weights that completions of the same rewards had in the
-steps before. The actor's workers (`kaestat.integrations.verl.norms_worker`) take the norms in the update, and the
-history records them after it.
+A step's advantages are computed before its norms are known. They use the weights that completions with the same rewards
+had at earlier steps. The actor's workers (`kaestat.integrations.verl.norms_worker`) take the norms in the update, and
+the history records them after it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PARTS_OF_ROWS = "ulysses_sequence_parallel_size"
 def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> None:
     """Raise a ValueError for a configuration whose update does not give the norms of its completions' scores.
 
-    It must be one step of the optimiser on completions of one policy, by a loss of advantages times log-probabilities
-    alone, through the engine that is known here.
+    The update must be one step of the optimiser on completions of one policy, the loss must be advantages times
+    log-probabilities, and the engine must be the one supported here.
     """
     actor, model, algorithm = config.actor_rollout_ref.actor, config.actor_rollout_ref.model, config.algorithm
     prefix = "actor_rollout_ref."
@@ -71,7 +71,7 @@ def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> N
 class RecordsNorms(SavesHistory):
     """Mixin to put before verl's trainers, for weights that the update gives."""
 
-    _expected: ExpectedWeights | None = None  # None: weights come otherwise
+    _expected: ExpectedWeights | None = None  # None: weights come from elsewhere
     _own_actor = False  # whether the actor is ours
     _unrecorded: tuple[BatchRows, int, torch.Tensor] | None = None  # rows, step, rewards
 

@@ -1,9 +1,8 @@
 """A value for every turn of verl's multi-turn rollouts: ``+algorithm.kaestat.turns=True`` with one of our trainers.
 
-A turn is what the policy wrote between the answers of tools or users, a run of ones in verl's ``response_mask``. What
-it earned are the rewards at its tokens (``token_level_rewards``, which hold the outcome at the last token of the
-response and a KL penalty at each) and, where ``algorithm.kaestat.turn_rewards`` says so, what the agent loop wrote down
-for it:
+A turn is what the policy wrote between the answers of tools or users, a run of ones in verl's ``response_mask``. It
+earns the rewards at its tokens: ``token_level_rewards`` have the outcome at the last token of the response and a KL
+penalty at each. With ``algorithm.kaestat.turn_rewards`` it also earns the rewards that the agent loop recorded for it:
 
 ===============  =======================================================================================================
 turn_rewards     is read from the outputs' ``extra_fields``
@@ -101,7 +100,7 @@ def turn_advantages(
 
 
 def check_turns(config: Any, options: Options) -> None:
-    """Raise a ValueError if the history would get a selection of turns, or rewards without a turn."""
+    """Raise a ValueError if the history would get only some of the turns, or rewards without a turn."""
     if filters_groups(config):
         raise ValueError(
             "algorithm.kaestat.turns: algorithm.filter_groups drops groups that the history of turns would need; turn "

@@ -11,7 +11,7 @@ from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.history.delta import HistoryDelta
 from kaestat.history.received_deltas import Received
 
-_LENGTH = 8  # bytes of a length before what it is of
+_LENGTH = 8  # bytes of the length before each part
 
 
 def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
@@ -70,7 +70,7 @@ def _framed(content: bytes) -> bytes:
 
 
 def _frames(content: bytes) -> list[bytes]:
-    """What has been put together by `_framed`."""
+    """The parts that `_framed` has joined."""
     found = []
     while content:
         end = _LENGTH + int.from_bytes(content[:_LENGTH], "big")

@@ -48,7 +48,7 @@ def estimator_actor(
         import ray
     except ImportError as error:
         raise ImportError("an estimator in an actor needs Ray: pip install ray.") from error
-    # An actor that fails as it starts says so late.
+    # An actor that fails at the start reports it late.
     asked = SavedEstimator(method, path=path, every=every, **options).plan()
     kept = {} if name is None else {"name": name, "get_if_exists": True}
     restarts = {} if path is None else {"max_restarts": -1}
@@ -96,7 +96,7 @@ def _then_kept(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class SavedEstimator:
-    """The content of the actor: an estimator with ``order="any"``, and the file of its state."""
+    """The actor's content: an estimator with ``order="any"``, and the file of its state."""
 
     def __init__(
         self,

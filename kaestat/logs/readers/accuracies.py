@@ -30,11 +30,11 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     """The log in a file of accuracies; each one becomes the successes and failures of one group.
 
     The visit index stands in for the step (``time_axis="visit"``): the file has no steps. A prompt without visits
-    does not enter.
+    is left out.
 
-    An accuracy does not tell in which order successes and failures came. They are laid out in a random order that is
-    the same at every reading. It matters only to ``krpo``, whose filter runs through the group in order: sorted rewards
-    would mislead it systematically, at random it sees what a run would have shown it. Raises a ValueError if the file
+    An accuracy does not contain the order of successes and failures. They get a random order, the same at every
+    reading. The order matters only to ``krpo``, whose filter runs through the group in order: sorted rewards would
+    mislead it systematically. Raises a ValueError if the file
     is cut short or something else, an accuracy is missing or outside [0, 1], or the group size does not fit, or cannot
     be inferred because no G fits or all accuracies are 0 or 1, so that every G fits.
 
@@ -42,7 +42,7 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     ----------
     path : Path
     group_size : int, optional
-        Completions per visit, G. None infers the smallest G up to 64 of which all accuracies are whole multiples of
+        Completions per visit, G. None infers the smallest G up to 64 that makes all accuracies whole multiples of
         1/G, within 1e-6. Given, it also allows accuracies rounded to two digits or more.
     """
     sequences = _load(path)
@@ -124,9 +124,7 @@ def _infer(path: Path, accuracy: np.ndarray) -> int:
             "allows rounded accuracies."
         )
     if size == 1:
-        raise ValueError(
-            f"{path}: all accuracies are 0 or 1, so that any group size fits. Pass {spelled('group_size')}."
-        )
+        raise ValueError(f"{path}: all accuracies are 0 or 1, so any group size fits. Pass {spelled('group_size')}.")
     return size
 
 

@@ -35,8 +35,8 @@ def column_names(path: Path) -> list[str]:
 def delimiter(path: Path, errors: str = "strict") -> str:
     """The field separator: comma or tab, as the name says, unless only another one gives the required columns.
 
-    A log has three columns or more. Another delimiter is taken only if it parts the header into so many and the
-    first row into as many as the header, and the name's own does not part the header so. ``errors`` is what to do about
+    A log has three columns or more. Another delimiter is used only if it splits the header into three or more, splits
+    the first row into as many as the header, and the name's own delimiter does not. ``errors`` is what to do about
     bytes that are not UTF-8 (`text_file`).
     """
     own = "\t" if has_suffix(path, ".tsv") else ","
@@ -87,7 +87,9 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
                 for name, numbers in plain.items():
                     numbers.append(chunk[name])
         except pd.errors.ParserError as error:
-            open_quote = "a quote is never closed: the file was cut short, or a text holds a quote that is not doubled"
+            open_quote = (
+                "a quote is never closed: the file was cut short, or a text contains a quote that is not doubled"
+            )
             remedy = open_quote if "EOF inside string" in str(error) else "put texts that hold commas in quotes"
             raise InvalidRows(f"{path}: is not proper CSV ({str(error).strip()}); {remedy}.") from error
     columns = {name: Labels.joined(parts) for name, parts in coded.items()} | {

@@ -56,7 +56,7 @@ FORMATS: dict[str, Format] = {
         ),
         Format(
             "csv",
-            "one completion per row, .csv or .tsv; fields parted by , ; tab or |",
+            "one completion per row, .csv or .tsv; fields separated by , ; tab or |",
             csv_file.recognises,
             partial(read_long, csv_file),
         ),
@@ -89,7 +89,7 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
         A name in `FORMATS`; ``"auto"`` decides by the name, the folder's files and the columns. Text files may be
         packed, with names that end in ``.gz``.
     **hints
-        What the file cannot tell. ``csv, jsonl, parquet, records``: ``prompt, step, reward, group`` name columns.
+        What the file does not say. ``csv, jsonl, parquet, records``: ``prompt, step, reward, group`` name columns.
         ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``. All
         but the last: ``weight, length, importance`` name columns of weights (squared score norms), lengths and
         importance ratios; ``"none"`` reads the log without them.

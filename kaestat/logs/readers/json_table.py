@@ -1,7 +1,7 @@
 """JSON files that hold a whole table: a list of records, or the table that Weights & Biases exports.
 
 A list of records is ``[{"prompt": "a", "step": 0, "reward": 1}, ...]``. The file of a ``wandb.Table`` is
-``{"columns": ["prompt", "step", "reward"], "data": [["a", 0, 1], ...]}``, with more keys beside these.
+``{"columns": ["prompt", "step", "reward"], "data": [["a", 0, 1], ...]}``, and may have more keys.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def recognises(path: Path) -> bool:
 def column_names(path: Path) -> list[str]:
     """Keys of the first record, or names of the columns.
 
-    A ValueError if the file is cut short, something else, or without rows.
+    A ValueError if the file is cut short, is something else, or has no rows.
     """
     return _content(path, path.stat().st_mtime_ns)[0]
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the table; errors as `column_names`, and if a record lacks one of the keys."""
+    """Some columns of the table; a ValueError as in `column_names`, or if a record lacks one of the keys."""
     found, rows = _content(path, path.stat().st_mtime_ns)
     _content.cache_clear()
     if isinstance(rows[0], list):
@@ -62,7 +62,7 @@ def _content(path: Path, modified: int) -> tuple[list[str], list[Any]]:
             raise ValueError(f"{path}: the names in its 'columns' must be texts, got {names!r:.200}.")
         bad = next((k for k, row in enumerate(rows) if not isinstance(row, list) or len(row) != len(names)), None)
         if bad is not None:
-            raise ValueError(f"{path}, row {bad + 1}: must be a list of {len(names)} values, as there are columns.")
+            raise ValueError(f"{path}, row {bad + 1}: must be a list of {len(names)} values, one for each column.")
     elif isinstance(content, list):
         rows = content
         bad = next((k for k, row in enumerate(rows) if not isinstance(row, dict)), None)
@@ -79,7 +79,7 @@ def _content(path: Path, modified: int) -> tuple[list[str], list[Any]]:
 def load_json(path: Path, **options: Any) -> Any:
     """The content of a whole JSON file; ``options`` go to `json.loads`.
 
-    A ValueError if the file is empty, cut short or something else.
+    A ValueError if the file is empty, cut short or no JSON.
     """
     with text_file(path) as file:
         text = whole_text(file)

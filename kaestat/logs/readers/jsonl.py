@@ -20,14 +20,14 @@ def recognises(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Keys of the first row; a ValueError if the file is empty or its first line no JSON object."""
+    """Keys of the first row; a ValueError if the file is empty or its first line is not a JSON object."""
     for _, row in _rows(path):
         return list(row)
     raise ValueError(f"{path}: the file is empty.")
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some keys of every row; a ValueError if a line is cut off or no JSON object, or a row lacks one of the keys."""
+    """Some keys of every row; a ValueError if a line is cut off or is not a JSON object, or a row lacks a key."""
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines = array("q")
     same: dict[str, str] = {}  # equal texts are one in memory

@@ -55,9 +55,8 @@ def read_long(
 def with_one_reward_each(table: Table, reward: str) -> Table:
     """The table with one row per reward of a list; other lists are split alike, other values repeated.
 
-    Lists of lists, as of a whole batch, are split again. A list of messages is a conversation, and stays whole.
-
-    An `InvalidRows` if another list of a row is of another length.
+    Lists of lists, as of a whole batch, are split again. A list of messages is a conversation and stays whole. Raises
+    `InvalidRows` if another list of a row has a different length.
     """
     column = table.columns[reward]
     if isinstance(column, Labels) or (isinstance(column, pd.Series | np.ndarray) and column.dtype.kind in "biuf"):

@@ -25,14 +25,14 @@ def recognises(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Names of the columns; an ImportError without pyarrow, and a ValueError if the file is cut short or no Parquet."""
+    """Names of the columns; an ImportError without pyarrow, a ValueError if the file is cut short or not Parquet."""
     return load(path, columns=()).schema.names
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the file; columns in ``labels`` in coded form, as in the file; errors as `column_names`."""
+    """Some columns of the file; columns in ``labels`` in coded form, as in the file; errors as in `column_names`."""
     columns: dict[str, Any] = {}
-    for name in names:  # by turns: what Arrow read is given back before the next
+    for name in names:  # one at a time: Arrow's memory is freed before the next
         columns |= as_table(path, load(path, columns=[name], labels=labels), [name], labels=labels).columns
     return Table(path, columns, _row)
 
@@ -44,7 +44,9 @@ def as_table(path: Path, content: pyarrow.Table, names: Sequence[str], *, labels
     try:
         columns = {name: (_coded if name in labels else _values)(content.column(name)) for name in names}
     except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date beyond Python's; Arrow's own errors
-        raise ValueError(f"{path}: holds what cannot be read ({error}); it was altered. Copy it again.") from error
+        raise ValueError(
+            f"{path}: has content that cannot be read ({error}); it was altered. Copy it again."
+        ) from error
     return Table(path, columns, _row)
 
 
@@ -96,7 +98,7 @@ def _values(column: pyarrow.ChunkedArray) -> np.ndarray | list[Any]:
 
 
 def _coded(column: pyarrow.ChunkedArray) -> Labels:
-    """Codes into the distinct values; Python sees these only, and no row."""
+    """Codes into the distinct values; only these become Python objects, not the rows."""
     import pyarrow
 
     nested = pyarrow.types.is_nested(column.type)
@@ -112,7 +114,7 @@ def _coded(column: pyarrow.ChunkedArray) -> Labels:
 
 
 def _refuse_bomb(path: Path, metadata: pyarrow.parquet.FileMetaData, columns: Sequence[str] | None) -> None:
-    """Raise a ValueError if the file claims to hold far more than its size lets expect."""
+    """Raise a ValueError if the file claims to hold far more than its size allows."""
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
     chunks = [group.column(k) for group in groups for k in range(metadata.num_columns)]
     read = [c for c in chunks if columns is None or any(f"{c.path_in_schema}.".startswith(f"{n}.") for n in columns)]

@@ -21,7 +21,7 @@ def text_file(path: Path, errors: str = "strict") -> Iterator[TextIO]:
     """A UTF-8 text file, opened; unpacked while reading if its name ends in ``.gz``.
 
     ``errors`` says what to do about bytes that are not UTF-8, as `open` takes it. A ValueError if the packed file is
-    cut short, damaged or packed beyond belief, or the content is not UTF-8 text, as soon as that shows.
+    cut short, damaged or implausibly compressed, or if the content is not UTF-8 text, as soon as this is known.
     """
     try:
         with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="") as file:

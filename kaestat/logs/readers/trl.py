@@ -1,7 +1,7 @@
 """TRL's logged completions (``log_completions=True``): Parquet files ``completions/completions_{step:05d}.parquet``.
 
-As TRL 1.16's GRPO and RLOO trainers write them: ``step, prompt, completion``, one column of rewards per reward
-function, whatever the reward functions passed to ``log_extra``, and ``advantage``.
+TRL 1.16's GRPO and RLOO trainers write the columns ``step, prompt, completion``, one column of rewards per reward
+function, the columns that reward functions passed to ``log_extra``, and ``advantage``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_trl(
     The reward is the weighted sum over the reward functions, as the trainer forms it: a function that gave None adds
     nothing, and a completion with None from all of them is left out; a warning counts these. Where TRL logged one batch
     of completions again at later steps (``num_iterations`` or ``steps_per_generation``), only the first file counts.
-    Completions of evaluations during training stand in the same files, unmarked; leave such files out if that matters.
+    Completions of evaluations during training are in the same files, unmarked; leave such files out if that matters.
     Raises an ImportError if pyarrow is missing, and a ValueError if a file is torn, a column is missing, or the sum of
     several columns does not explain the advantages.
 
@@ -90,7 +90,7 @@ def read_trl(
     prompts = Labels.joined(labels)
     log = pd.concat(frames, ignore_index=True)
     if log.empty:
-        raise ValueError(f"{path}: every completion is without a reward ({', '.join(names)} are all empty).")
+        raise ValueError(f"{path}: no completion has a reward ({', '.join(names)} are all empty).")
     if not (log["reward"].abs() <= MAX_REWARD).all():
         raise ValueError(f"{path}: with these reward_weights rewards are beyond {MAX_REWARD:g}; give smaller ones.")
     if reward is None and len(names) > 1:
@@ -167,7 +167,9 @@ def _read_file(
     Otherwise the number of completions without a reward.
     """
     if not {"step", "prompt"} <= set(content.column_names):
-        raise ValueError(f"{path}: is not a log of TRL: it has {', '.join(content.column_names)}, not step and prompt.")
+        raise ValueError(
+            f"{path}: is not a log from TRL: it has {', '.join(content.column_names)}, not step and prompt."
+        )
     for name, hint in [*((name, "reward") for name in names), *((name, part) for part, name in measures.items())]:
         refuse_missing_column(path, name, hint, content.column_names)
     logged = "advantage" in content.column_names

@@ -1,8 +1,8 @@
 """verl's rollout dump, ``trainer.rollout_data_dir``: a folder of ``{step}.jsonl`` files, one line per completion.
 
-As verl 0.9.1 writes it: ``input`` (the decoded prompt), ``output``, ``gts``, ``score``, ``step``, then whatever the
-reward function returned, and from the newer trainer ``uid``, the key ``{sample}_{rollout}_{output}``, its sample drawn
-anew at every step.
+verl 0.9.1 writes ``input`` (the decoded prompt), ``output``, ``gts``, ``score`` and ``step``, then what the reward
+function returned. The newer trainer adds ``uid``, the key ``{sample}_{rollout}_{output}``, whose sample is new at every
+step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kaestat.logs.table import Table
 from kaestat.logs.ungraded import with_ungraded
 
 _COLUMNS = {"input", "output", "score"}
-# Rows that fill the batch up, with reward 0; and further outputs of a rollout, each with the reward of the whole.
+# Rows that fill up the batch, with reward 0; and further outputs of a rollout, each with the reward of the whole.
 _NO_ROLLOUT = re.compile(r"pad[0-9a-f]{32}_\d+_\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_\d+_[1-9]\d*")
 
 
@@ -48,7 +48,7 @@ def read_verl(
 
     The prompt is its text. Rows of one prompt in a step are one group unless ``group`` tells them apart. Padding and
     the further outputs of a rollout with several (they repeat its reward) are left out. So are completions without a
-    reward, null or NaN, as a reward function gives to what it could not grade; a warning counts them. Raises a
+    reward (null or NaN, for completions that the reward function could not grade); a warning counts them. Raises a
     ValueError if there is no such file, one is empty or cut off, or a key is missing or invalid.
 
     Parameters

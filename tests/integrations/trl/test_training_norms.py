@@ -37,7 +37,7 @@ class KeepsEstimators(KeepsReferences):
         return super()._advantages(scored, weights)
 
 
-def trained(folder, trainer_class=KeepsEstimators, estimator=None, **config):
+def trained(folder, trainer_class=KeepsEstimators, estimator=None, group=1, **config):
     options = {
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 2,
@@ -49,7 +49,7 @@ def trained(folder, trainer_class=KeepsEstimators, estimator=None, **config):
         AdvantageEstimator("kae_eb") if estimator is None else estimator,
         n_prompts=8,
         trainer_class=trainer_class,
-        num_generations=1,
+        num_generations=group,
         trainer_options={"weights": "adam", "prompt_id": "question_id"},
         **options,
     )
@@ -58,8 +58,10 @@ def trained(folder, trainer_class=KeepsEstimators, estimator=None, **config):
     return trainer
 
 
-def test_weights_are_the_loops_and_advantages_take_those_that_rewards_let_expect(tmp_path):
-    trainer = trained(tmp_path, gradient_checkpointing=True, num_iterations=2, max_steps=8)
+@pytest.mark.parametrize(("method", "group"), [("kae_eb", 1), ("rloo", 4)])
+def test_weights_are_the_loops_and_advantages_take_those_that_rewards_let_expect(method, group, tmp_path):
+    config = {"gradient_checkpointing": True, "num_iterations": 2, "max_steps": 8}
+    trainer = trained(tmp_path, estimator=AdvantageEstimator(method, scale="none"), group=group, **config)
     trainer.train()
     assert trainer._norms_to_come is not None and len(trainer.batches) == 4
     sums, later = np.zeros((2, 2)), copy.deepcopy(trainer.batches[0]["before"])
@@ -79,8 +81,9 @@ def test_weights_are_the_loops_and_advantages_take_those_that_rewards_let_expect
             here = rewards == reward
             sums[:, reward] = KEPT * sums[:, reward] + [here.sum(), weights.numpy()[here].sum()]
     assert np.ptp(batch["expected"]) > 0.01
-    values = trainer.advantage_estimator.predict(ids, step + 1).value
-    np.testing.assert_allclose(later.predict(ids, step + 1).value, values, rtol=1e-5)
+    if group == 1:
+        values = trainer.advantage_estimator.predict(ids, step + 1).value
+        np.testing.assert_allclose(later.predict(ids, step + 1).value, values, rtol=1e-5)
 
 
 def test_expected_weights_follow_the_line_through_rewards_and_stay_positive(tmp_path):
@@ -116,10 +119,13 @@ def test_a_loss_that_does_not_tell_norms_is_noticed_and_they_take_a_pass_of_thei
     torch.testing.assert_close(last["weights"].double(), last["adam"] / last["adam"].mean(), rtol=1e-3, atol=1e-5)
 
 
-def test_a_resumed_run_goes_on_with_the_weights_it_expects(tmp_path):
-    whole = trained(tmp_path, RecordingTrainer, save_strategy="steps", save_steps=2)
+@pytest.mark.parametrize(("method", "group"), [("kae_eb", 1), ("rloo", 4)])
+def test_a_resumed_run_goes_on_with_the_weights_it_expects(method, group, tmp_path):
+    design = {"estimator": AdvantageEstimator(method, scale="none"), "group": group}
+    whole = trained(tmp_path, RecordingTrainer, save_strategy="steps", save_steps=2, **design)
     whole.train()
-    resumed = trained(tmp_path / "again", RecordingTrainer)
+    design["estimator"] = AdvantageEstimator(method, scale="none")
+    resumed = trained(tmp_path / "again", RecordingTrainer, **design)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     for before, after in zip(whole.batches[2:], resumed.batches, strict=True):
         assert (after["advantages"] == before["advantages"]).all()
@@ -131,6 +137,10 @@ def test_the_training_pass_is_read_only_where_it_tells_all(tmp_path):
     estimator = trainer.advantage_estimator
     assert reads_training_pass(trainer, estimator)
     assert not reads_training_pass(trainer, AdvantageEstimator("reinforce++", scale="none"))  # no past
+    for method, group, read in (("rloo", 4, True), ("rloo", 16, False), ("grpo", 4, False), ("kae_eb", 4, False)):
+        trainer.num_generations = group
+        assert reads_training_pass(trainer, AdvantageEstimator(method)) == read, method
+    trainer.num_generations = 1
     for owner, name, value in (
         (trainer, "num_generations", 2),
         (trainer, "beta", 0.1),
@@ -193,7 +203,7 @@ def test_gemmas_scaled_embeddings_are_taken_with_their_scale():
 )
 def test_models_whose_norms_cannot_be_taken_are_refused_when_the_trainer_is_made(made, named):
     with pytest.raises(
-        ValueError, match=rf"weights: 'exact' and 'adam' do not go with this model.*{named}.*score_norm"
+        ValueError, match=rf"weights: 'exact' and 'adam' do not work with this model.*{named}.*score_norm"
     ):
         check_parameter_norms(constructed(made()))
 

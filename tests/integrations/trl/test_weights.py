@@ -194,7 +194,7 @@ def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, run_of, t
 
 def test_norms_of_gradients_need_text(tmp_path):
     trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae"), dataset=questions(4))
-    with pytest.raises(ValueError, match="models of text"):
+    with pytest.raises(ValueError, match="text models"):
         parameter_norms(trainer, {"pixel_values": None}, in_adams_units=False)
     check_parameter_norms(trainer)
 

@@ -56,7 +56,7 @@ def largest_errors(folder: Path, weights: str, recorded: list[np.ndarray]) -> li
         expected = expected / expected.mean() if weights == "adam" else expected
         worst.append(float(np.abs(found / expected - 1).max()))
         spread = expected.std() / expected.mean()
-        assert worst[-1] < 0.01 * spread, (
+        assert worst[-1] < 0.05 * spread, (
             f"weights of completions differ by {spread:.1e}, from a loop by {worst[-1]:.1e}"
         )
     return worst
