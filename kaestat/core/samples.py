@@ -39,10 +39,13 @@ class CodedIds:
         The distinct ids.
     codes : ndarray of int, shape (N,)
         Position in ``keys`` of each sample's id.
+    counts : ndarray of int, shape (P,), or None
+        Samples of each id, where those of each are known to be side by side.
     """
 
     keys: list[Hashable]
     codes: np.ndarray
+    counts: np.ndarray | None = None
 
     @classmethod
     def of(cls, ids: list[Any] | np.ndarray) -> CodedIds:
@@ -58,10 +61,12 @@ class CodedIds:
         if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads) > FEW_IDS:
             keys, codes = _code_integers(heads)
         else:
-            keys, codes = _code_objects(heads.tolist() if isinstance(heads, np.ndarray) else heads)
-        if bounds is not None:
-            codes = np.repeat(codes, bounds[1:] - bounds[:-1])
-        return cls(keys, codes)
+            listed = heads.tolist() if isinstance(heads, np.ndarray) else heads
+            keys, codes = _code_objects(listed, in_runs=bounds is not None)
+        if bounds is None:
+            return cls(keys, codes)
+        lengths = bounds[1:] - bounds[:-1]
+        return cls(keys, np.repeat(codes, lengths), lengths if len(keys) == len(lengths) else None)
 
     def paired(self, other: CodedIds) -> CodedIds:
         """The pairs (id, other id) of the same samples, as new ids."""
@@ -213,10 +218,10 @@ class Packing:
     def of(cls, ids: CodedIds) -> Packing:
         """The packing with one row for each distinct id."""
         keys, codes = ids.keys, ids.codes
-        sorted_already = len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
+        sorted_already = ids.counts is not None or len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
         narrow = codes if sorted_already else codes.astype(np.min_scalar_type(len(keys)))
         order = None if sorted_already else np.argsort(narrow, kind="stable")  # NumPy sorts 16 bits in linear time
-        counts = np.bincount(codes, minlength=len(keys))
+        counts = np.bincount(codes, minlength=len(keys)) if ids.counts is None else ids.counts
         full = len(counts) == 0 or bool((counts == counts[0]).all())
         return cls(keys, codes, order, counts, None if full else np.arange(counts.max()) < counts[:, None])
 
@@ -286,7 +291,10 @@ def as_type_of(samples: np.ndarray, template: Any) -> Array:
 
 
 def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
-    """Where runs of equal ids begin, and N; None where few equal ids are side by side, or they cannot be compared."""
+    """Where runs of equal ids begin, and N; None where few equal ids are side by side, or they cannot be compared.
+
+    Where most of the ids side by side are one object, a run ends with the object: the next may be of an equal one.
+    """
     if len(ids) <= FEW_IDS or isinstance(ids, list):
         return None  # a look into a dictionary for each id costs no more
     begins = np.ones(len(ids) + 1, dtype=bool)
@@ -296,10 +304,8 @@ def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
         if ids.dtype.kind == "O":  # the completions of a prompt mostly share one object
             ids = np.ascontiguousarray(ids)
             address = np.ctypeslib.as_array(ctypes.cast(ids.ctypes.data, ctypes.POINTER(ctypes.c_ssize_t)), ids.shape)
-            apart = 1 + np.flatnonzero(address[1:] != address[:-1])
-            begins[1:-1] = False
-            begins[apart] = ids[apart] != ids[apart - 1]
-        else:
+            np.not_equal(address[1:], address[:-1], out=begins[1:-1])
+        if ids.dtype.kind != "O" or 2 * np.count_nonzero(begins) > len(ids):
             np.not_equal(ids[1:], ids[:-1], out=begins[1:-1])
     except Exception:  # arrays and pandas.NA compare in their own ways; they are refused once they are known
         return None
@@ -307,9 +313,10 @@ def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
     return bounds if 2 * len(bounds) <= len(ids) else None
 
 
-def _code_objects(ids: list[Any]) -> tuple[list[Hashable], np.ndarray]:
-    keys = list(dict.fromkeys(ids))
-    if len(keys) == len(ids):  # one run of each, as trainers give them: a third of the time
+def _code_objects(ids: list[Any], *, in_runs: bool) -> tuple[list[Hashable], np.ndarray]:
+    # Trainers give one run of each, and a set shows that in half the time of a dictionary.
+    keys = ids if in_runs and len(set(ids)) == len(ids) else list(dict.fromkeys(ids))
+    if len(keys) == len(ids):
         return keys, np.arange(len(ids))
     number = dict(zip(keys, range(len(keys)), strict=True))
     return keys, np.fromiter(map(number.__getitem__, ids), dtype=np.intp, count=len(ids))
@@ -323,8 +330,10 @@ def _code_integers(ids: np.ndarray) -> tuple[list[Any], np.ndarray]:
     else:
         distinct, slot = np.unique(ids, return_inverse=True)
         n_slots = len(distinct)
-    place, of_slot = np.arange(len(ids)), np.full(n_slots, len(ids))
-    np.minimum.at(of_slot, slot, place)
+    place, of_slot = np.arange(len(ids)), np.empty(n_slots, dtype=np.intp)
+    of_slot[slot[::-1]] = place[::-1]  # of equal ids the last assignment stays, which is that of the first
     new = np.flatnonzero(of_slot[slot] == place)
+    if len(new) == len(ids):
+        return ids.tolist(), place
     of_slot[slot[new]] = place[: len(new)]  # the number of an id, in place of where it comes first
     return ids[new].tolist(), of_slot[slot]

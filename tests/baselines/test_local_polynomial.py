@@ -43,6 +43,20 @@ def test_neither_the_age_of_a_past_nor_that_of_another_prompts_costs_digits():
     np.testing.assert_allclose(values[:2], np.tile(alone, (2, 1)), rtol=1e-3)
 
 
+def test_a_prediction_from_visits_too_old_to_count_has_the_completions_of_the_newest():
+    baseline = make_baseline("local_linear", kernel="exponential", bandwidth=0.5)
+    past = visits([(60, [1, 0]), (40, [0, 0]), (1, [1, 0, 1, 1])])
+    found = baseline.effective_completions(groups([1]), past, step=99)
+    np.testing.assert_allclose(found, 4.0, rtol=1e-2)
+
+
+def test_visits_too_old_to_count_lower_the_degree():
+    baseline = make_baseline("local_polynomial", kernel="exponential", bandwidth=0.5)
+    past = visits([(300, [1, 0]), (250, [0, 0]), (1, [1, 0, 1, 1])])
+    values = baseline.values(groups([1, 0]), past, step=999)
+    assert np.isfinite(values).all()
+
+
 def test_local_linear_weighted_least_squares_by_hand():
     # bandwidth 4, K = 1 at lag 2 and 2 at lag 0; lag 2: z = 0; the other completion of the group, at lag 0: z = 1.
     # Two distinct times, two parameters: the line passes through both, and its intercept is that completion.

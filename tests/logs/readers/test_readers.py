@@ -269,6 +269,13 @@ def test_a_last_line_cut_off_in_the_middle_is_refused_with_its_number(tmp_path):
     assert "line 3: is cut off in the middle" in words and "Remove this line" in words
 
 
+@pytest.mark.parametrize("rest", ["{", "}", "x", ","])
+def test_a_last_line_that_goes_on_after_its_object_is_refused(tmp_path, rest):
+    path = write_jsonl(tmp_path / "run.jsonl", ROWS)
+    path.write_text(path.read_text().rstrip("\n") + rest)
+    assert f"line {len(ROWS)}: is cut off in the middle" in refusal(path)
+
+
 def test_a_broken_line_in_the_middle_is_refused_with_its_number(tmp_path):
     path = write_jsonl(tmp_path / "run.jsonl", ROWS)
     path.write_text(path.read_text().replace('"why"', '"why', 1))
