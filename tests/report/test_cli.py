@@ -14,7 +14,6 @@ from kaestat import read_log, risk_differences, select_bandwidth, value_risk
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.datasets import simulated_run
 from kaestat.report.analysis import TUNED_METHODS, analyze, default_methods
-from kaestat.report.cli import run
 
 
 def write_log(log, path):
@@ -39,18 +38,6 @@ def log_file(folder):
 @pytest.fixture(scope="module")
 def singles_file(folder):
     return write_log(simulated_run(n_prompts=60, n_epochs=12, group_size=1).log, folder / "singles.csv")
-
-
-@pytest.fixture
-def command(capsys):
-    """Run the command line in this process; returns status, stdout and stderr."""
-
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def test_analyze_prints_every_method_lowest_first(command, log_file):
