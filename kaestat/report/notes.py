@@ -121,8 +121,9 @@ def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
     if (low, high) != (0.0, 1.0):
         if ranged:
             yield (
-                f"Rewards lie between {low:g} and {high:g}. {' and '.join(ranged)}, meant for rewards in [0, 1], "
-                f"get them mapped from that range; in training, give it as low={low:g}, high={high:g}."
+                f"Rewards lie between {low:g} and {high:g}. For methods that expect rewards in [0, 1] "
+                f"({', '.join(ranged)}) they are mapped from that range. In training, give the range as low={low:g}, "
+                f"high={high:g}."
             )
         if {"none", "krpo"} & set(named):
             yield "none and krpo start from a value of 0, as published, whatever 0 means in these rewards."

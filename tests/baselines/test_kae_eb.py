@@ -124,6 +124,18 @@ def test_a_prompt_without_completions_changes_nothing_for_the_others():
     np.testing.assert_allclose(with_empty[:-1][mask], without[mask], rtol=1e-9)
 
 
+def test_others_with_one_visit_each_tell_nothing_of_the_drift_of_a_prompt():
+    """Nothing but rounding is left of their slopes: predictions were up to 1.2 off by it. Five others do not shrink."""
+    for seed in range(20):
+        reward = np.random.default_rng(seed).integers(0, 2, (7, 4)).tolist()
+        past = [[(9, reward[0]), (7, reward[6])], *[[(lag, reward[k])] for k, lag in enumerate((9, 8, 7, 6, 6), 1)]]
+        nobody = Groups(np.zeros((6, 1)), mask=np.zeros((6, 1), dtype=bool))
+        by_itself, pooled = (
+            make_baseline(name, bandwidth=20).values(nobody, visits(*past), step=9)[0, 0] for name in ("kae", "kae_eb")
+        )
+        assert pooled == pytest.approx(by_itself, rel=1e-9)
+
+
 def test_pasts_that_never_vary_tell_nothing_of_the_drift_of_one_that_does():
     """Others went from always to never: f is 0 for all of them, so there is no slope per unit of f to pool."""
     others = 10

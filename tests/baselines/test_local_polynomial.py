@@ -96,33 +96,27 @@ def test_local_linear_has_no_other_degree():
         make_baseline("local_linear", degree=2)
 
 
-@pytest.mark.parametrize("degree", [1, 2])
+@pytest.mark.parametrize("degree", [0, 1, 2])
 @pytest.mark.parametrize("seed", range(5))
 def test_agrees_with_nprobust_at_the_last_point(seed, degree):
-    """lprobust(p=degree, triangular) at the current step, over past completions and the others of the group."""
+    """lprobust(p=degree, triangular) at the current step, over past completions and the others of the group.
+
+    Of degree 0 it is `kae`.
+    """
     rng = np.random.default_rng(seed)
     step, bandwidth = 40, rng.uniform(8, 30)
     steps = np.sort(rng.choice(step, 25, replace=False))
     past = [(step - s, rng.integers(0, 2, rng.integers(1, 6))) for s in steps]
     group = rng.integers(0, 2, 4).astype(float)
-    values = make_baseline("local_polynomial", degree=degree, bandwidth=bandwidth).values(
-        groups(group), visits(past), step=step
-    )
+    named = ("local_polynomial", {"degree": degree}) if degree else ("kae", {})
+    baseline = make_baseline(named[0], bandwidth=bandwidth, **named[1])
+    values = baseline.values(groups(group), visits(past), step=step)
 
     for g in range(4):
         x = np.concatenate([*[np.full(len(z), step - lag) for lag, z in past], np.full(3, step)])
         y = np.concatenate([*[z for _, z in past], np.delete(group, g)])
-        fit = lprobust(
-            y,
-            x,
-            eval=np.array([float(step)]),
-            p=degree,
-            h=bandwidth,
-            b=bandwidth,
-            kernel="tri",
-            bwcheck=None,
-            masspoints="off",
-        )
+        widths = {"h": bandwidth, "b": bandwidth, "bwcheck": None}
+        fit = lprobust(y, x, eval=np.array([float(step)]), p=degree, kernel="tri", masspoints="off", **widths)
         assert abs(values[0, g] - fit.Estimate["tau.us"].item()) < 1e-10
 
 

@@ -107,3 +107,10 @@ class RecordingTrainer(BaselineGRPOTrainer):
         }
         self.batches.append(self._now)
         return output
+
+
+def train_tiny(folder: Path, estimator: AdvantageEstimator | TurnEstimator, **options) -> BaselineGRPOTrainer:
+    """A trainer of `tiny_trainer`, by default one that records, after its run."""
+    trainer = tiny_trainer(folder, estimator, **{"trainer_class": RecordingTrainer} | options)
+    trainer.train()
+    return trainer

@@ -18,21 +18,8 @@ import kaestat
 from kaestat.report import commands, options, out_folder
 from kaestat.report.analysis import analyze
 from kaestat.report.application import COMMANDS, application
-from kaestat.report.cli import run
 
 HEADER = "prompt,step,reward\n"
-
-
-@pytest.fixture
-def command(capsys):
-    """Run the command line in this process; returns status, stdout and stderr."""
-
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture
