@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from operator import eq
 from typing import Any
 
@@ -37,15 +38,15 @@ class CodedIds:
     ----------
     keys : list of hashables, length P
         The distinct ids.
-    codes : ndarray of int, shape (N,)
-        Position in ``keys`` of each sample's id.
-    counts : ndarray of int, shape (P,), or None
-        Samples of each id, where those of each are known to be side by side.
+    of_runs : ndarray of int, shape (R,)
+        Position in ``keys`` of the id of each run of equal ids.
+    lengths : ndarray of int, shape (R,), or None
+        Samples of each run; None for 1 each.
     """
 
     keys: list[Hashable]
-    codes: np.ndarray
-    counts: np.ndarray | None = None
+    of_runs: np.ndarray
+    lengths: np.ndarray | None = None
 
     @classmethod
     def of(cls, ids: list[Any] | np.ndarray) -> CodedIds:
@@ -63,10 +64,17 @@ class CodedIds:
         else:
             listed = heads.tolist() if isinstance(heads, np.ndarray) else heads
             keys, codes = _code_objects(listed, in_runs=bounds is not None)
-        if bounds is None:
-            return cls(keys, codes)
-        lengths = bounds[1:] - bounds[:-1]
-        return cls(keys, np.repeat(codes, lengths), lengths if len(keys) == len(lengths) else None)
+        return cls(keys, codes, None if bounds is None else bounds[1:] - bounds[:-1])
+
+    @cached_property
+    def codes(self) -> np.ndarray:
+        """Position in ``keys`` of each sample's id, shape (N,)."""
+        return self.of_runs if self.lengths is None else np.repeat(self.of_runs, self.lengths)
+
+    @property
+    def counts(self) -> np.ndarray | None:
+        """Samples of each id, shape (P,); None if those of one may be apart."""
+        return self.lengths if self.lengths is not None and len(self.lengths) == len(self.keys) else None
 
     def paired(self, other: CodedIds) -> CodedIds:
         """The pairs (id, other id) of the same samples, as new ids."""
@@ -196,10 +204,8 @@ class Packing:
 
     Attributes
     ----------
-    keys : list of hashables, length P
-        The distinct keys.
-    codes : ndarray of int, shape (N,)
-        Row of each sample.
+    ids : CodedIds
+        Their distinct ``keys`` are the rows, and their ``codes`` the row of each sample.
     order : ndarray of int, shape (N,), or None
         Samples sorted by row, original order kept within it; None if they are sorted already.
     counts : ndarray of int, shape (P,)
@@ -208,8 +214,7 @@ class Packing:
         True where there is a sample; None if all rows are full.
     """
 
-    keys: list[Hashable]
-    codes: np.ndarray
+    ids: CodedIds
     order: np.ndarray | None
     counts: np.ndarray
     mask: np.ndarray | None
@@ -217,13 +222,24 @@ class Packing:
     @classmethod
     def of(cls, ids: CodedIds) -> Packing:
         """The packing with one row for each distinct id."""
+        if ids.counts is not None:
+            return cls(ids, None, ids.counts, _mask_of(ids.counts))
         keys, codes = ids.keys, ids.codes
-        sorted_already = ids.counts is not None or len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
+        sorted_already = len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
         narrow = codes if sorted_already else codes.astype(np.min_scalar_type(len(keys)))
         order = None if sorted_already else np.argsort(narrow, kind="stable")  # NumPy sorts 16 bits in linear time
-        counts = np.bincount(codes, minlength=len(keys)) if ids.counts is None else ids.counts
-        full = len(counts) == 0 or bool((counts == counts[0]).all())
-        return cls(keys, codes, order, counts, None if full else np.arange(counts.max()) < counts[:, None])
+        counts = np.bincount(codes, minlength=len(keys))
+        return cls(ids, order, counts, _mask_of(counts))
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """The distinct keys, length P."""
+        return self.ids.keys
+
+    @property
+    def codes(self) -> np.ndarray:
+        """Row of each sample, shape (N,)."""
+        return self.ids.codes
 
     def pack(self, samples: np.ndarray) -> np.ndarray:
         """Samples (N,) as an array (P, G), 0 in the padding; it may share memory with ``samples``."""
@@ -256,6 +272,11 @@ class Packing:
         samples = np.empty_like(ordered)
         samples[self.order] = ordered
         return samples
+
+
+def _mask_of(counts: np.ndarray) -> np.ndarray | None:
+    full = len(counts) == 0 or bool((counts == counts[0]).all())
+    return None if full else np.arange(counts.max()) < counts[:, None]
 
 
 def scatter(samples: np.ndarray, keep: np.ndarray | None) -> np.ndarray:

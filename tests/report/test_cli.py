@@ -162,7 +162,7 @@ def test_simulated_run_can_stand_for_a_log(command):
     ("arguments", "message"),
     [
         (["analyze", "LOG", "--method", "nope"], "unknown name 'nope'"),
-        (["analyze", "LOG", "--method", "kae:bandwidth=-1"], "bandwidth must be positive"),
+        (["analyze", "LOG", "--method", "kae:bandwidth=-1"], "--method kae:bandwidth=-1: bandwidth must be positive"),
         (["analyze", "LOG", "--method", "oracle"], "needs value="),
         (["analyze", "LOG", "--min-visits", "99"], "lower --min-visits"),
         (["analyze", "LOG", "--n-boot", "-1"], "--n-boot"),

@@ -275,6 +275,13 @@ def test_a_misspelled_name_is_answered_with_the_nearest(command, log, options, w
     assert status == 2 and words in err
 
 
+def test_a_usage_error_ends_its_sentence_once(command):
+    _, _, err = command("analyse", "run.csv")
+    assert err.strip() == "kaestat: No such command 'analyse'. Did you mean 'analyze'? See kaestat --help."
+    _, _, err = command("analyze", "--fast")
+    assert "No such option: --fast" in err and err.strip().endswith("). See kaestat --help.")
+
+
 def test_one_step_is_one_step(command, tmp_path):
     (tmp_path / "run.csv").write_text("prompt,step,reward\na,0,1\na,0,0\n")
     _, out, err = command("analyze", tmp_path / "run.csv", *QUICK)
