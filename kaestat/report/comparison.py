@@ -14,12 +14,11 @@ import pandas as pd
 from kaestat.core.bootstrap import NORMAL_975, cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, value_risk
-from kaestat.report.facts import LogFacts
+from kaestat.report.facts import LogFacts, ends_of
 from kaestat.report.reward_curve import RewardCurve, reaching
 
 METHODS = ("kae_eb", "kae", "grpo", "reinforce++")
 SHARE = "completions to an equal mean reward"
-PART = 0.1  # of the completions, at the beginning and at the end
 ENOUGH_COMMON = 10  # prompts of both runs that make a difference paired
 COLUMNS = [
     "quantity", "before", "before_low", "before_high", "after", "after_low", "after_high", "difference", "low", "high",
@@ -96,7 +95,7 @@ def compare_runs(
 def _prompt_figures(log: RewardLog) -> dict[str, pd.Series]:
     """Mean of each quantity for each prompt that has it, by prompt."""
     frame = log.frame
-    part = max(1, int(PART * len(frame)))
+    start, end = ends_of(log)
     prompts = pd.Index(log.prompts, dtype=object, tupleize_cols=False)
 
     def means(rows: pd.DataFrame, column: str) -> pd.Series:
@@ -107,8 +106,8 @@ def _prompt_figures(log: RewardLog) -> dict[str, pd.Series]:
     low, high = (pick.reduceat(units.reward, units.first) for pick in (np.minimum, np.maximum))
     dead = pd.DataFrame({"prompt": units.visit_prompt, "dead": low == high})[units.counts > 1]
     return {
-        "mean reward, first tenth": means(frame.head(part), "reward"),
-        "mean reward, last tenth": means(frame.tail(part), "reward"),
+        "mean reward, first tenth": means(frame[start], "reward"),
+        "mean reward, last tenth": means(frame[end], "reward"),
         "dead groups": means(dead, "dead"),
         "mean length": means(frame, "length") if "length" in frame else pd.Series(dtype=float),
     }

@@ -23,7 +23,9 @@ class LogFacts:
     visits_per_prompt: tuple[int, int]
     time_axis: str
     binary: bool  # Whether every reward is 0 or 1, so that the mean reward is an accuracy
-    reward_start: float  # Mean reward over the first and the last tenth of the completions, in the order of time
+    reward_start: (
+        float  # Mean reward over the first and the last steps that hold a tenth of the completions (`ends_of`)
+    )
     reward_end: float
     return_gap: float | None  # Median number of steps between two visits of a prompt; None where none comes back
     # Share of groups of two completions or more whose rewards are all alike; None where there are none
@@ -36,7 +38,7 @@ class LogFacts:
     def of(cls, log: RewardLog) -> LogFacts:
         """The facts about a log."""
         reward = log.frame["reward"].to_numpy()
-        tenth = max(1, len(reward) // 10)
+        start, end = ends_of(log)
         visits = np.bincount(log.prompt_units.visit_prompt)
         return cls(
             n_completions=len(reward),
@@ -47,12 +49,22 @@ class LogFacts:
             visits_per_prompt=(int(visits.min()), int(visits.max())),
             time_axis=log.time_axis,
             binary=bool(np.isin(reward, (0.0, 1.0)).all()),
-            reward_start=float(reward[:tenth].mean()),
-            reward_end=float(reward[-tenth:].mean()),
+            reward_start=float(reward[start].mean()),
+            reward_end=float(reward[end].mean()),
             return_gap=float(np.median(return_gaps(log))) if visits.max() > 1 else None,
             dead_groups=_dead_groups(log),
             mean_of=_mean_of(log),
         )
+
+
+def ends_of(log: RewardLog) -> tuple[slice, slice]:
+    """The completions of the first and of the last steps that hold at least a tenth of them each.
+
+    A step is never cut: the completions within it have no order of time.
+    """
+    step = log.frame["step"].to_numpy()
+    tenth = max(1, len(step) // 10)
+    return slice(np.searchsorted(step, step[tenth - 1], side="right")), slice(np.searchsorted(step, step[-tenth]), None)
 
 
 def _mean_of(log: RewardLog) -> int | None:

@@ -9,7 +9,6 @@ from kaestat.core.spelling import counted
 from kaestat.report.analysis import Analysis
 from kaestat.report.gradient_text import on_history, on_weights
 from kaestat.report.sampling import SAMPLING_LINE, on_sampling
-from kaestat.report.setting import VERL_WEIGHTS
 from kaestat.report.tables import unit_of
 
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
@@ -145,11 +144,11 @@ def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
     if gradient is not None and gradient.matter and gradient.setting.method:
         weights = gradient.weights
         line = gradient.setting.python_line(axis, weights)
-        lines = [
+        return [
             ("TRL", f'BaselineGRPOTrainer(advantage_estimator={line}, weights="{weights}", ...)'),
             ("A loop of your own", f"{line}.step(prompt_ids, rewards, step, weights={weights}s)"),
+            ("verl", gradient.setting.verl_line(axis, weights)),
         ]
-        return lines + [("verl", gradient.setting.verl_line(axis, weights))] * (weights in VERL_WEIGHTS)
     if not _has_method(analysis) or (gradient is not None and gradient.misled):
         return []
     return [("TRL, or a loop of your own", found.python_line(axis)), ("verl", found.verl_line(axis))]

@@ -13,7 +13,7 @@ from kaestat.core.checks import check_seed
 from kaestat.logs.reward_log import RewardLog
 
 BINS = 50
-WINDOW = 5  # bins of a running mean: a tenth of the run
+WINDOW = 0.1  # of the parts, for a running mean
 QUANTILES = (0.025, 0.975)
 
 
@@ -43,12 +43,17 @@ class RewardCurve:
         ends = np.append(place[1:][part[1:] != part[:-1]], n)
         return cls(log.prompts, total, count, ends)
 
+    @property
+    def window(self) -> int:
+        """Parts of a running mean: a tenth of them, or one if the run has few steps."""
+        return max(1, round(WINDOW * len(self.completions)))
+
     def means(self, times: np.ndarray | None = None) -> np.ndarray:
-        """Running mean of the rewards over `WINDOW` parts, (..., B), with each prompt so many ``times``, (..., P)."""
+        """Running mean of the rewards over `window` parts, (..., B), with each prompt so many ``times``, (..., P)."""
         times = np.ones(len(self.prompts)) if times is None else times
         total, count = (np.cumsum(times @ sums, axis=-1) for sums in (self.total, self.count))
         for sums in (total, count):
-            sums[..., WINDOW:] -= sums[..., :-WINDOW].copy()
+            sums[..., self.window :] -= sums[..., : -self.window].copy()
         return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
     def errors(self) -> np.ndarray:
@@ -56,7 +61,7 @@ class RewardCurve:
         mean = self.means()
         total, count = (np.cumsum(sums, axis=1, dtype=float) for sums in (self.total, self.count))
         for sums in (total, count):
-            sums[:, WINDOW:] -= sums[:, :-WINDOW].copy()
+            sums[:, self.window :] -= sums[:, : -self.window].copy()
         residual = total - mean * count
         n = np.sum(count > 0, axis=0)
         spread = np.sqrt((residual**2).sum(axis=0) * n / np.maximum(n - 1, 1)) / count.sum(axis=0)
@@ -99,6 +104,6 @@ def _shares(
 
 def _first(curve: RewardCurve, there: np.ndarray) -> np.ndarray:
     """Completions at the first part where something holds from a whole window on; infinite if nowhere."""
-    whole = np.arange(there.shape[-1]) >= min(WINDOW, there.shape[-1]) - 1
+    whole = np.arange(there.shape[-1]) >= curve.window - 1
     found = there & whole
     return np.where(found.any(axis=-1), curve.completions[found.argmax(axis=-1)], np.inf)

@@ -20,7 +20,6 @@ from kaestat.smoothing.kernels import as_kernel
 
 # What stands for a method that the tables have in leave-one-out form.
 LEFT_OUT = {"grpo": "rloo"}
-VERL_WEIGHTS = ("length", "score_norm")  # what verl's adapter can weigh completions by
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def fact_lines(facts: LogFacts) -> Iterator[str]:
     yield f"Time axis: {axis}; {counted(facts.n_steps, facts.time_axis)}; {returns}."
     yield (
         f"Mean {'accuracy' if facts.binary else 'reward'}: {facts.reward_start:.3f} over the first tenth of the "
-        f"completions, {facts.reward_end:.3f} over the last."
+        f"run, in whole steps, {facts.reward_end:.3f} over the last."
     )
     if facts.dead_groups is not None:
         alike = "all right or all wrong" if facts.binary else "with all rewards alike"

@@ -13,6 +13,7 @@ from kaestat import RewardLog, value_risk
 from kaestat.report.cli import run
 from kaestat.report.comparison import METHODS, compare_runs
 from kaestat.report.comparison_text import comparison_headline, comparison_notes
+from kaestat.report.facts import LogFacts
 from kaestat.report.reward_curve import RewardCurve, reaching
 
 
@@ -136,3 +137,19 @@ def test_a_share_of_completions_that_may_be_anything_is_no_headline():
     told = " ".join(comparison_headline(vague))
     assert "Share of dead groups" in told and "completions" not in told and "No difference" not in told
     assert any("to not reached" in note for note in comparison_notes(vague))
+
+
+def test_a_log_of_a_few_large_steps_has_the_same_ends_whatever_the_order_of_its_rows():
+    """Half of the prompts are always right: a tenth of a step would be right or wrong prompts alone."""
+    prompts = np.arange(20)
+    ends = []
+    for order in (prompts, prompts[::-1]):
+        log = RewardLog(np.tile(order, 6), np.repeat(np.arange(6), 20), np.tile(order % 20 < 10, 6).astype(float))
+        facts = LogFacts.of(log)
+        ends.append((facts.reward_start, facts.reward_end, float(RewardCurve.of(log).means()[-1])))
+    assert ends == [(0.5, 0.5, 0.5)] * 2
+
+
+def test_a_running_mean_covers_a_tenth_of_a_short_run_and_not_most_of_it():
+    log = RewardLog(np.tile(["a", "b"], 6), np.repeat(np.arange(6), 2), np.repeat([0.0, 0, 0, 0, 0, 1], 2))
+    assert RewardCurve.of(log).means().tolist() == [0, 0, 0, 0, 0, 1]
