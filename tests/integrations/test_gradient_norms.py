@@ -17,7 +17,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from kaestat.integrations import muon_units
+from kaestat.integrations import muon_units, row_norms
 from kaestat.integrations.adam_units import FLOOR, adam_factors, mean_squares
 from kaestat.integrations.gradient_norms import gradient_norms, score_gradients
 
@@ -281,8 +281,9 @@ def turned(momentum, gradient, adjusted):
     return float((move / (2 * small)).square().sum() * size)
 
 
-@pytest.mark.parametrize("adjusted", [None, "match_rms_adamw"])
-def test_norms_in_muons_units_are_how_far_each_completion_moves_its_step(adjusted):
+@pytest.mark.parametrize(("adjusted", "element"), [(None, row_norms.ELEMENT), ("match_rms_adamw", 0)])
+def test_norms_in_muons_units_are_how_far_each_completion_moves_its_step(adjusted, element, monkeypatch):
+    monkeypatch.setattr(row_norms, "ELEMENT", element)  # 0: the gradient of each row is formed in any case
     torch.manual_seed(0)
     model = llama()
     inner = [each for each in model.model.layers.parameters() if each.ndim == 2]
