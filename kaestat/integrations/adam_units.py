@@ -1,4 +1,4 @@
-"""Adam's units of a gradient: each coordinate divided by the root of its mean square.
+"""Adam's units of a gradient: each coordinate divided by the root of its mean square. Muon's are in `muon_units`.
 
 A matrix's mean squares are taken as an outer product of their row and column means (Shazeer and Stern, 2018,
 "Adafactor"), so that a row's norm needs no gradient of its own.
@@ -37,24 +37,24 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
     return rows[:, None] * columns
 
 
-def mean_squares(*optimizers: torch.optim.Optimizer) -> Squares | None:
+def mean_squares(optimizer: torch.optim.Optimizer, *others: torch.optim.Optimizer) -> Squares | None:
     """Squares of what each coordinate's gradient is divided by, or Muon's bases of a matrix; None before a gradient.
 
     A model may have several optimisers, such as Muon for matrices and AdamW for the rest. Learning rates are left out.
 
-    With Adam this is the root of its mean square plus eps, and with Adafactor the root of its factored mean square. Its
-    clipping, one number per matrix, is left out. Steps with all rewards equal have gradients of 0, or of rounding
-    errors: while the mean squares of all parameters are below eps squared, Adam divides all coordinates by the same
-    number. Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns them
-    into weights. A ValueError for other optimisers.
+    With Adam the divisor is the root of its mean square plus eps, and with Adafactor the root of its factored mean
+    square. Its clipping, one number per matrix, is left out. Steps with all rewards equal have gradients of 0, or of
+    rounding errors: while the mean squares of all parameters are below eps squared, Adam divides all coordinates by the
+    same number. Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns
+    them into weights. A ValueError for other optimisers.
     """
     found: dict[nn.Parameter, _Kept | _Factored | _Momentum] = {}
-    for wrapped in optimizers:
-        optimizer = getattr(wrapped, "optimizer", wrapped)  # within accelerate's wrapper
-        for group in optimizer.param_groups:
-            check_optimizer(type(optimizer), group)
+    for each in (optimizer, *others):
+        bare = getattr(each, "optimizer", each)  # within accelerate's wrapper
+        for group in bare.param_groups:
+            check_optimizer(type(bare), group)
             for parameter in group["params"]:
-                if own := optimizer.state.get(parameter):
+                if own := bare.state.get(parameter):
                     found[parameter] = _kept(own, group)
     return _AdamSquares(found) if any(kept.moved() for kept in found.values()) else None
 
@@ -130,7 +130,7 @@ class _Momentum(NamedTuple):
         return Bases.of(whole(self.momentum), self.group)
 
 
-class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
+class _AdamSquares(Mapping[nn.Parameter, torch.Tensor | Bases]):
     """Worked out for one parameter at a time: all together take as much memory as the model."""
 
     def __init__(self, kept: Mapping[nn.Parameter, _Kept | _Factored | _Momentum]):
