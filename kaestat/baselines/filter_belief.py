@@ -148,10 +148,9 @@ class Belief:
 
         ``likely`` has the probabilities times the evidence of the group, up to a factor; (..., M, P).
         """
-        xp = namespace(self.parts)
-        group = xp.stack([total, not_negative(count - total)], axis=-3)
-        past = self.parts[..., :2, :, :]
-        past += group if known.exact else group / known.dispersion[..., None, :, :]
+        for j, came in enumerate((total, not_negative(count - total))):
+            past = self.parts[..., j, :, :]
+            past += came if known.exact else came / known.dispersion
         return Belief(self.parts, likely / (added_up(likely) + TINY))
 
 
@@ -167,7 +166,7 @@ def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:
     successes = a * scale - share * after.a
     failures = (scale / factor) * b - share * (known.a + known.b - after.a)
     both = xp.stack([successes, failures], axis=-3)  # if one is negative, the other compensates
-    owed = xp.stack([failures, successes], axis=-3).clip(-np.inf, 0.0)
+    owed = xp.flip(both, axis=-3).clip(-np.inf, 0.0)
     return (both + owed).clip(0.0, LARGEST_COUNT)
 
 

@@ -16,6 +16,7 @@ from kaestat.smoothing.kernels import Kernel
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
 LARGEST_PRIOR = 1e9  # completions that a prior can count as
+ROUNDING = 64.0  # of sums over visits, in units of the last place
 DRIFT_Z2 = 4.0  # squared z-score that the common drift must exceed: two standard errors
 
 
@@ -217,6 +218,8 @@ def _common_drift(groups: Groups, past: _KernelSums, now: _KernelSums, f: Array)
     mass, carried = past.mass + now.mass, past.carried + now.carried
     sxz = past.carried_lag - past.mass_lag * ratio(carried, mass, 0.0, xp)
     sxx = past.mass_lag_sq - past.mass_lag * ratio(past.mass_lag, mass, 0.0, xp)
+    apart = sxx > ROUNDING * xp.finfo(sxx.dtype).eps * past.mass_lag_sq  # completions of one date tell of no drift
+    sxz, sxx = xp.where(apart, sxz, 0.0), xp.where(apart, sxx, 0.0)
     score = groups.pooled_others(sxz)
     slope = -ratio(score, groups.pooled_others(f * sxx), 0.0, xp)
     return slope * xp.clip(1 - DRIFT_Z2 * ratio(groups.pooled_others(sxz**2), score**2, 1.0, xp), 0.0, 1.0)

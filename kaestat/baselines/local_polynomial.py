@@ -70,8 +70,13 @@ class LocalPolynomial(KernelBaseline):
         value = ratio(carried, mass, cold_start_value(groups, "batch_mean"), xp)
         distinct = past + xp.astype(others_mass > 0, past.dtype)
         for degree in range(1, self.degree + 1):
-            intercept = _intercept(mass, carried, s, t, degree, past >= degree, xp)
-            value = xp.where(distinct > degree, intercept, value)
+            size = range(1, degree + 1)
+            block = xp.stack([xp.concat([s[j + k] for k in size], axis=-1) for j in size], axis=-2)  # (..., P, d, d)
+            enough = past >= degree
+            if degree > 1:  # the weights of old visits may vanish beside those of newer ones
+                enough = enough & (xp.linalg.det(block)[..., None] != 0)
+            intercept = _intercept(mass, carried, s, t, block, enough, xp)
+            value = xp.where(enough & (distinct > degree), intercept, value)
         return value + xp.zeros_like(groups.reward)
 
     def effective_completions_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
@@ -91,7 +96,7 @@ class LocalPolynomial(KernelBaseline):
             identity = xp.eye(degree + 1, dtype=weight.dtype) + xp.zeros_like(gram)
             gram = xp.where(enough[..., None], gram, identity)
             first = xp.zeros_like(gram[..., :1]) + identity[..., :1]
-            each = weight * xp.matmul(powers, xp.linalg.solve(gram, first))[..., 0]  # of each completion
+            each = weight * xp.matmul(powers, xp.linalg.pinv(gram) @ first)[..., 0]  # of each completion
             squares = xp.sum(each**2 * visits.mass_sq, axis=-1, keepdims=True)
             found = xp.where(enough, ratio(xp.ones_like(squares), squares, 0.0, xp), found)
         return found
@@ -110,11 +115,11 @@ class LocalLinear(LocalPolynomial):
 
 
 def _intercept(
-    mass: Array, carried: Array, s: list[Array], t: list[Array], degree: int, enough: Array, xp: Namespace
+    mass: Array, carried: Array, s: list[Array], t: list[Array], block: Array, enough: Array, xp: Namespace
 ) -> Array:
     """Intercept of the normal equations by the Schur complement of the slope block, which no current reward enters."""
+    degree = block.shape[-1]
     size = range(1, degree + 1)
-    block = xp.stack([xp.concat([s[j + k] for k in size], axis=-1) for j in size], axis=-2)  # (..., P, d, d)
     identity = xp.eye(degree, dtype=mass.dtype) + xp.zeros_like(block)
     block = xp.where(enough[..., None], block, identity)
     masses, rewards = xp.concat([s[j] for j in size], axis=-1), xp.concat([t[j] for j in size], axis=-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from operator import eq
 from typing import Any
 
@@ -37,12 +38,15 @@ class CodedIds:
     ----------
     keys : list of hashables, length P
         The distinct ids.
-    codes : ndarray of int, shape (N,)
-        Position in ``keys`` of each sample's id.
+    of_runs : ndarray of int, shape (R,)
+        Position in ``keys`` of the id of each run of equal ids.
+    lengths : ndarray of int, shape (R,), or None
+        Samples of each run; None for 1 each.
     """
 
     keys: list[Hashable]
-    codes: np.ndarray
+    of_runs: np.ndarray
+    lengths: np.ndarray | None = None
 
     @classmethod
     def of(cls, ids: list[Any] | np.ndarray) -> CodedIds:
@@ -58,10 +62,19 @@ class CodedIds:
         if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads) > FEW_IDS:
             keys, codes = _code_integers(heads)
         else:
-            keys, codes = _code_objects(heads.tolist() if isinstance(heads, np.ndarray) else heads)
-        if bounds is not None:
-            codes = np.repeat(codes, bounds[1:] - bounds[:-1])
-        return cls(keys, codes)
+            listed = heads.tolist() if isinstance(heads, np.ndarray) else heads
+            keys, codes = _code_objects(listed, in_runs=bounds is not None)
+        return cls(keys, codes, None if bounds is None else bounds[1:] - bounds[:-1])
+
+    @cached_property
+    def codes(self) -> np.ndarray:
+        """Position in ``keys`` of each sample's id, shape (N,)."""
+        return self.of_runs if self.lengths is None else np.repeat(self.of_runs, self.lengths)
+
+    @property
+    def counts(self) -> np.ndarray | None:
+        """Samples of each id, shape (P,); None if those of one may be apart."""
+        return self.lengths if self.lengths is not None and len(self.lengths) == len(self.keys) else None
 
     def paired(self, other: CodedIds) -> CodedIds:
         """The pairs (id, other id) of the same samples, as new ids."""
@@ -191,10 +204,8 @@ class Packing:
 
     Attributes
     ----------
-    keys : list of hashables, length P
-        The distinct keys.
-    codes : ndarray of int, shape (N,)
-        Row of each sample.
+    ids : CodedIds
+        Their distinct ``keys`` are the rows, and their ``codes`` the row of each sample.
     order : ndarray of int, shape (N,), or None
         Samples sorted by row, original order kept within it; None if they are sorted already.
     counts : ndarray of int, shape (P,)
@@ -203,8 +214,7 @@ class Packing:
         True where there is a sample; None if all rows are full.
     """
 
-    keys: list[Hashable]
-    codes: np.ndarray
+    ids: CodedIds
     order: np.ndarray | None
     counts: np.ndarray
     mask: np.ndarray | None
@@ -212,13 +222,24 @@ class Packing:
     @classmethod
     def of(cls, ids: CodedIds) -> Packing:
         """The packing with one row for each distinct id."""
+        if ids.counts is not None:
+            return cls(ids, None, ids.counts, _mask_of(ids.counts))
         keys, codes = ids.keys, ids.codes
         sorted_already = len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())
         narrow = codes if sorted_already else codes.astype(np.min_scalar_type(len(keys)))
         order = None if sorted_already else np.argsort(narrow, kind="stable")  # NumPy sorts 16 bits in linear time
         counts = np.bincount(codes, minlength=len(keys))
-        full = len(counts) == 0 or bool((counts == counts[0]).all())
-        return cls(keys, codes, order, counts, None if full else np.arange(counts.max()) < counts[:, None])
+        return cls(ids, order, counts, _mask_of(counts))
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """The distinct keys, length P."""
+        return self.ids.keys
+
+    @property
+    def codes(self) -> np.ndarray:
+        """Row of each sample, shape (N,)."""
+        return self.ids.codes
 
     def pack(self, samples: np.ndarray) -> np.ndarray:
         """Samples (N,) as an array (P, G), 0 in the padding; it may share memory with ``samples``."""
@@ -251,6 +272,11 @@ class Packing:
         samples = np.empty_like(ordered)
         samples[self.order] = ordered
         return samples
+
+
+def _mask_of(counts: np.ndarray) -> np.ndarray | None:
+    full = len(counts) == 0 or bool((counts == counts[0]).all())
+    return None if full else np.arange(counts.max()) < counts[:, None]
 
 
 def scatter(samples: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
@@ -286,7 +312,10 @@ def as_type_of(samples: np.ndarray, template: Any) -> Array:
 
 
 def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
-    """Where runs of equal ids begin, and N; None where few equal ids are side by side, or they cannot be compared."""
+    """Where runs of equal ids begin, and N; None where few equal ids are side by side, or they cannot be compared.
+
+    Where most of the ids side by side are one object, a run ends with the object: the next may be of an equal one.
+    """
     if len(ids) <= FEW_IDS or isinstance(ids, list):
         return None  # a look into a dictionary for each id costs no more
     begins = np.ones(len(ids) + 1, dtype=bool)
@@ -296,10 +325,8 @@ def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
         if ids.dtype.kind == "O":  # the completions of a prompt mostly share one object
             ids = np.ascontiguousarray(ids)
             address = np.ctypeslib.as_array(ctypes.cast(ids.ctypes.data, ctypes.POINTER(ctypes.c_ssize_t)), ids.shape)
-            apart = 1 + np.flatnonzero(address[1:] != address[:-1])
-            begins[1:-1] = False
-            begins[apart] = ids[apart] != ids[apart - 1]
-        else:
+            np.not_equal(address[1:], address[:-1], out=begins[1:-1])
+        if ids.dtype.kind != "O" or 2 * np.count_nonzero(begins) > len(ids):
             np.not_equal(ids[1:], ids[:-1], out=begins[1:-1])
     except Exception:  # arrays and pandas.NA compare in their own ways; they are refused once they are known
         return None
@@ -307,9 +334,10 @@ def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
     return bounds if 2 * len(bounds) <= len(ids) else None
 
 
-def _code_objects(ids: list[Any]) -> tuple[list[Hashable], np.ndarray]:
-    keys = list(dict.fromkeys(ids))
-    if len(keys) == len(ids):  # one run of each, as trainers give them: a third of the time
+def _code_objects(ids: list[Any], *, in_runs: bool) -> tuple[list[Hashable], np.ndarray]:
+    # Trainers give one run of each, and a set shows that in half the time of a dictionary.
+    keys = ids if in_runs and len(set(ids)) == len(ids) else list(dict.fromkeys(ids))
+    if len(keys) == len(ids):
         return keys, np.arange(len(ids))
     number = dict(zip(keys, range(len(keys)), strict=True))
     return keys, np.fromiter(map(number.__getitem__, ids), dtype=np.intp, count=len(ids))
@@ -323,8 +351,10 @@ def _code_integers(ids: np.ndarray) -> tuple[list[Any], np.ndarray]:
     else:
         distinct, slot = np.unique(ids, return_inverse=True)
         n_slots = len(distinct)
-    place, of_slot = np.arange(len(ids)), np.full(n_slots, len(ids))
-    np.minimum.at(of_slot, slot, place)
+    place, of_slot = np.arange(len(ids)), np.empty(n_slots, dtype=np.intp)
+    of_slot[slot[::-1]] = place[::-1]  # of equal ids the last assignment stays, which is that of the first
     new = np.flatnonzero(of_slot[slot] == place)
+    if len(new) == len(ids):
+        return ids.tolist(), place
     of_slot[slot[new]] = place[: len(new)]  # the number of an id, in place of where it comes first
     return ids[new].tolist(), of_slot[slot]

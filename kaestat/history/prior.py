@@ -29,9 +29,10 @@ class Prior:
 
     It is a visit like any other, with a number of completions and a date. It counts by its completions, fades as the
     policy changes, and the visits of the run replace it. In the learning of the bandwidth it is the past of later
-    visits; it is scored only if an earlier visit can predict it. The default date, just before the first step, is right
-    for an offline pass over the prompts with the policy that training starts from. For an older or another policy, give
-    an earlier step, so that it fades sooner; negative steps lie before the run.
+    visits. A bandwidth that is learned along the run is never scored on a prior from before step 0. Other selectors,
+    such as "loo_cv", score it on a prior too if an earlier visit can predict that one. The default date, just before
+    the first step, is right for an offline pass over the prompts with the policy that training starts from. For an
+    older or another policy, give an earlier step, so that it fades sooner; negative steps lie before the run.
 
     Use `of_rates`, `of_mapping`, `of_labels`, `of_rewards`, `of_samples`, `of_table` or `read`.
 

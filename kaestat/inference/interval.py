@@ -72,8 +72,9 @@ def value_interval(
     ============  =======================================================  ============  ============
 
     The columns on the right give the smallest and largest coverage of 95 % intervals in the study `interval_few_visits`
-    (0/1 rewards of value .05, .2 and .5; groups of 1, 2 and 8; 4 and 12 visits; bandwidths 5, 10 and 100; values that
-    are constant or fall by .01 per step), over all its settings, and over those with 30 effective completions or more.
+    of commit cd35588 (0/1 rewards of value .05, .2 and .5; groups of 1, 2 and 8; 4 and 12 visits; bandwidths 5, 10 and
+    100; values that are constant or fall by .01 per step), over all its settings, and over those with 30 effective
+    completions or more.
     The normal approximation is not offered: with few visits or rare successes its coverage fell to .21.
 
     Both are centred at the kernel mean, and treat the bandwidth as fixed before the data.

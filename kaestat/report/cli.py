@@ -53,7 +53,8 @@ def run(arguments: list[str], *, imported: Callable[[], None] | None = None) -> 
         except Interruption as interruption:
             return _interrupted(call, interruption.__cause__)
         except UsageError as error:
-            return _fail(f"{error.format_message().rstrip('.')}. See kaestat --help.")
+            message = error.format_message()
+            return _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See kaestat --help.")
         except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
             return _fail(option_first(str(error) or type(error).__name__))
     except KeyboardInterrupt as interruption:

@@ -52,8 +52,8 @@ def noise_notes() -> Iterator[str]:
     """Notes on how to read the table of noises."""
     yield (
         "The noise of the gradient is the mean of W (R - b)^2 over completions. The estimate is unbiased, since no "
-        "value here uses the completion's own reward (methods whose values do are left out). The column weights "
-        "says what rewards are weighted with in the values. The noise contains the squared norm of the mean gradient, "
+        "value here uses the completion's own reward. Methods whose values use it are left out. The column weights "
+        "says by what the values weight the rewards. The noise contains the squared norm of the mean gradient, "
         "which is the same for all baselines."
     )
     yield (
@@ -73,7 +73,7 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
         alone = "With one prompt there are no intervals: whether weights matter is unknown."
         return f"{told}. {alone}" if told else alone
     of_value = gradient.reduction(gradient.value)
-    plain = f"the best without weights, {gradient.plain}"
+    plain = f"the best method without weights, {gradient.plain}"
     if gradient.matter:
         method = gradient.setting.in_words(facts.time_axis) if gradient.setting.method else gradient.row
         best, without = gradient.reduction(gradient.row, gradient.weights), gradient.reduction(gradient.plain)
@@ -95,7 +95,7 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
     differs = of_value is not None and not math.isnan(of_value[1]) and any(of_value)  # as GRPO's own does not
     lower = f" {gradient.value} leaves {_compared(of_value, rival)}." if differs else ""
     return (
-        f"{advice}: leave them. {f'{told}; ' if told else ''}{gradient.row} with weights={gradient.weights} leaves "
+        f"{advice}: leave them out. {f'{told}; ' if told else ''}{gradient.row} with weights={gradient.weights} leaves "
         f"{_compared(saving, plain)}.{lower}{misled}"
     )
 
@@ -139,8 +139,8 @@ def _history_predicted(gradient: GradientAnalysis) -> str:
         return ""  # one prompt says nothing of how prompts differ
     batch, group = ((1 - ratio, 1 - high, 1 - low) for ratio, low, high in (law.to_batch, law.to_group))
     told = (
-        "For the same number of completions, one per prompt, the law of the baseline predicts that a weighted history "
-        "leaves "
+        "For the same number of completions, the law of the baseline predicts that a weighted history with one "
+        "completion per prompt leaves "
         f"{_compared(batch, 'the weighted batch mean')}, and {_compared(group, f'GRPO in groups of {law.group}')}."
     )
     threshold, low, high = law.threshold
@@ -151,8 +151,8 @@ def _history_predicted(gradient: GradientAnalysis) -> str:
     side = "below" if least > 1 else "above" if most < 1 else "not clearly below or above"
     return (
         f"{told} With success rates as in this log, training without a baseline leaves less noise than subtracting the "
-        f"value if wrong answers weigh more than {bound} times right ones; here they weigh {_times(gradient.ratio)} "
-        f"times, which is {side} that."
+        f"value if wrong answers weigh more than {bound} times as much as right ones. Here they weigh "
+        f"{_times(gradient.ratio)} times as much, which is {side} that."
     )
 
 
@@ -173,7 +173,7 @@ def _weighing(gradient: GradientAnalysis, facts: LogFacts) -> str:
     good = "right ones" if facts.binary else "those above it"
     low, high = _times(gradient.ratio_low), _times(gradient.ratio_high)
     shown = "" if math.isnan(gradient.ratio_low) else f" (95 % interval {low} to {high})"
-    return f"{bad} {_times(gradient.ratio)}{shown} times {good}{' by length' if gradient.by_length else ''}"
+    return f"{bad} {_times(gradient.ratio)}{shown} times as much as {good}{' by length' if gradient.by_length else ''}"
 
 
 def _shares(found: tuple[float, float, float] | None) -> str:

@@ -165,13 +165,13 @@ def paste_notes(analysis: Analysis) -> Iterator[str]:
         return
     if isinstance(bandwidth, int | float):
         yield (
-            f"The log counts visits, training counts steps: the bandwidth is {bandwidth:g} times the steps from one "
-            "visit of a prompt to the next (steps per epoch)."
+            f"The log counts visits, but training counts steps. Set bandwidth to {bandwidth:g} times the number of "
+            "steps from one visit of a prompt to the next (steps per epoch)."
         )
     elif found.method == "kalman":
         yield (
-            "The log counts visits, training counts steps: drift_variance is its default, 0.0002, divided by the steps "
-            "from one visit of a prompt to the next (steps per epoch)."
+            "The log counts visits, but training counts steps. Set drift_variance to its default, 0.0002, divided by "
+            "the number of steps from one visit of a prompt to the next (steps per epoch)."
         )
 
 

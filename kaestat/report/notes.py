@@ -59,10 +59,12 @@ def notes(
     if len(scored.per_prompt) == 1:
         yield "With one prompt there are no intervals."
     if tuned:
+        some = tuned[0].n_prompts < len(scored.per_prompt)
+        among = f" A random sample of {tuned[0].n_prompts:,} prompts made the choices." if some else ""
         yield (
             f"Rows marked{MARK} have the bandwidth and kernel with the lowest MSE on this log. Bandwidths go from 1.5 "
             "times a short gap between visits to 20 times the span. A choice looks too good on the data it was made "
-            "on, so each half of the prompts is scored with the choice of the other half."
+            f"on, so each half of the prompts is scored with the choice of the other half.{among}"
         )
     yield from _on_identification(scored, left_out)
     if gradient is None:
@@ -119,8 +121,9 @@ def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
     if (low, high) != (0.0, 1.0):
         if ranged:
             yield (
-                f"Rewards lie between {low:g} and {high:g}. {' and '.join(ranged)}, meant for rewards in [0, 1], "
-                f"get them mapped from that range; in training, give it as low={low:g}, high={high:g}."
+                f"Rewards lie between {low:g} and {high:g}. For methods that expect rewards in [0, 1] "
+                f"({', '.join(ranged)}) they are mapped from that range. In training, give the range as low={low:g}, "
+                f"high={high:g}."
             )
         if {"none", "krpo"} & set(named):
             yield "none and krpo start from a value of 0, as published, whatever 0 means in these rewards."

@@ -13,6 +13,7 @@ from kaestat.baselines.registry import METHODS
 from kaestat.baselines.specification import parse_specification
 from kaestat.core.checks import check_parameters
 from kaestat.core.spelling import nearest
+from kaestat.logs.risk import risk_baseline
 
 _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)(?::(.*))?")
 
@@ -20,11 +21,15 @@ _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)(?::(.*))?")
 def method_or_baseline(text: str) -> str | Baseline:
     """The specification, or the baseline named by ``package.module:Class`` or ``...:Class:key=value``.
 
-    Modules are looked for in the working directory too. A ValueError if there is no such module or name in it, or it is
-    not a baseline.
+    Modules are looked for in the working directory too. A ValueError that names ``--method`` if the specification is
+    wrong, there is no such module or name in it, or it is not a baseline.
     """
     place = _PLACE.fullmatch(text.strip())
     if place is None or place[1] in METHODS:
+        try:
+            risk_baseline(text)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"--method {text}: {error}") from None
         return text
     made = _named(text, place[1], place[2])
     params = parse_specification(f"{place[2]}:{place[3] or ''}")[1]

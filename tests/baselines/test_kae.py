@@ -1,4 +1,4 @@
-"""KAE (design, section 4): both normalizations, cold start, weights; nprobust as an outside oracle."""
+"""KAE (design, section 4): both normalizations, cold start, weights."""
 
 import math
 from dataclasses import replace
@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from nprobust import lprobust
 
 from kaestat import make_baseline
 from kaestat.smoothing.kernels import Triangular
@@ -90,33 +89,6 @@ def test_horizon_is_what_the_kernel_reaches():
     assert make_baseline("kae", bandwidth=7).horizon == 7
     assert make_baseline("kae", bandwidth=10, kernel="exponential").horizon == math.inf
     assert make_baseline("kae", bandwidth=10, normalization="algorithm1").horizon == math.inf
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_agrees_with_nprobust_at_the_last_point(seed):
-    """lprobust(p=0, triangular) at the current step, over past completions and the others of the group."""
-    rng = np.random.default_rng(seed)
-    step, bandwidth = 40, rng.uniform(5, 30)
-    steps = np.sort(rng.choice(step, 20, replace=False))
-    past = [(step - s, rng.integers(0, 2, rng.integers(1, 6))) for s in steps]
-    group = rng.integers(0, 2, 4).astype(float)
-    values = make_baseline("kae", bandwidth=bandwidth).values(groups(group), visits(past), step=step)
-
-    for g in range(4):
-        x = np.concatenate([*[np.full(len(z), step - lag) for lag, z in past], np.full(3, step)])
-        y = np.concatenate([*[z for _, z in past], np.delete(group, g)])
-        fit = lprobust(
-            y,
-            x,
-            eval=np.array([float(step)]),
-            p=0,
-            h=bandwidth,
-            b=bandwidth,
-            kernel="tri",
-            bwcheck=None,
-            masspoints="off",
-        )
-        assert abs(values[0, g] - fit.Estimate["tau.us"].item()) < 1e-10
 
 
 def test_algorithm1_before_the_first_step_has_passed_counts_it_as_one():

@@ -43,6 +43,20 @@ def test_neither_the_age_of_a_past_nor_that_of_another_prompts_costs_digits():
     np.testing.assert_allclose(values[:2], np.tile(alone, (2, 1)), rtol=1e-3)
 
 
+def test_a_prediction_from_visits_too_old_to_count_has_the_completions_of_the_newest():
+    baseline = make_baseline("local_linear", kernel="exponential", bandwidth=0.5)
+    past = visits([(60, [1, 0]), (40, [0, 0]), (1, [1, 0, 1, 1])])
+    found = baseline.effective_completions(groups([1]), past, step=99)
+    np.testing.assert_allclose(found, 4.0, rtol=1e-2)
+
+
+def test_visits_too_old_to_count_lower_the_degree():
+    baseline = make_baseline("local_polynomial", kernel="exponential", bandwidth=0.5)
+    past = visits([(300, [1, 0]), (250, [0, 0]), (1, [1, 0, 1, 1])])
+    values = baseline.values(groups([1, 0]), past, step=999)
+    assert np.isfinite(values).all()
+
+
 def test_local_linear_weighted_least_squares_by_hand():
     # bandwidth 4, K = 1 at lag 2 and 2 at lag 0; lag 2: z = 0; the other completion of the group, at lag 0: z = 1.
     # Two distinct times, two parameters: the line passes through both, and its intercept is that completion.
@@ -82,33 +96,27 @@ def test_local_linear_has_no_other_degree():
         make_baseline("local_linear", degree=2)
 
 
-@pytest.mark.parametrize("degree", [1, 2])
+@pytest.mark.parametrize("degree", [0, 1, 2])
 @pytest.mark.parametrize("seed", range(5))
 def test_agrees_with_nprobust_at_the_last_point(seed, degree):
-    """lprobust(p=degree, triangular) at the current step, over past completions and the others of the group."""
+    """lprobust(p=degree, triangular) at the current step, over past completions and the others of the group.
+
+    Of degree 0 it is `kae`.
+    """
     rng = np.random.default_rng(seed)
     step, bandwidth = 40, rng.uniform(8, 30)
     steps = np.sort(rng.choice(step, 25, replace=False))
     past = [(step - s, rng.integers(0, 2, rng.integers(1, 6))) for s in steps]
     group = rng.integers(0, 2, 4).astype(float)
-    values = make_baseline("local_polynomial", degree=degree, bandwidth=bandwidth).values(
-        groups(group), visits(past), step=step
-    )
+    named = ("local_polynomial", {"degree": degree}) if degree else ("kae", {})
+    baseline = make_baseline(named[0], bandwidth=bandwidth, **named[1])
+    values = baseline.values(groups(group), visits(past), step=step)
 
     for g in range(4):
         x = np.concatenate([*[np.full(len(z), step - lag) for lag, z in past], np.full(3, step)])
         y = np.concatenate([*[z for _, z in past], np.delete(group, g)])
-        fit = lprobust(
-            y,
-            x,
-            eval=np.array([float(step)]),
-            p=degree,
-            h=bandwidth,
-            b=bandwidth,
-            kernel="tri",
-            bwcheck=None,
-            masspoints="off",
-        )
+        widths = {"h": bandwidth, "b": bandwidth, "bwcheck": None}
+        fit = lprobust(y, x, eval=np.array([float(step)]), p=degree, kernel="tri", masspoints="off", **widths)
         assert abs(values[0, g] - fit.Estimate["tau.us"].item()) < 1e-10
 
 

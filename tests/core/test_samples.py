@@ -81,6 +81,9 @@ def test_ids_in_arrays_are_numbered_as_they_would_be_one_by_one(ids, times, scal
     keys, codes = numbered(column.tolist())
     assert coded.keys == keys and all(type(key) is int for key in coded.keys)
     assert coded.codes.tolist() == codes
+    packing = Packing.of(coded)
+    assert packing.counts.tolist() == [codes.count(row) for row in range(len(keys))]
+    assert (packing.order is None) == (codes == sorted(codes))
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])

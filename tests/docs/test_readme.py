@@ -99,7 +99,8 @@ def test_what_is_said_of_the_world_like_a_real_run_is_that_of_the_study():
         f"{-gaps.loc[name, 'difference']:.3f} ± {gaps.loc[name, 'se']:.3f}".replace("0.", ".")
         for name in ("batch_mean_1_adam", "none_1")
     )
-    said = f"Weighted `kae_eb` is {mean} ahead of the weighted batch mean and {none} ahead of no baseline"
+    ahead = f"{mean} ahead of the weighted batch mean and {none} ahead of training without a baseline"
+    said = f"Weighted `kae_eb` is {ahead}"
     assert said in " ".join(README.split())
 
 

@@ -216,7 +216,7 @@ def test_a_warning_that_is_an_error_leaves_the_step_recorded_and_the_retry_is_kn
     expected = AdvantageEstimator("kae", bandwidth=10).step(IDS, REWARDS, 0).tolist()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="prior: none of the 4 prompts"):
+        with pytest.raises(UserWarning, match="prior: the first step has 4 prompts, none with one"):
             estimator.step(IDS, REWARDS, 0)
         assert estimator.last_step == 0
         assert estimator.step(IDS, REWARDS, 0).tolist() == expected
@@ -224,7 +224,7 @@ def test_a_warning_that_is_an_error_leaves_the_step_recorded_and_the_retry_is_kn
 
 def test_warnings_point_at_the_caller_of_several_rewards_and_of_turns():
     both = SeveralRewards.of("kae", ["right", "format"], bandwidth=10, prior={"elsewhere": (0.5, 8)})
-    with pytest.warns(UserWarning, match="prior: none") as caught:
+    with pytest.warns(UserWarning, match="prior: the first step has 1 prompt, none") as caught:
         both.step(["a"], np.array([[1.0, 0.0]]), 0)
     each_turn = TurnEstimator("kae", bandwidth=10)
     with pytest.warns(UserWarning, match="no prompt has come back") as of_turns:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import os
-import types
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import chain
 
 import ray
 import torch
+
+from tests.fakes.modules import add_module
 
 
 @dataclass
@@ -168,17 +170,7 @@ def modules():
             raise AssertionError("the tests replace it: it loads data sets and models")
 
     found = {}
-
-    def add(name, **content):
-        parent, _, last = name.rpartition(".")
-        if parent and parent not in found:
-            add(parent)
-        module = types.ModuleType(name)
-        module.__path__ = []
-        module.__dict__.update(content)
-        found[name] = module
-        if parent:
-            setattr(found[parent], last, module)
+    add = partial(add_module, found)
 
     add("openrlhf.models.utils", compute_reward=compute_reward)
     add("openrlhf.trainer.ppo_utils.length_penalty", apply_length_penalties=apply_length_penalties)

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-import types
 from collections import Counter
 from types import SimpleNamespace
+
+from tests.fakes.modules import add_module
 
 
 class Algorithm:
@@ -94,8 +95,6 @@ class TrainSource:
 def modules():
     """By name, fresh each time."""
     contents = {
-        "prime_rl": {},
-        "prime_rl.orchestrator": {},
         "prime_rl.orchestrator.algo": {"ALGORITHM_CLASSES": {}},
         "prime_rl.orchestrator.algo.base": {"Algorithm": Algorithm, "iter_trainable_traces": iter_trainable_traces},
         "prime_rl.orchestrator.algo.routing": {"assign_advantages": assign_advantages},
@@ -104,9 +103,5 @@ def modules():
     }
     made = {}
     for name, content in contents.items():
-        made[name] = types.ModuleType(name)
-        made[name].__dict__.update(content)
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(made[parent], child, made[name])
+        add_module(made, name, **content)
     return made

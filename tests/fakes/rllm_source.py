@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import types
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import numpy as np
+
+from tests.fakes.modules import add_module
 
 
 @dataclass
@@ -98,14 +99,15 @@ def modules():
             metrics[f"advantage/{role}/mean"] = np.mean(np.concatenate(found))
         return metrics
 
-    names = ("rllm", "rllm.types", "rllm.trainer", "rllm.trainer.algorithms")
-    made = {name: types.ModuleType(name) for name in names}
-    advantage, config = (types.ModuleType(f"rllm.trainer.algorithms.{name}") for name in ("advantage", "config"))
-    vars(made["rllm.types"]).update(Step=Step, Trajectory=Trajectory, TrajectoryGroup=TrajectoryGroup)
-    vars(config).update(rLLMAdvantageEstimator=rLLMAdvantageEstimator, AlgorithmConfig=AlgorithmConfig)
-    vars(advantage).update(
+    made, algorithms = {}, "rllm.trainer.algorithms"
+    add_module(made, "rllm.types", Step=Step, Trajectory=Trajectory, TrajectoryGroup=TrajectoryGroup)
+    config = {"rLLMAdvantageEstimator": rLLMAdvantageEstimator, "AlgorithmConfig": AlgorithmConfig}
+    add_module(made, f"{algorithms}.config", **config)
+    add_module(
+        made,
+        f"{algorithms}.advantage",
         RLLM_ADV_ESTIMATOR_REGISTRY=registry,
         register_rllm_adv_estimator=register_rllm_adv_estimator,
         collect_reward_and_advantage_from_trajectory_groups=collect,
     )
-    return made | {advantage.__name__: advantage, config.__name__: config}
+    return made

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import os
-import types
 from collections import defaultdict
+from functools import partial
 
 import numpy as np
 import torch
+
+from tests.fakes.modules import add_module
 
 
 class AdvantageEstimatorRegistry:
@@ -203,17 +205,7 @@ class ResumeMode:
 def modules():
     """sys.modules entries under SkyRL's names."""
     found = {}
-
-    def add(name, **content):
-        parent, _, last = name.rpartition(".")
-        if parent and parent not in found:
-            add(parent)
-        module = types.ModuleType(name)
-        module.__path__ = []
-        module.__dict__.update(content)
-        found[name] = module
-        if parent:
-            setattr(found[parent], last, module)
+    add = partial(add_module, found)
 
     here = globals()
     base = "skyrl.backends.skyrl_train"

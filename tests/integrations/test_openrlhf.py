@@ -17,6 +17,7 @@ from kaestat.integrations.openrlhf import BaselineExperienceMakerMixin, install
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from tests.fakes import openrlhf_source
+from tests.fakes.modules import put_in_place
 from tests.fakes.openrlhf_runs import (
     Drawing,
     PromptDataset,
@@ -39,8 +40,7 @@ def openrlhf(monkeypatch):
     if find_spec("openrlhf"):
         monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, EmptyPackages(GPU_PACKAGES)])
     else:
-        for name, module in openrlhf_source.modules().items():
-            monkeypatch.setitem(sys.modules, name, module)
+        put_in_place(monkeypatch, openrlhf_source.modules())
     maker = importlib.import_module("openrlhf.trainer.ppo_utils.experience_maker")
     trainer = importlib.import_module("openrlhf.trainer.ppo_trainer")
     for module in (maker, trainer):

@@ -14,6 +14,7 @@ from kaestat.integrations.prime_rl import DrawnTasks, install
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.session import TrainerSession
 from tests.fakes import prime_rl_source
+from tests.fakes.modules import put_in_place
 
 KEYS = [f"task-{k}" for k in range(12)]
 
@@ -73,8 +74,7 @@ class Orchestrator:
 def orchestrator(monkeypatch):
     def make(group_size=4, estimator=kae, **options):
         modules = prime_rl_source.modules()
-        for name, module in modules.items():
-            monkeypatch.setitem(sys.modules, name, module)
+        put_in_place(monkeypatch, modules)
         install(estimator, groups_per_step=6, **options)
         return Orchestrator(modules, group_size)
 

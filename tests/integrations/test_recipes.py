@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import types
 from argparse import Namespace
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import torch
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import DEFAULT_METHOD
 from tests.fakes import openrlhf_source, prime_rl_source, skyrl_source
+from tests.fakes.modules import add_module, put_in_place
 from tests.helpers.logged import LOGGED
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
@@ -109,18 +109,9 @@ class GRPOSaveState:
 
 @pytest.mark.parametrize("grpo_state", [GRPOSaveState(0), {"total_steps": 0}], ids=["dataclass", "dict"])
 def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(grpo_state, tmp_path, monkeypatch):
-    grpo = types.ModuleType("nemo_rl.algorithms.grpo")
-    sync = types.ModuleType("nemo_rl.algorithms.grpo_sync")
-    algorithms = types.ModuleType("nemo_rl.algorithms")
-    algorithms.grpo, algorithms.grpo_sync = grpo, sync
-    for name, module in {
-        "nemo_rl": types.ModuleType("nemo_rl"),
-        "nemo_rl.algorithms": algorithms,
-        "nemo_rl.algorithms.grpo": grpo,
-        "nemo_rl.algorithms.grpo_sync": sync,
-        "kae_nemo_rl": run("nemo-rl", 0),
-    }.items():
-        monkeypatch.setitem(sys.modules, name, module)
+    made = {"kae_nemo_rl": run("nemo-rl", 0)}
+    grpo, sync = (add_module(made, f"nemo_rl.algorithms.{name}") for name in ("grpo", "grpo_sync"))
+    put_in_place(monkeypatch, made)
     run(
         "nemo-rl",
         1,
@@ -136,26 +127,25 @@ def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(grpo_state, t
 
 def test_integration_page_prime_rl_command_installs_before_the_orchestrator_runs(monkeypatch):
     modules = prime_rl_source.modules()
-    entry = types.ModuleType("prime_rl.entrypoints.orchestrator")
     names = modules["prime_rl.orchestrator.orchestrator"], modules["prime_rl.orchestrator.algo"].ALGORITHM_CLASSES
     seen = []
-    entry.main = lambda: seen.append((names[0].TrainSource, names[1]["grpo"]))
-    modules |= {"prime_rl.entrypoints": types.ModuleType("prime_rl.entrypoints"), entry.__name__: entry}
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
+
+    def main():
+        seen.append((names[0].TrainSource, names[1]["grpo"]))
+
+    add_module(modules, "prime_rl.entrypoints.orchestrator", main=main)
+    put_in_place(monkeypatch, modules)
     run("prime-rl", 0, name="__main__")
     assert issubclass(seen[0][0], prime_rl_source.TrainSource) and seen[0][0] is not prime_rl_source.TrainSource
     assert seen[0][1].make_estimator().method == DEFAULT_METHOD
 
 
 def test_integration_page_slime_module_has_what_the_three_arguments_name(monkeypatch):
-    module = types.ModuleType("slime.rollout.data_source")
-    module.RolloutDataSourceWithBuffer = type("RolloutDataSourceWithBuffer", (), {})
-    for name in ("slime", "slime.rollout"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    monkeypatch.setitem(sys.modules, "slime.rollout.data_source", module)
+    made, theirs = {}, type("RolloutDataSourceWithBuffer", (), {})
+    add_module(made, "slime.rollout.data_source", RolloutDataSourceWithBuffer=theirs)
+    put_in_place(monkeypatch, made)
     mine = run("slime", 0, name="my_baseline")
-    assert issubclass(mine.DataSource, module.RolloutDataSourceWithBuffer)
+    assert issubclass(mine.DataSource, theirs)
     sample = Namespace(
         prompt="p",
         reward=1.0,
@@ -173,18 +163,15 @@ def test_integration_page_slime_module_has_what_the_three_arguments_name(monkeyp
 
 
 def test_integration_page_skyrl_script_registers_and_makes_the_trainer(monkeypatch):
-    for name, module in skyrl_source.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
     parts = {
         "skyrl.train.config": {"SkyRLTrainConfig": object},
-        "skyrl.train.entrypoints": {},
         "skyrl.train.entrypoints.main_base": {"BasePPOExp": object, "validate_cfg": None},
         "skyrl.train.utils": {"initialize_ray": None},
     }
+    made = skyrl_source.modules()
     for name, content in parts.items():
-        module = types.ModuleType(name)
-        module.__dict__.update(content)
-        monkeypatch.setitem(sys.modules, name, module)
+        add_module(made, name, **content)
+    put_in_place(monkeypatch, made)
     monkeypatch.setattr(skyrl_source.RayPPOTrainer, "__init__", lambda self, **parts: vars(self).update(parts), False)
     main = run("skyrl", 0, name="main_kae")
     trainer = main.KaeExp().get_trainer(
@@ -195,8 +182,7 @@ def test_integration_page_skyrl_script_registers_and_makes_the_trainer(monkeypat
 
 def test_integration_page_openrlhf_script_installs_before_the_command_runs(monkeypatch):
     modules = openrlhf_source.modules()
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
+    put_in_place(monkeypatch, modules)
     before = modules["openrlhf.trainer.ppo_trainer"].PPOTrainer
     seen = {}
 

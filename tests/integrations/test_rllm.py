@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import itertools
-import sys
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -17,6 +16,7 @@ from kaestat.integrations.rllm import register
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from tests.fakes import rllm_source
+from tests.fakes.modules import put_in_place
 
 NUMBER = itertools.count()
 OWN = find_spec("rllm") is not None
@@ -26,8 +26,7 @@ OWN = find_spec("rllm") is not None
 def rllm(monkeypatch):
     """rLLM's modules, real or written out, with a registry that forgets what the test registered."""
     if not OWN:
-        for name, module in rllm_source.modules().items():
-            monkeypatch.setitem(sys.modules, name, module)
+        put_in_place(monkeypatch, rllm_source.modules())
     advantage = importlib.import_module("rllm.trainer.algorithms.advantage")
     registry = advantage.RLLM_ADV_ESTIMATOR_REGISTRY
     before = dict(registry)

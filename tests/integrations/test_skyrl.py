@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import itertools
 import pickle
-import sys
 from dataclasses import make_dataclass
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.skyrl import padding_rows, register
 from tests.fakes import skyrl_source
+from tests.fakes.modules import put_in_place
 
 NUMBER = itertools.count()  # a check makes several adapters, and each needs its own name in SkyRL's registry
 INSTALLED = find_spec("skyrl") is not None
@@ -31,8 +31,7 @@ Config = make_dataclass("Config", ["trainer", "generator", ("data", object, None
 def skyrl(monkeypatch):
     """SkyRL's modules, real or written out, and a registry that forgets what the test registered."""
     if not INSTALLED:
-        for name, module in skyrl_source.modules().items():
-            monkeypatch.setitem(sys.modules, name, module)
+        put_in_place(monkeypatch, skyrl_source.modules())
     trainer = importlib.import_module("skyrl.train.trainer")
     monkeypatch.setattr(trainer, "compute_prompt_mini_batch_boundaries", lambda *args: [])  # needs groups in order
     monkeypatch.setattr(trainer, "compute_prompt_boundaries", lambda *args: [], raising=False)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
-import types
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.slime import RewardPostProcess
 from kaestat.integrations.slime_samples import STEP_KEY
+from tests.fakes.modules import add_module, put_in_place
 from tests.fakes.slime_source import (
     ListedDataSource,
     RolloutDataSource,
@@ -168,9 +167,9 @@ def test_integration_slime_refuses_what_would_train_on_a_wrong_history_or_baseli
 
 
 def test_integration_slime_method_from_the_config_file_and_rollout_function_by_path(monkeypatch):
-    module = types.ModuleType("their_rollout")
-    module.generate_rollout = generate_rollout
-    monkeypatch.setitem(sys.modules, "their_rollout", module)
+    made = {}
+    add_module(made, "their_rollout", generate_rollout=generate_rollout)
+    put_in_place(monkeypatch, made)
     hook = RewardPostProcess()
     args = slime_args(kaestat_method="kae:bandwidth=5", kaestat_rollout_function_path="their_rollout.generate_rollout")
     manager = RolloutManager(args, hook, hook.with_step(), RolloutDataSource)
@@ -183,11 +182,9 @@ def test_integration_slime_method_from_the_config_file_and_rollout_function_by_p
 
 
 def test_integration_slime_data_source_class_is_slimes_with_the_state_added(monkeypatch):
-    module = types.ModuleType("slime.rollout.data_source")
-    module.RolloutDataSourceWithBuffer = RolloutDataSource
-    for name in ("slime", "slime.rollout"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    monkeypatch.setitem(sys.modules, "slime.rollout.data_source", module)
+    made = {}
+    add_module(made, "slime.rollout.data_source", RolloutDataSourceWithBuffer=RolloutDataSource)
+    put_in_place(monkeypatch, made)
     assert issubclass(kaestat_slime.DataSource, RolloutDataSource)
     with pytest.raises(AttributeError):
         kaestat_slime.Nothing  # noqa: B018
@@ -233,8 +230,7 @@ def test_integration_slime_dropped_groups_enter_the_history(manager):
 
 
 def test_integration_slime_plain_list_of_a_rollout_function_gets_the_metrics_of_the_step_before(monkeypatch):
-    for name, module in base_types().items():
-        monkeypatch.setitem(sys.modules, name, module)
+    put_in_place(monkeypatch, base_types())
     hook, args = kae_hook(), slime_args()
 
     def step(number, rewards):

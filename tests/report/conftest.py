@@ -30,6 +30,19 @@ def _told() -> str:
     return f"parsed, and in {CHROMIUM}"
 
 
+@pytest.fixture
+def command(capsys):
+    """Run the command line in this process; returns status, stdout and stderr."""
+    from kaestat.report.cli import run
+
+    def call(*arguments):
+        status = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def analyze(tmp_path_factory):
     """The page of ``kaestat analyze --out``."""

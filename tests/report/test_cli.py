@@ -14,7 +14,6 @@ from kaestat import read_log, risk_differences, select_bandwidth, value_risk
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.datasets import simulated_run
 from kaestat.report.analysis import TUNED_METHODS, analyze, default_methods
-from kaestat.report.cli import run
 
 
 def write_log(log, path):
@@ -39,18 +38,6 @@ def log_file(folder):
 @pytest.fixture(scope="module")
 def singles_file(folder):
     return write_log(simulated_run(n_prompts=60, n_epochs=12, group_size=1).log, folder / "singles.csv")
-
-
-@pytest.fixture
-def command(capsys):
-    """Run the command line in this process; returns status, stdout and stderr."""
-
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def test_analyze_prints_every_method_lowest_first(command, log_file):
@@ -175,7 +162,7 @@ def test_simulated_run_can_stand_for_a_log(command):
     ("arguments", "message"),
     [
         (["analyze", "LOG", "--method", "nope"], "unknown name 'nope'"),
-        (["analyze", "LOG", "--method", "kae:bandwidth=-1"], "bandwidth must be positive"),
+        (["analyze", "LOG", "--method", "kae:bandwidth=-1"], "--method kae:bandwidth=-1: bandwidth must be positive"),
         (["analyze", "LOG", "--method", "oracle"], "needs value="),
         (["analyze", "LOG", "--min-visits", "99"], "lower --min-visits"),
         (["analyze", "LOG", "--n-boot", "-1"], "--n-boot"),

@@ -18,21 +18,8 @@ import kaestat
 from kaestat.report import commands, options, out_folder
 from kaestat.report.analysis import analyze
 from kaestat.report.application import COMMANDS, application
-from kaestat.report.cli import run
 
 HEADER = "prompt,step,reward\n"
-
-
-@pytest.fixture
-def command(capsys):
-    """Run the command line in this process; returns status, stdout and stderr."""
-
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture
@@ -286,6 +273,13 @@ def test_all_missing_columns_are_named_in_one_message(command, tmp_path):
 def test_a_misspelled_name_is_answered_with_the_nearest(command, log, options, words):
     status, _, err = command("analyze", log, *options)
     assert status == 2 and words in err
+
+
+def test_a_usage_error_ends_its_sentence_once(command):
+    _, _, err = command("analyse", "run.csv")
+    assert err.strip() == "kaestat: No such command 'analyse'. Did you mean 'analyze'? See kaestat --help."
+    _, _, err = command("analyze", "--fast")
+    assert "No such option: --fast" in err and err.strip().endswith("). See kaestat --help.")
 
 
 def test_one_step_is_one_step(command, tmp_path):

@@ -65,10 +65,10 @@ def test_where_weights_matter_it_says_so_first_with_the_error_and_the_lines(heav
     text = headline(heavy)
     shares = r"[\d.]+ % \(-?[\d.]+ to [\d.]+\)"
     assert re.match(
-        r"Your wrong answers weigh [56]\.\d+ \(95 % interval [\d.]+ to [\d.]+\) times right ones: use kae with "
-        r"bandwidth 6 steps and the triangular kernel with weights=score_norm\. "
+        r"Your wrong answers weigh [56]\.\d+ \(95 % interval [\d.]+ to [\d.]+\) times as much as right ones: use kae "
+        r"with bandwidth 6 steps and the triangular kernel with weights=score_norm\. "
         rf"The gradient then has {shares} less noise than with GRPO's group mean\. "
-        rf"With the best without weights, none, it has {shares} less\. By the value alone: ",
+        rf"With the best method without weights, none, it has {shares} less\. By the value alone: ",
         text,
     )
     best, low, high = found.reduction(found.row, found.weights)
@@ -144,7 +144,7 @@ def test_where_values_mislead_and_weights_are_no_better_no_baseline_is_named():
     found = analysis.gradient
     assert found.plain == "none" and found.misled and not found.matter  # kae is not the one to take where it is tied
     assert re.search(
-        r"leave them\. .* kae:bandwidth=6 leaves 14 % \(.*?\) less noise than GRPO's group mean\. Training without "
+        r"leave them out\. .* kae:bandwidth=6 leaves 14 % \(.*?\) less noise than GRPO's group mean\. Training without "
         r"a baseline leaves 99 % \(.*?\) less noise than GRPO's group mean: do not subtract values in this run\. By "
         r"the value alone: Use kae",
         headline(analysis),
@@ -168,7 +168,9 @@ def test_with_single_completions_no_baseline_stays_where_nothing_is_shown_to_be_
 
 def test_values_that_mislead_are_told_of_without_any_weighted_row():
     text = headline(analysis_of(1e3, methods=["none", "spo"]))
-    assert re.search(r"times right ones\. Training without a baseline leaves 99 % .*: do not subtract values", text)
+    assert re.search(
+        r"times as much as right ones\. Training without a baseline leaves 99 % .*: do not subtract values", text
+    )
 
 
 def test_a_ratio_below_a_million_is_told_without_an_exponent():
@@ -182,7 +184,7 @@ def test_where_they_make_no_difference_they_are_to_be_left(alike):
     assert not found.matter and found.ratio_low < 1.0 < found.ratio_high
     text = headline(alike)
     assert text.startswith("Use kae") and re.search(
-        r"Weights (are not shown to lower the noise|add noise).*: leave them\.", text
+        r"Weights (are not shown to lower the noise|add noise).*: leave them out\.", text
     )
     assert re.search(r"leaves [\d.]+ % \([\d.]+ to [\d.]+\) less noise than GRPO's group mean\. For the same", text)
     assert {where for where, _ in paste_lines(alike)} == {"TRL, or a loop of your own", "verl"}
@@ -191,7 +193,7 @@ def test_where_they_make_no_difference_they_are_to_be_left(alike):
 def test_lengths_are_called_a_stand_in_and_go_into_verls_line():
     found = analysis_of(6.0, "response_length")
     assert found.gradient.by_length and found.gradient.weights == "length"
-    assert "times right ones by length: use kae" in headline(found)
+    assert "times as much as right ones by length: use kae" in headline(found)
     line = dict(paste_lines(found))["verl"]
     assert "+algorithm.kaestat.weights=length" in line.split()
     assert "weights" in Options.__dataclass_fields__
@@ -321,7 +323,7 @@ def test_the_law_is_beside_what_was_replayed_and_in_all_outputs(tmp_path, capsys
     page = (tmp_path / "report" / "report.html").read_text()
     for text in (shown, page):
         assert "predicted by the law of the baseline" in text and "RLOO, groups of 4" in text
-        assert "the law of the baseline predicts that a weighted history leaves" in text
+        assert "the law of the baseline predicts that a weighted history with one completion per prompt leaves" in text
     written = pd.read_csv(tmp_path / "report" / "law.csv")
     assert written["design"].tolist() == [row["design"] for row in law["table"]]
 

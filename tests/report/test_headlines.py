@@ -113,7 +113,9 @@ def test_sparse_epochs_are_told_a_bandwidth_that_reaches_over_an_epoch():
     assert not {"kalman", "spo", "rloo"} & set(analysis.out_of_reach)
     shown = [row[0] for row in comparison(analysis)[1]]
     assert "kae:bandwidth=10 (no past in reach)" in shown and "kalman" in shown
-    assert any("prompts return about every 100 steps. A bandwidth of about 300 would." in n for n in analysis.notes)
+    assert any(
+        "prompts return about every 100 steps. A bandwidth of about 300 would reach some." in n for n in analysis.notes
+    )
     tuned = {row.specification: row.name for row in analysis.tuned}
     fixed = value_risk(log, list(tuned), n_boot=0)["mse"].to_numpy()
     by_halves = analysis.risk.set_index("method").loc[list(tuned.values()), "mse"].to_numpy()
@@ -136,7 +138,10 @@ def test_rewards_of_another_range_are_named_and_lead_to_the_same_recommendation(
     assert labelled.recommendation.row == plain.recommendation.row
     assert labelled.recommendation.reduction == pytest.approx(plain.recommendation.reduction, rel=1e-6)
     assert labelled.recommendation.noise_reduction == pytest.approx(plain.recommendation.noise_reduction, rel=1e-6)
-    assert any(note.startswith("Rewards lie between -1 and 1. kalman and spo") for note in labelled.notes)
+    assert any(
+        note.startswith("Rewards lie between -1 and 1. For methods that expect rewards in [0, 1] (kalman, spo")
+        for note in labelled.notes
+    )
     assert not any("Rewards lie" in note for note in plain.notes)
     kalman = analyze(relabelled(log, scale=2, shift=-1), ["kalman", "grpo"], n_boot=50)
     assert paste_lines(kalman)[0][1] == 'AdvantageEstimator("kalman", low=-1, high=1)'
@@ -225,7 +230,7 @@ def test_a_log_of_visits_says_how_bandwidths_become_steps():
     assert "with bandwidth 8 visits" in headline(analysis)
     (_, python), (_, verl) = paste_lines(analysis)
     assert estimator_of(python, steps_per_visit=9).baseline.horizon == 72
-    assert "bandwidth=BANDWIDTH_IN_STEPS" in verl and "8 times the steps" in next(paste_notes(analysis))
+    assert "bandwidth=BANDWIDTH_IN_STEPS" in verl and "8 times the number of steps" in next(paste_notes(analysis))
 
 
 def test_steps_that_are_no_training_steps_are_told():

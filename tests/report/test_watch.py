@@ -15,7 +15,6 @@ import pytest
 from kaestat import value_risk
 from kaestat.datasets import simulated_run
 from kaestat.report import watch_command
-from kaestat.report.cli import run
 from kaestat.report.watch_command import Follower
 from kaestat.report.watch_page import POINTS, binned
 
@@ -33,16 +32,6 @@ def run_file(log, tmp_path):
     frame = log.frame.assign(length=np.arange(len(log.frame)) % 50 + 1)
     frame[["prompt", "step", "reward", "length"]].to_csv(path, index=False)
     return path
-
-
-@pytest.fixture
-def command(capsys):
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def follower(path, out=None):

@@ -137,7 +137,8 @@ class AnyOrder:
         delta = new.plain_visits()
         if not delta.keys:
             return replace(state, last_step=max(state.last_step, delta.last_step))
-        return _with_visits(opened(state, baseline, "weights" if "weight" in delta.sums else "none"), delta)
+        weighting = delta.weighting or ("weights" if "weight" in delta.sums else "none")
+        return _with_visits(opened(state, baseline, weighting), delta)
 
     def newest(self, visits: Visits) -> Visits:
         """The newest visit of each prompt, as late visits may be anywhere."""

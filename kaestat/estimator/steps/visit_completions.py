@@ -11,6 +11,7 @@ from kaestat.history.late_visits import hidden
 
 APART = 1e-9  # relative difference of two rewards up to which they count as equal, and rounding of whole numbers
 ROUNDING = 1e-14  # of a mean square
+NOTHING = 1e-12  # share of a visit's weight up to which a completion's weight is rounding of 0
 
 
 def completions_of(visits: Visits) -> Groups:
@@ -37,7 +38,8 @@ def completions_of(visits: Visits) -> Groups:
         sums = visits.mass, visits.mass_sq
         heavy = _weights(place, above, *(s * each for s, each in zip(of_high, sums, strict=True)))
         light = _weights(place - above, count - above, *(s * each for s, each in zip(of_low, sums, strict=True)))
-        weight = np.where(present, np.where(is_high, heavy, light), 0.0)
+        weight = np.where(is_high, heavy, light)
+        weight = np.where(present & (weight > NOTHING * visits.mass), weight, 0.0)
     return Groups(np.where(present, np.where(is_high, high, low), 0.0), mask=present, weight=weight)
 
 

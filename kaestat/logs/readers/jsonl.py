@@ -47,7 +47,7 @@ def _decoded(line: str) -> Any:
     """The same as from `json.loads`, without its checks of what nearly every line is: an object, and a line break."""
     if line.startswith("{"):
         row, end = _DECODER.raw_decode(line)
-        if end >= len(line) - 1:
+        if line[end:] in ("", "\n"):
             return row
     return json.loads(line.removeprefix("\ufeff"))  # where files were joined
 

@@ -61,6 +61,14 @@ def test_others_have_its_number_weight_and_weighted_mean(rows):
         np.testing.assert_allclose(getattr(again, name), getattr(visit, name), rtol=1e-7, atol=1e-7, err_msg=name)
 
 
+@given(weight=st.floats(0.01, 9), heavy=st.integers(1, 4), others=st.integers(4, 7))
+def test_rounding_gives_no_weight_to_completions_without_one(weight, heavy, others):
+    """Completions of positive weight are counted, so rounding of 0 would change values with the order of sums."""
+    weights = np.array([[weight] * heavy + [0.0] * others])
+    found = completions_of(visit_of(Groups(np.ones_like(weights), weight=weights)))
+    assert (found.weight > 0).sum() == heavy
+
+
 def test_the_present_visit_is_split_off_and_joined_to_the_group():
     lag, count = np.array([[3.0, 0.0], [5.0, 2.0]]), np.array([[4.0, 2.0], [0.0, 3.0]])
     visits = Visits(lag=lag, count=count, total=count / 2, total_sq=count / 2)

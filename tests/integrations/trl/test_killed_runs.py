@@ -6,15 +6,12 @@ An epoch has several generations, a generation several batches, and an optimiser
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.helpers.processes import run_module
+
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -29,14 +26,7 @@ ROOT = Path(__file__).parents[3]
     ],
 )
 def test_a_killed_run_ends_as_the_uninterrupted_one(case, processes, batches, generations, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.killed_trl", str(tmp_path), case, str(processes), *map(str, batches)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    run_module("tests.helpers.killed_trl", tmp_path, case, processes, *batches, timeout=600)
     found = json.loads((tmp_path / "found.json").read_text())
     assert [len(rank["generations"]) for rank in found["whole"]] == [generations] * processes
     assert set(found["resumed"]) == {str(batch) for batch in batches}

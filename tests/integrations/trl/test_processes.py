@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
+from tests.helpers.processes import TWO, run_module
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """What both processes wrote."""
     folder = tmp_path_factory.mktemp("ranks")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [sys.executable, *launcher, "-m", "tests.helpers.two_ranks", str(folder)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    run_module(*TWO, "tests.helpers.two_ranks", folder)
     return folder
 
 

@@ -10,7 +10,7 @@ from datasets import Dataset
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from llm_experiments.policies.tiny import TinySize
-from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
+from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer, train_tiny
 
 
 def with_column(name: str, values: list) -> Dataset:
@@ -18,16 +18,8 @@ def with_column(name: str, values: list) -> Dataset:
 
 
 def trained(folder, dataset, prompt_id, **config):
-    trainer = tiny_trainer(
-        folder,
-        AdvantageEstimator("kae", bandwidth=5.0),
-        dataset=dataset,
-        trainer_class=RecordingTrainer,
-        trainer_options={"prompt_id": prompt_id},
-        **config,
-    )
-    trainer.train()
-    return trainer
+    estimator, options = AdvantageEstimator("kae", bandwidth=5.0), {"prompt_id": prompt_id}
+    return train_tiny(folder, estimator, dataset=dataset, trainer_options=options, **config)
 
 
 def test_a_column_that_is_not_there_raises_with_the_columns_that_are(tmp_path):

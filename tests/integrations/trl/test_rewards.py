@@ -9,7 +9,7 @@ from trl import GRPOTrainer
 
 from kaestat import AdvantageEstimator, SeveralRewards, gdpo
 from kaestat.integrations.trl import STATE_FILE, BaselineGRPOTrainer
-from tests.helpers.tiny_trl import RecordingTrainer, parity_reward, questions, tiny_trainer
+from tests.helpers.tiny_trl import RecordingTrainer, check_resumed, parity_reward, questions, tiny_trainer, train_tiny
 
 
 def half_applies(completion_ids, **_):
@@ -26,15 +26,13 @@ def one_is_left_out(completion_ids, **_):
 
 
 def test_functions_are_summed_with_their_weights_where_they_apply(tmp_path):
-    trainer = tiny_trainer(
+    trainer = train_tiny(
         tmp_path,
         AdvantageEstimator("kae", bandwidth=5.0),
         reward=[parity_reward, half_applies, never_applies],
-        trainer_class=RecordingTrainer,
         reward_weights=[1.0, 2.0, 3.0],
         max_steps=3,
     )
-    trainer.train()
     plain = AdvantageEstimator("kae", bandwidth=5.0)
     for step, batch in enumerate(trainer.batches):
         parity, half, never = batch["rewards"].double().numpy().T
@@ -45,8 +43,7 @@ def test_functions_are_summed_with_their_weights_where_they_apply(tmp_path):
 
 def test_a_completion_without_any_reward_has_no_advantage_and_no_history(tmp_path):
     estimator = AdvantageEstimator("kae", bandwidth=5.0)
-    trainer = tiny_trainer(tmp_path, estimator, reward=one_is_left_out, trainer_class=RecordingTrainer, max_steps=3)
-    trainer.train()
+    trainer = train_tiny(tmp_path, estimator, reward=one_is_left_out, max_steps=3)
     plain = AdvantageEstimator("kae", bandwidth=5.0)
     for step, batch in enumerate(trainer.batches):
         assert batch["advantages"][0] == 0
@@ -58,8 +55,7 @@ def test_a_completion_without_any_reward_has_no_advantage_and_no_history(tmp_pat
 @pytest.mark.parametrize("method", ["kae", "grpo"])
 def test_a_generation_without_any_reward_trains_nothing(method, tmp_path):
     estimator = AdvantageEstimator(method)
-    trainer = tiny_trainer(tmp_path, estimator, reward=never_applies, trainer_class=RecordingTrainer, max_steps=2)
-    trainer.train()
+    trainer = train_tiny(tmp_path, estimator, reward=never_applies, max_steps=2)
     assert all((batch["advantages"] == 0).all() for batch in trainer.batches)
     assert trainer.generation == 2
     assert estimator.history is None or len(estimator.history) == 0
@@ -89,7 +85,7 @@ class KeepsTrls(RecordingTrainer):
     ],
 )
 def test_trls_own_formulas_are_trls_advantages_to_rounding(scale_rewards, method, scale, group, reward, tmp_path):
-    trainer = tiny_trainer(
+    trainer = train_tiny(
         tmp_path,
         AdvantageEstimator(method, scale=scale),
         reward=reward,
@@ -98,17 +94,13 @@ def test_trls_own_formulas_are_trls_advantages_to_rounding(scale_rewards, method
         scale_rewards=scale_rewards,
         max_steps=3,
     )
-    trainer.train()
     found = torch.cat([batch["advantages"] for batch in trainer.batches])
     assert found.abs().max() > 0.1
     torch.testing.assert_close(found, torch.cat(trainer.trls), atol=2e-6, rtol=2e-6)
 
 
 def test_grpo_is_trls_own_advantage_but_for_the_epsilon(tmp_path):
-    trainer = tiny_trainer(
-        tmp_path, AdvantageEstimator("grpo"), trainer_class=KeepsTrls, num_generations=4, max_steps=1
-    )
-    trainer.train()
+    trainer = train_tiny(tmp_path, AdvantageEstimator("grpo"), trainer_class=KeepsTrls, num_generations=4, max_steps=1)
     found, trls = trainer.batches[0]["advantages"], trainer.trls[0]
     assert found.abs().max() > 0.5
     assert 1e-5 < (found - trls).abs().max() < 1e-3  # 1e-6 here, 1e-4 there
@@ -172,7 +164,7 @@ def length_reward(completion_ids, **_):
 
 def test_gdpo_gives_the_advantages_that_trl_gives(tmp_path):
     functions, weights = [parity_reward, half_applies, never_applies], [1.0, 2.0, 3.0]
-    trainer = tiny_trainer(
+    trainer = train_tiny(
         tmp_path,
         gdpo(["parity", "half", "never"], weights=weights),
         reward=functions,
@@ -182,7 +174,6 @@ def test_gdpo_gives_the_advantages_that_trl_gives(tmp_path):
         reward_weights=weights,
         max_steps=3,
     )
-    trainer.train()
     for batch, theirs in zip(trainer.batches, trainer.theirs, strict=True):
         assert (batch["advantages"] != 0).any()
         np.testing.assert_allclose(batch["advantages"].numpy(), theirs.numpy(), atol=2e-6)
@@ -201,14 +192,12 @@ class ComparedTrainer(RecordingTrainer):
 
 
 def test_each_reward_has_its_own_history_and_metrics(tmp_path):
-    trainer = tiny_trainer(
+    trainer = train_tiny(
         tmp_path,
         SeveralRewards.of("kae", ["parity", "length"], weights=[1.0, 0.5], bandwidth=5.0),
         reward=[parity_reward, length_reward],
-        trainer_class=RecordingTrainer,
         max_steps=3,
     )
-    trainer.train()
     plain = SeveralRewards.of("kae", ["parity", "length"], weights=[1.0, 0.5], bandwidth=5.0)
     for step, batch in enumerate(trainer.batches):
         expected = plain.step(batch["prompts"], batch["rewards"].double().numpy(), step)
@@ -236,8 +225,7 @@ def test_a_run_with_several_rewards_goes_on_after_a_checkpoint(tmp_path):
     assert SeveralRewards.load(tmp_path / "checkpoint-4" / STATE_FILE).last_step == 3
     resumed = trainer(tmp_path / "again")
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    for before, after in zip(whole.batches[4:], resumed.batches, strict=True):
-        assert (after["advantages"] == before["advantages"]).all()
+    check_resumed(whole, resumed, 4)
 
 
 @pytest.mark.parametrize(

@@ -11,22 +11,20 @@ from trl.trainer.utils import RepeatSampler
 from kaestat import AdvantageEstimator
 from kaestat.integrations.trl.sampler import ReuseSampler
 from tests.helpers.tiers import slow_after
-from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
+from tests.helpers.tiny_trl import questions, train_tiny
 
 
 def generations(folder, *, reuse, max_steps, n_prompts=12, dataset=None, **config) -> list[frozenset[str]]:
     """The prompts of each generation."""
-    trainer = tiny_trainer(
+    trainer = train_tiny(
         folder,
         AdvantageEstimator("kae", bandwidth=5.0),
         n_prompts=n_prompts,
-        trainer_class=RecordingTrainer,
         trainer_options={"reuse": reuse},
         max_steps=max_steps,
         dataset=dataset,
         **config,
     )
-    trainer.train()
     for batch in trainer.batches:  # groups of 2, side by side
         assert batch["prompts"][::2] == batch["prompts"][1::2]
     kept = [tuple(map(tuple, batch["completions"].tolist())) for batch in trainer.batches]

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.processes import TWO, run_module
 from tests.llm_experiments.training.test_sharded import sharding
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """What both processes wrote."""
     folder = tmp_path_factory.mktemp("sharded")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [sys.executable, *launcher, "-m", "tests.helpers.sharded_weights", str(folder)],
-        env=os.environ | sharding() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    run_module(*TWO, "tests.helpers.sharded_weights", folder, environment=sharding())
     return folder
 
 

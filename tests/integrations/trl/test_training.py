@@ -13,7 +13,7 @@ from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
 from tests.helpers.tiers import slow_after
-from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
+from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer, train_tiny
 
 METHODS = {"kae": {"bandwidth": 5.0}, "kae_eb": {"bandwidth": 5.0}, "rloo": {}, "spo": {}}
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo")
@@ -44,10 +44,7 @@ def test_advantages_in_the_loss_are_those_of_the_estimator(method, tmp_path):
 
 
 def test_rloo_is_the_plain_formula_on_trl_groups(tmp_path):
-    trainer = tiny_trainer(
-        tmp_path, AdvantageEstimator("rloo"), trainer_class=RecordingTrainer, num_generations=4, max_steps=3
-    )
-    trainer.train()
+    trainer = train_tiny(tmp_path, AdvantageEstimator("rloo"), num_generations=4, max_steps=3)
     for batch in trainer.batches:
         groups = batch["rewards"].sum(dim=1).view(-1, 4)
         plain = groups - (groups.sum(dim=1, keepdim=True) - groups) / 3
@@ -55,14 +52,9 @@ def test_rloo_is_the_plain_formula_on_trl_groups(tmp_path):
 
 
 def test_two_groups_of_a_prompt_in_one_batch_are_compared_as_trl_compares_them(tmp_path):
-    trainer = tiny_trainer(
-        tmp_path,
-        AdvantageEstimator("rloo"),
-        trainer_class=RecordingTrainer,
-        dataset=concatenate_datasets([questions(1)] * 4),
-        max_steps=1,
+    trainer = train_tiny(
+        tmp_path, AdvantageEstimator("rloo"), dataset=concatenate_datasets([questions(1)] * 4), max_steps=1
     )
-    trainer.train()
     (batch,) = trainer.batches
     assert len(set(batch["prompts"])) == 1
     groups = batch["rewards"].sum(dim=1).view(-1, 2)
@@ -71,10 +63,7 @@ def test_two_groups_of_a_prompt_in_one_batch_are_compared_as_trl_compares_them(t
 
 def test_one_completion_per_prompt(tmp_path):
     estimator = AdvantageEstimator("kae", bandwidth=5.0)
-    trainer = tiny_trainer(
-        tmp_path, estimator, trainer_class=RecordingTrainer, num_generations=1, n_prompts=8, max_steps=4
-    )
-    trainer.train()
+    trainer = train_tiny(tmp_path, estimator, num_generations=1, n_prompts=8, max_steps=4)
     assert all(len(set(batch["prompts"])) == 8 for batch in trainer.batches)
     replayed(trainer, AdvantageEstimator("kae", bandwidth=5.0))
     last = trainer.state.log_history[-2]
@@ -89,17 +78,15 @@ def test_the_loss_types_tested_are_all_of_trl():
 @pytest.mark.parametrize("loss_type", slow_after(1, LOSS_TYPES))
 def test_every_loss_type_with_gradient_accumulation(loss_type, tmp_path):
     estimator = AdvantageEstimator("kae", bandwidth=5.0)
-    trainer = tiny_trainer(
+    trainer = train_tiny(
         tmp_path,
         estimator,
-        trainer_class=RecordingTrainer,
         loss_type=loss_type,
         importance_sampling_level="sequence" if loss_type == "luspo" else "token",
         per_device_train_batch_size=4,
         gradient_accumulation_steps=2,
         max_steps=2,
     )
-    trainer.train()
     assert [batch["step"] for batch in trainer.batches] == [0, 1]  # one generation per optimizer step
     replayed(trainer, AdvantageEstimator("kae", bandwidth=5.0))
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -109,16 +96,14 @@ def test_every_loss_type_with_gradient_accumulation(loss_type, tmp_path):
 def test_generations_within_one_optimizer_step_are_steps_of_their_own(tmp_path):
     # global_step stands still between them, and all 4 prompts come in each: steps told by it would collide.
     estimator = AdvantageEstimator("kae", bandwidth=5.0)
-    trainer = tiny_trainer(
+    trainer = train_tiny(
         tmp_path,
         estimator,
-        trainer_class=RecordingTrainer,
         trainer_options={"reuse": 2},
         gradient_accumulation_steps=2,
         steps_per_generation=1,
         max_steps=2,
     )
-    trainer.train()
     assert [batch["step"] for batch in trainer.batches] == [0, 0, 1, 1]
     assert len({frozenset(batch["prompts"]) for batch in trainer.batches}) == 1
     assert estimator.history.last_step == 3 and trainer.generation == 4
@@ -127,33 +112,24 @@ def test_generations_within_one_optimizer_step_are_steps_of_their_own(tmp_path):
 
 def test_several_updates_from_one_generation_are_one_step(tmp_path):
     estimator = AdvantageEstimator("kae", bandwidth=5.0)
-    trainer = tiny_trainer(
+    trainer = train_tiny(
         tmp_path,
         estimator,
-        trainer_class=RecordingTrainer,
         num_iterations=2,
         per_device_train_batch_size=4,
         steps_per_generation=2,
         gradient_accumulation_steps=1,
         max_steps=8,
     )
-    trainer.train()
     assert [batch["step"] for batch in trainer.batches] == [0, 4]
     assert estimator.history.last_step == 1
 
 
 def test_evaluation_leaves_the_history_alone_and_keeps_trl_advantages(tmp_path):
     estimator = AdvantageEstimator("kae", bandwidth=5.0)
-    trainer = tiny_trainer(
-        tmp_path,
-        estimator,
-        trainer_class=RecordingTrainer,
-        eval_dataset=questions(4),
-        eval_strategy="steps",
-        eval_steps=1,
-        max_steps=2,
+    trainer = train_tiny(
+        tmp_path, estimator, eval_dataset=questions(4), eval_strategy="steps", eval_steps=1, max_steps=2
     )
-    trainer.train()
     assert [batch["training"] for batch in trainer.batches] == [True, False, True, False]
     replayed(trainer, AdvantageEstimator("kae", bandwidth=5.0))
     assert estimator.history.last_step == 1
@@ -161,14 +137,7 @@ def test_evaluation_leaves_the_history_alone_and_keeps_trl_advantages(tmp_path):
 
 
 def test_the_completions_table_holds_the_estimators_advantages(tmp_path):
-    trainer = tiny_trainer(
-        tmp_path,
-        AdvantageEstimator("kae", bandwidth=5.0),
-        trainer_class=RecordingTrainer,
-        log_completions=True,
-        max_steps=3,
-    )
-    trainer.train()
+    trainer = train_tiny(tmp_path, AdvantageEstimator("kae", bandwidth=5.0), log_completions=True, max_steps=3)
     for step, batch in enumerate(trainer.batches, start=1):
         table = pd.read_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
         assert table["prompt"].tolist() == batch["prompts"]

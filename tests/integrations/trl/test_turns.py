@@ -11,7 +11,7 @@ from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_tools import RecordingTurns, rewards_of_turns, spoken, tool_trainer
-from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
+from tests.helpers.tiny_trl import RecordingTrainer, questions, train_tiny
 from tests.integrations.trl.test_training import LOSS_TYPES
 
 STEPS, STOP = 5, 3
@@ -115,10 +115,9 @@ def test_without_tools_it_is_the_ordinary_trainer(tmp_path):
     found = []
     for given in (TurnEstimator("kae", bandwidth=5.0), AdvantageEstimator("kae", bandwidth=5.0)):
         of_turns = isinstance(given, TurnEstimator)
-        trainer = tiny_trainer(
+        trainer = train_tiny(
             tmp_path, given, trainer_class=RecordingTurns if of_turns else RecordingTrainer, dataset=questions(4)
         )
-        trainer.train()
         found.append((trainer, [weight.detach() for weight in trainer.model.parameters()]))
     (turns, after), (plain, plain_after) = found
     for one, other in zip(turns.batches, plain.batches, strict=True):
@@ -239,7 +238,7 @@ def test_a_rollout_of_ones_own_tells_its_turns_by_env_mask(tmp_path):
             "env_mask": [mask] * len(ids),
         }
 
-    trainer = tiny_trainer(
+    trainer = train_tiny(
         tmp_path,
         TurnEstimator("rloo"),
         trainer_class=RecordingTurns,
@@ -251,7 +250,6 @@ def test_a_rollout_of_ones_own_tells_its_turns_by_env_mask(tmp_path):
         max_completion_length=len(mask),
         max_steps=1,
     )
-    trainer.train()
     (batch,) = trainer.batches
     earned = [1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]  # of the first two turns, before the others' is left out
     expected = torch.tensor(earned) * torch.tensor([[1.0], [-1.0]] * 4)

@@ -223,23 +223,19 @@ def test_a_hint_for_a_column_that_is_not_there_lists_the_columns(write):
     assert "no column 'acc'" in words and "prompt, step, reward" in words
 
 
-def test_a_column_that_comes_twice_is_refused(tmp_path):
-    path = tmp_path / "run.csv"
-    path.write_text("prompt,step,reward,reward\na,0,1,0\n")
-    assert "'reward' comes twice" in refusal(path)
-
-
-@pytest.mark.parametrize("text", ["prompt,step,reward\na,0,1\nb,c,0,1\n", "prompt,step,reward\na,b,0,1\n"])
-def test_rows_with_more_fields_than_the_header_are_refused_and_never_shifted(tmp_path, text):
-    path = tmp_path / "run.csv"
-    path.write_text(text)
-    assert "quotes" in refusal(path)
-
-
-def test_an_open_quote_is_refused(tmp_path):
-    path = tmp_path / "run.csv"
-    path.write_text('prompt,step,reward\n"a,0,1\nb,0,1\n')
-    assert "EOF inside string" in refusal(path)
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        pytest.param("run.csv", "prompt,step,reward,reward\na,0,1,0\n", "'reward' comes twice", id="column twice"),
+        pytest.param("run.csv", "prompt,step,reward\na,0,1\nb,c,0,1\n", "quotes", id="row longer than the header"),
+        pytest.param("run.csv", "prompt,step,reward\na,b,0,1\n", "quotes", id="first row longer than the header"),
+        pytest.param("run.csv", 'prompt,step,reward\n"a,0,1\nb,0,1\n', "; a quote is never closed", id="open quote"),
+        pytest.param("run.jsonl", "[1, 2]\n", "line 1: must be a JSON object, got list", id="line that is no object"),
+    ],
+)
+def test_text_that_is_no_table_is_refused(tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    assert words in refusal(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["run.csv", "run.jsonl", "run.json", "1.jsonl"])
@@ -273,6 +269,13 @@ def test_a_last_line_cut_off_in_the_middle_is_refused_with_its_number(tmp_path):
     assert "line 3: is cut off in the middle" in words and "Remove this line" in words
 
 
+@pytest.mark.parametrize("rest", ["{", "}", "x", ","])
+def test_a_last_line_that_goes_on_after_its_object_is_refused(tmp_path, rest):
+    path = write_jsonl(tmp_path / "run.jsonl", ROWS)
+    path.write_text(path.read_text().rstrip("\n") + rest)
+    assert f"line {len(ROWS)}: is cut off in the middle" in refusal(path)
+
+
 def test_a_broken_line_in_the_middle_is_refused_with_its_number(tmp_path):
     path = write_jsonl(tmp_path / "run.jsonl", ROWS)
     path.write_text(path.read_text().replace('"why"', '"why', 1))
@@ -282,12 +285,6 @@ def test_a_broken_line_in_the_middle_is_refused_with_its_number(tmp_path):
 def test_a_line_without_a_key_of_the_first_is_refused_with_its_number(tmp_path):
     path = write_jsonl(tmp_path / "run.jsonl", [*ROWS, {"prompt": "a", "step": 0}])
     assert "line 4: has no 'reward'" in refusal(path)
-
-
-def test_a_line_that_is_no_object_is_refused(tmp_path):
-    path = tmp_path / "run.jsonl"
-    path.write_text("[1, 2]\n")
-    assert "line 1: must be a JSON object, got list" in refusal(path)
 
 
 @pytest.mark.parametrize("name", ["run.csv", "run.jsonl", "run.json"])
