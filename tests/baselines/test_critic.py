@@ -59,11 +59,6 @@ def test_parameters_out_of_range_are_refused(parameters):
         make_baseline("critic", **parameters)
 
 
-def test_it_needs_features_and_says_so_until_it_has_them():
-    assert make_baseline("critic").missing_input.startswith("features= ")
-    assert make_baseline("critic", features={"a": [1.0]}).missing_input is None
-
-
 def test_values_have_the_precision_of_the_rewards():
     assert Critic().values(Groups(np.ones((2, 3), dtype=np.float32)), NO_PAST, step=0).dtype == np.float32
 

@@ -58,14 +58,6 @@ def test_the_carry_keeps_its_shape_from_the_start():
     assert {name: a.shape for name, a in start.items()} == {name: a.shape for name, a in later.items()}
 
 
-def test_a_prompt_without_completions_changes_nothing_for_the_others():
-    baseline, with_it, without = make_baseline("ebpo"), groups([1, 0, 1], [], [0, 1]), groups([1, 0, 1], [0, 1])
-    for of in (baseline.values, baseline.own_derivative):
-        present = with_it.mask[[0, 2]]
-        rows = (of(with_it, NO_PAST, step=0) + np.zeros((3, 3)))[[0, 2]]
-        np.testing.assert_allclose(rows[present], (of(without, NO_PAST, step=0) + np.zeros((2, 3)))[present])
-
-
 def test_rewards_that_never_vary_are_not_shrunk():
     # sigma^2 = tau^2 = 0: S is 0. One reward less by 1 brings the value from 1 to the 5/8 of the first step by hand.
     baseline, alike = make_baseline("ebpo"), groups([1, 1], [1, 1])

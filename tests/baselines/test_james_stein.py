@@ -53,14 +53,6 @@ def test_lambda_and_target_of_a_prompt_ignore_its_own_rewards():
     np.testing.assert_allclose(lambdas[0], lambdas[1], rtol=1e-12)
 
 
-def test_a_prompt_without_completions_changes_nothing_for_the_others():
-    with_it = make_baseline("james_stein").values(groups([1, 0, 0], [], [1, 1, 0], [1]), NO_PAST, step=0)
-    without = make_baseline("james_stein").values(groups([1, 0, 0], [1, 1, 0], [1]), NO_PAST, step=0)
-    np.testing.assert_allclose(with_it[[0, 2]], without[:2], rtol=1e-12)
-    np.testing.assert_allclose(with_it[3, 0], without[2, 0], rtol=1e-12)
-    assert np.isfinite(with_it).all()
-
-
 def test_without_eps_others_that_agree_and_never_vary_do_not_shrink():
     # v = s = 0 over the others: lambda is 0 / 0, taken as 0
     values = make_baseline("james_stein", eps=0).values(groups([1, 0], [1, 1], [1, 1]), NO_PAST, step=0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kaestat import Groups, Visits, make_baseline
+from kaestat import make_baseline
 from tests.helpers import references as ref
 from tests.helpers.cases import NO_PAST, groups, visits
 from tests.helpers.method_case import MethodCase
@@ -107,33 +107,6 @@ def test_nothing_known_is_the_cold_start():
     ]
     others = make_baseline("kae_eb", bandwidth=20).values(groups([1], [0, 1, 1]), visits([], []), step=0)
     assert others[0, 0] == pytest.approx(2 / 3)
-
-
-def test_a_prompt_without_completions_changes_nothing_for_the_others():
-    case = random_case(1, 12, drift=0.03)
-    rows, past = groups_of(case), visits_of(case)
-    mask = np.ones(rows.reward.shape, dtype=bool) if rows.mask is None else rows.mask
-    empty = Groups(
-        reward=np.concatenate([rows.reward, np.ones_like(rows.reward[:1])]),
-        mask=np.concatenate([mask, np.zeros_like(mask[:1])]),
-    )
-    names = ("lag", "count", "total", "total_sq")
-    longer = Visits(**{name: np.pad(getattr(past, name), ((0, 1), (0, 0))) for name in names})
-    baseline = make_baseline("kae_eb", bandwidth=20)
-    with_empty, without = baseline.values(empty, longer, step=30), baseline.values(rows, past, step=30)
-    np.testing.assert_allclose(with_empty[:-1][mask], without[mask], rtol=1e-9)
-
-
-def test_others_with_one_visit_each_tell_nothing_of_the_drift_of_a_prompt():
-    """Nothing but rounding is left of their slopes: predictions were up to 1.2 off by it. Five others do not shrink."""
-    for seed in range(20):
-        reward = np.random.default_rng(seed).integers(0, 2, (7, 4)).tolist()
-        past = [[(9, reward[0]), (7, reward[6])], *[[(lag, reward[k])] for k, lag in enumerate((9, 8, 7, 6, 6), 1)]]
-        nobody = Groups(np.zeros((6, 1)), mask=np.zeros((6, 1), dtype=bool))
-        by_itself, pooled = (
-            make_baseline(name, bandwidth=20).values(nobody, visits(*past), step=9)[0, 0] for name in ("kae", "kae_eb")
-        )
-        assert pooled == pytest.approx(by_itself, rel=1e-9)
 
 
 def test_pasts_that_never_vary_tell_nothing_of_the_drift_of_one_that_does():

@@ -42,11 +42,6 @@ def test_values_that_are_not_finite_are_refused():
         AdvantageEstimator("oracle", value={"a": np.nan}).step(["a"], [1.0], 0)
 
 
-def test_it_needs_values_and_says_so_until_it_has_them():
-    assert make_baseline("oracle").missing_input.startswith("value= ")
-    assert make_baseline("oracle", value={"a": 0.5}).missing_input is None
-
-
 @pytest.mark.parametrize("value", [{"a": 0.25}, lambda prompts, step: [0.25], np.array([0.25])])
 def test_values_have_the_precision_of_the_rewards(value):
     half = Groups(np.ones((1, 2), dtype=np.float32), prompt_ids=["a"])

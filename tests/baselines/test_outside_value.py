@@ -91,8 +91,6 @@ def test_prompts_of_which_nothing_else_is_known_are_predicted_at_the_outside_val
 
 
 def test_what_is_missing_is_named():
-    with pytest.raises(ValueError, match="outside= "):
-        AdvantageEstimator("outside_value")
     with pytest.raises(ValueError, match="outside_value"):
         AdvantageEstimator("outside_value", outside={"a": 0.5}).step(["b"], [1.0], 0)
 

@@ -39,6 +39,17 @@ def test_prompts_of_a_step_do_not_touch_each_other(method):
         np.testing.assert_allclose(values[p, : len(rewards)], alone[0], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("method", TOGETHER)
+def test_a_prompt_without_completions_changes_nothing_for_the_others(method):
+    baseline, rewards, past = baseline_of(method), [*REWARDS, [1]] * 3, [*PAST, [(3, [0, 1])]] * 3
+    some = groups(*rewards)
+    with_it, beside = groups(rewards[0], [], *rewards[1:]), visits(past[0], [], *past[1:])
+    for of in (baseline.values, baseline.own_derivative):
+        without = of(some, visits(*past), step=10) + np.zeros_like(some.reward)
+        found = np.delete(of(with_it, beside, step=10) + np.zeros_like(with_it.reward), 1, axis=0)
+        np.testing.assert_allclose(found[some.mask], without[some.mask], rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("method", APART + TOGETHER)
 def test_leading_axes_are_so_many_steps_of_their_own(method):
     baseline, order = baseline_of(method), [2, 0, 3, 1]

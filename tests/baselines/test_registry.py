@@ -17,6 +17,7 @@ from kaestat.report.analysis import default_methods
 from kaestat.smoothing.kernels import Exponential, Triangular
 from kaestat.smoothing.selectors import SELECTORS, Auto, Fixed, Fraction, Rate, make_selector
 from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.estimators import PARAMETERS
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -66,6 +67,15 @@ def test_a_method_has_the_value_of_another_exactly_where_its_row_says_so(name):
         for made in (method, METHODS["grpo"])
     )
     assert np.allclose(ours, grpos) == ("grpo" in (name, method.same_value_as))
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_method_that_needs_more_than_rewards_says_so_until_it_has_it(name):
+    (key,) = PARAMETERS[name]
+    assert make_baseline(name).missing_input.startswith(f"{key}= ")
+    assert make_baseline(name, **PARAMETERS[name]).missing_input is None
+    with pytest.raises(ValueError, match=f"{key}= "):
+        kaestat.AdvantageEstimator(name)
 
 
 def test_remarks_say_what_is_needed_what_estimates_no_mean_and_what_sees_its_own_reward():

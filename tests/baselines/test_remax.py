@@ -58,9 +58,7 @@ def test_arrays_stand_for_themselves_and_mappings_want_ids():
         make_baseline("remax", greedy={"a": 1.0}).values(packed, NO_PAST, step=0)
 
 
-def test_it_needs_greedy_rewards_and_says_so_until_it_has_them():
-    assert make_baseline("remax").missing_input.startswith("greedy= ")
-    assert make_baseline("remax", greedy={"a": 0.5}).missing_input is None
+def test_without_greedy_rewards_there_are_no_values():
     with pytest.raises(ValueError, match="remax: give it greedy="):
         make_baseline("remax").values(Groups(np.ones((1, 2))), NO_PAST, step=0)
 

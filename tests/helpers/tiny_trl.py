@@ -114,3 +114,12 @@ def train_tiny(folder: Path, estimator: AdvantageEstimator | TurnEstimator, **op
     trainer = tiny_trainer(folder, estimator, **{"trainer_class": RecordingTrainer} | options)
     trainer.train()
     return trainer
+
+
+def check_resumed(whole: RecordingTrainer, resumed: RecordingTrainer, stop: int) -> None:
+    """A run resumed after ``stop`` generations had the prompts, completions and advantages of the whole run."""
+    assert resumed.generation == whole.generation and len(resumed.batches) == whole.generation - stop
+    for before, after in zip(whole.batches[stop:], resumed.batches, strict=True):
+        assert after["prompts"] == before["prompts"]
+        assert (after["completions"] == before["completions"]).all()
+        assert (after["advantages"] == before["advantages"]).all()

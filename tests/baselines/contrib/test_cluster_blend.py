@@ -71,11 +71,6 @@ def test_what_is_no_cluster_is_refused(clusters, message):
         AdvantageEstimator("cluster_blend", clusters=clusters).step(["a", "b"], [1.0, 0.0], 0)
 
 
-def test_clusters_are_asked_for():
-    with pytest.raises(ValueError, match="clusters= "):
-        AdvantageEstimator("cluster_blend")
-
-
 def cluster_blend(case, *, clusters, forgetting=0.9):
     """Rest of the group and mean of the cluster's earlier completions, weighted by how uncertain each is."""
 

@@ -229,7 +229,7 @@ def test_a_hint_for_a_column_that_is_not_there_lists_the_columns(write):
         pytest.param("run.csv", "prompt,step,reward,reward\na,0,1,0\n", "'reward' comes twice", id="column twice"),
         pytest.param("run.csv", "prompt,step,reward\na,0,1\nb,c,0,1\n", "quotes", id="row longer than the header"),
         pytest.param("run.csv", "prompt,step,reward\na,b,0,1\n", "quotes", id="first row longer than the header"),
-        pytest.param("run.csv", 'prompt,step,reward\n"a,0,1\nb,0,1\n', "EOF inside string", id="open quote"),
+        pytest.param("run.csv", 'prompt,step,reward\n"a,0,1\nb,0,1\n', "; a quote is never closed", id="open quote"),
         pytest.param("run.jsonl", "[1, 2]\n", "line 1: must be a JSON object, got list", id="line that is no object"),
     ],
 )
