@@ -1,4 +1,4 @@
-"""Adam's units of a gradient: each coordinate divided by the root of its mean square.
+"""Adam's units of a gradient: each coordinate divided by the root of its mean square. Muon's are in `muon_units`.
 
 A matrix's mean squares are taken as an outer product of their row and column means (Shazeer and Stern, 2018,
 "Adafactor"), so that a row's norm needs no gradient of its own.
@@ -12,11 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from kaestat.integrations.muon_units import Bases
+
 FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
 
 ADAFACTOR = "transformers.optimization", "Adafactor"  # module and name: this package does not import transformers
 
-Squares = Mapping[nn.Parameter, torch.Tensor]
+MUON = getattr(torch.optim, "Muon", ())  # since torch 2.9
+
+Squares = Mapping[nn.Parameter, torch.Tensor | Bases]
 
 
 def adam_factors(square: torch.Tensor) -> torch.Tensor:
@@ -33,22 +37,25 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
     return rows[:, None] * columns
 
 
-def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
-    """Squares of what each coordinate's gradient is divided by; None before a gradient.
+def mean_squares(optimizer: torch.optim.Optimizer, *others: torch.optim.Optimizer) -> Squares | None:
+    """Squares of what each coordinate's gradient is divided by, or Muon's bases of a matrix; None before a gradient.
 
-    With Adam this is the root of its mean square plus eps, and with Adafactor the root of its factored mean square. Its
-    clipping, one number per matrix, is left out. Steps with all rewards equal have gradients of 0, or of rounding
-    errors: while the mean squares of all parameters are below eps squared, Adam divides all coordinates by the same
-    number. Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns them
-    into weights. A ValueError for other optimisers.
+    A model may have several optimisers, such as Muon for matrices and AdamW for the rest. Learning rates are left out.
+
+    With Adam the divisor is the root of its mean square plus eps, and with Adafactor the root of its factored mean
+    square. Its clipping, one number per matrix, is left out. Steps with all rewards equal have gradients of 0, or of
+    rounding errors: while the mean squares of all parameters are below eps squared, Adam divides all coordinates by the
+    same number. Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns
+    them into weights. A ValueError for other optimisers.
     """
-    optimizer = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
-    found: dict[nn.Parameter, _Kept | _Factored] = {}
-    for group in optimizer.param_groups:
-        check_optimizer(type(optimizer), group)
-        for parameter in group["params"]:
-            if own := optimizer.state.get(parameter):
-                found[parameter] = _kept(own, group)
+    found: dict[nn.Parameter, _Kept | _Factored | _Momentum] = {}
+    for each in (optimizer, *others):
+        bare = getattr(each, "optimizer", each)  # within accelerate's wrapper
+        for group in bare.param_groups:
+            check_optimizer(type(bare), group)
+            for parameter in group["params"]:
+                if own := bare.state.get(parameter):
+                    found[parameter] = _kept(own, group)
     return _AdamSquares(found) if any(kept.moved() for kept in found.values()) else None
 
 
@@ -57,15 +64,18 @@ def check_optimizer(kind: type, settings: Mapping[str, Any]) -> None:
     adafactor = any((each.__module__, each.__name__) == ADAFACTOR for each in kind.__mro__)
     if adafactor and settings.get("scale_parameter", True):
         raise ValueError("optimizer: Adafactor multiplies steps by parameters' sizes; set scale_parameter=False.")
-    if not adafactor and not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW)):
+    if not adafactor and not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW, MUON)):
         raise ValueError(
             f"optimizer: {kind.__name__} does not keep a mean square of each coordinate as torch's Adam and AdamW and "
-            "transformers' Adafactor do; take one of these, or norms that are not in an optimiser's units."
+            "transformers' Adafactor do, nor a momentum as torch's Muon does; take one of these, or norms that are not "
+            "in an optimiser's units."
         )
 
 
-def _kept(own: Mapping[str, Any], group: Mapping[str, Any]) -> _Kept | _Factored:
-    """What an optimiser keeps of a parameter's squares."""
+def _kept(own: Mapping[str, Any], group: Mapping[str, Any]) -> _Kept | _Factored | _Momentum:
+    """What an optimiser keeps of a parameter's gradients."""
+    if "momentum_buffer" in own:
+        return _Momentum(own["momentum_buffer"], group)
     if "betas" in group:
         name = "max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"
         return _Kept(own[name], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
@@ -86,7 +96,7 @@ class _Kept(NamedTuple):
         """Whether Adam's eps does not drown it."""
         return float(whole(self.square.sum(dtype=torch.float32))) >= self.square.numel() * self.share * self.eps**2
 
-    def divisor_squared(self) -> torch.Tensor:
+    def units(self) -> torch.Tensor:
         """Float32; 0 for a parameter that has had no gradient at all."""
         square = self.square.float() / self.share
         return square.sqrt_().add_(self.eps).square_() if whole(self.square.sum()) > 0 else square
@@ -102,19 +112,32 @@ class _Factored(NamedTuple):
     def moved(self) -> bool:
         return float(whole(self.rows.float().mean())) >= self.eps**2
 
-    def divisor_squared(self) -> torch.Tensor:
+    def units(self) -> torch.Tensor:
         rows = self.rows.float() / self.rows.float().mean(-1, keepdim=True)
         return rows[..., None] * self.columns.float()[..., None, :] * self.moved()
 
 
-class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
+class _Momentum(NamedTuple):
+    """A matrix's momentum, and the settings of its group."""
+
+    momentum: torch.Tensor
+    group: Mapping[str, Any]
+
+    def moved(self) -> bool:
+        return float(whole(self.momentum.float().square().sum()).sqrt()) >= self.group["eps"]
+
+    def units(self) -> Bases:
+        return Bases.of(whole(self.momentum), self.group)
+
+
+class _AdamSquares(Mapping[nn.Parameter, torch.Tensor | Bases]):
     """Worked out for one parameter at a time: all together take as much memory as the model."""
 
-    def __init__(self, kept: Mapping[nn.Parameter, _Kept | _Factored]):
+    def __init__(self, kept: Mapping[nn.Parameter, _Kept | _Factored | _Momentum]):
         self._kept = kept
 
-    def __getitem__(self, parameter: nn.Parameter) -> torch.Tensor:
-        return self._kept[parameter].divisor_squared()
+    def __getitem__(self, parameter: nn.Parameter) -> torch.Tensor | Bases:
+        return self._kept[parameter].units()
 
     def __iter__(self) -> Iterator[nn.Parameter]:
         return iter(self._kept)
@@ -128,15 +151,20 @@ class Units:
 
     def __init__(self, squares: Squares | None):
         self._squares = squares
-        self._known: dict[nn.Parameter, tuple[torch.Tensor, ...]] = {}
+        self._known: dict[nn.Parameter, tuple[torch.Tensor, ...] | Bases] = {}
 
-    def matrix(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
-        """Factors of a matrix's rows and columns; errors name the module."""
+    def layer(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, ...] | Bases:
+        """Factors of a linear layer's rows and columns, or Muon's bases; errors name the module."""
         if self._squares is None:
             return 1.0, 1.0
         if parameter not in self._known:
-            self._known[parameter] = _matrix_factors(self._of(parameter, name))
-        rows, columns = self._known[parameter]
+            own = self._of(parameter, name)
+            self._known[parameter] = own if isinstance(own, Bases) else _matrix_factors(own.float())
+        return self._known[parameter]
+
+    def matrix(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
+        """Factors of any other matrix's rows and columns."""
+        rows, columns = _not_muons(self.layer(parameter, name), name)
         return rows, columns
 
     def vector(self, parameter: nn.Parameter, name: str) -> torch.Tensor | float:
@@ -144,14 +172,21 @@ class Units:
         if self._squares is None:
             return 1.0
         if parameter not in self._known:
-            self._known[parameter] = (_inverse_root(self._of(parameter, name)),)
-        return self._known[parameter][0]
+            self._known[parameter] = (_inverse_root(_not_muons(self._of(parameter, name), name).float()),)
+        factors: torch.Tensor = _not_muons(self._known[parameter], name)[0]
+        return factors
 
-    def _of(self, parameter: nn.Parameter, name: str) -> torch.Tensor:
+    def _of(self, parameter: nn.Parameter, name: str) -> torch.Tensor | Bases:
         assert self._squares is not None
         if parameter not in self._squares:
             raise ValueError(f"squares: there are none for a parameter of module {name}, of shape {parameter.shape}.")
-        return self._squares[parameter].float()
+        return self._squares[parameter]
+
+
+def _not_muons(units: Any, name: str) -> Any:
+    if isinstance(units, Bases):
+        raise ValueError(f"optimizer: Muon's units are for linear layers, not module {name}; train it with AdamW.")
+    return units
 
 
 def _matrix_factors(square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

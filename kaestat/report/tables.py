@@ -40,8 +40,8 @@ def fact_lines(facts: LogFacts) -> Iterator[str]:
     if facts.dead_groups is not None:
         alike = "all right or all wrong" if facts.binary else "with all rewards alike"
         yield (
-            f"Dead groups ({alike}; without a history they give no gradient): {100 * facts.dead_groups:.0f} % of those "
-            "of two completions or more."
+            f"Dead groups ({alike}; without a history they give no gradient): {100 * facts.dead_groups:.0f} % of the "
+            "groups of two completions or more."
         )
 
 

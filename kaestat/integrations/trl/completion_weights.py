@@ -12,7 +12,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
-from kaestat.integrations.adam_units import check_optimizer, mean_squares
+from kaestat.integrations.adam_units import MUON, check_optimizer, mean_squares
 from kaestat.integrations.gradient_norms import gradient_norms
 
 if TYPE_CHECKING:
@@ -137,12 +137,22 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
 
 
 def check_units(trainer: GRPOTrainer) -> None:
-    """Raise a ValueError for optimisers whose units `mean_squares` does not know."""
+    """Raise a ValueError for optimisers whose units `mean_squares` does not know, or not for this model's modules."""
     if trainer.optimizer is not None:
-        check_optimizer(type(trainer.optimizer), trainer.optimizer.defaults)
+        kind, settings = type(trainer.optimizer), trainer.optimizer.defaults
     else:
         args, chosen = trainer.args, trainer.optimizer_cls_and_kwargs
-        check_optimizer(*(chosen or trainer.get_optimizer_cls_and_kwargs(args, trainer.model)))
+        kind, settings = chosen or trainer.get_optimizer_cls_and_kwargs(args, trainer.model)
+    check_optimizer(kind, settings)
+    if issubclass(kind, MUON):
+        head = trainer.model.get_output_embeddings()
+        for name, module in trainer.model.named_modules():
+            trained = any(each.requires_grad for each in module.parameters(recurse=False))
+            if trained and (module is head or not isinstance(module, torch.nn.Linear)):
+                raise ValueError(
+                    f"optimizer: Muon's units are for linear layers before the output layer, not module {name}; "
+                    "freeze it, as with LoRA, or use AdamW."
+                )
 
 
 def _check_processes(accelerator: Any) -> None:

@@ -13,6 +13,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
 from kaestat.integrations.adam_units import FLOOR, mean_squares
+from kaestat.integrations.muon_units import Bases
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
     WEIGHTS,
@@ -221,6 +222,32 @@ def test_an_optimizer_whose_units_are_not_known_is_refused_when_the_trainer_is_m
             tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "adam"} | options, **config)
 
 
+class WithMuon(KeepsWeights):
+    """Trains the matrices of the layers with torch's Muon, which takes no other parameters, and nothing else."""
+
+    def __init__(self, *args, model, **options):
+        model.requires_grad_(False)
+        layers = [each for each in model.base_model.layers.modules() if isinstance(each, torch.nn.Linear)]
+        optimizer = torch.optim.Muon([each.weight.requires_grad_() for each in layers], lr=1e-2)
+        super().__init__(*args, model=model, optimizers=(optimizer, None), **options)
+
+    def _completion_weights(self, output):
+        self._now["exact"] = _of_gradients(self.model, output)
+        self._now["muon"] = _of_gradients(self.model, output, mean_squares(self.optimizer))
+        return super()._completion_weights(output)
+
+
+def test_norms_follow_muon(tmp_path):
+    for batch in trained(tmp_path, "adam", WithMuon).batches[1:]:
+        expected, exact = (batch[name] / batch[name].mean() for name in ("muon", "exact"))
+        torch.testing.assert_close(batch["weights"].double(), expected, rtol=1e-3, atol=1e-5)
+        assert not torch.allclose(expected, exact, rtol=0.02), "the units made no difference"
+    of_another = torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))])
+    made = {"weights": "adam", "optimizers": (of_another, None)}
+    with pytest.raises(ValueError, match="embed_tokens; freeze it"):
+        tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options=made)
+
+
 def test_norms_follow_adafactor(tmp_path):
     for batch in trained(tmp_path, "adam", KeepsReferences, optim="adafactor").batches[1:]:
         expected = batch["adam"] / batch["adam"].mean()
@@ -309,20 +336,27 @@ def _of_gradients(model, output, squares=None, temperature=TEMPERATURE) -> torch
             continue
         logits = model(input_ids=torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
         scores = (logits / temperature).log_softmax(-1).gather(1, completion[:, None])[:, 0]
-        parameters = list(model.parameters())
+        parameters = [each for each in model.parameters() if each.requires_grad]
         gradients = torch.autograd.grad((scores * counted[row][kept]).sum(), parameters, allow_unused=True)
         total = 0.0
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
-                total += float((gradient.double() * _over_root(parameter, squares)).square().sum())
+                total += _norm(gradient, squares and squares[parameter])
         norms.append(total)
     return torch.tensor(norms, dtype=torch.float64)
 
 
-def _over_root(parameter, squares) -> torch.Tensor | float:
-    if squares is None:
+def _norm(gradient, units) -> float:
+    """Squared norm of a gradient: plain, over the root of factored mean squares, or in Muon's bases."""
+    if isinstance(units, Bases):
+        return float(units.norms(torch.eye(gradient.shape[1])[None], gradient.T[None]))
+    return float((gradient.double() * _over_root(units)).square().sum())
+
+
+def _over_root(square) -> torch.Tensor | float:
+    if square is None:
         return 1.0
-    square = squares[parameter].double()
+    square = square.double()
     if square.ndim == 1:
         return (square + FLOOR * square.mean()).rsqrt()
     row, column = (each + FLOOR * each.mean() for each in (square.mean(1), square.mean(0)))

@@ -1,9 +1,6 @@
 """A run whose weights are spread over two processes: each holds its half, and the first alone reads the model."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +10,10 @@ from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.numpy import load_file
 
 from llm_experiments.paper.plan import FSDP
+from tests.helpers.processes import TWO, run_module
 from tests.llm_experiments.training.test_run import SMALL
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 RUN = {key: value for key, value in SMALL.items() if key != "test"}
 RUN = RUN | {
     "model": {"name": "tiny", "chat": False, "pretraining": {"steps": 150, "batch_size": 32}},
@@ -38,15 +35,7 @@ def sharding() -> dict[str, str]:
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sharded")
     (folder / "run.yaml").write_text(yaml.safe_dump(RUN))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [sys.executable, *launcher, "-m", "tests.helpers.sharded_rank", str(folder / "run.yaml"), str(folder)],
-        env=os.environ | sharding() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    run_module(*TWO, "tests.helpers.sharded_rank", folder / "run.yaml", folder, environment=sharding())
     return folder
 
 
