@@ -17,7 +17,7 @@ from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
 from kaestat.logs.selection import select_bandwidth
-from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, choosing_log, return_gaps, wide_grid, with_tuned
+from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, wide_grid, with_tuned
 from kaestat.report.facts import LogFacts
 from kaestat.report.gradient import GradientAnalysis, analyze_gradient
 from kaestat.report.law import LawAnalysis
@@ -133,8 +133,8 @@ def analyze(
     given = tuple(name for name in ready if name not in unscored) if methods is None else tuple(methods)
     if not returns and min_visits == 1:
         min_visits = 0
-    scoring = {"min_visits": min_visits, "differences_only": True, "seed": seed, "track": track}
-    scored, rows, tuned, left_out = _scored(log, given, methods is None and returns, again, scoring)
+    scorer = partial(prompt_risks, log, min_visits=min_visits, differences_only=True, seed=seed, track=track)
+    scored, rows, tuned, left_out = _scored(log, given, methods is None and returns, again, seed, scorer)
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     reference = {name: len(given) + k for k, name in enumerate((*REFERENCES, RIVAL_OF_SINGLES))}
     risk = None
@@ -183,21 +183,17 @@ def _scored(
     given: tuple[str | Baseline, ...],
     tune: bool,
     again: bool,
-    scoring: Mapping[str, Any],
+    seed: int,
+    scorer: Callable[..., PromptRisks],
 ) -> tuple[PromptRisks, list[int], tuple[Tuned, ...], list[str]]:
     """Risks of the methods, the references and the tuned methods; which are rows; and what is not identified."""
     plain = [*given, *REFERENCES, RIVAL_OF_SINGLES]
-    scorer: Callable[[Sequence[str | Baseline]], PromptRisks] = partial(prompt_risks, log, again=again, **scoring)
-    scored = scorer(plain)
+    scored = scorer(plain, again=again)
     tuned: tuple[Tuned, ...] = ()
     if tune and len(scored.per_prompt) >= MIN_PROMPTS:
         grid = wide_grid(log)
         tried = [candidates(method, grid) for method in TUNED_METHODS]
-        eligible = eligible_visits(log, scoring["min_visits"], scored.absolute)
-        choosing = choosing_log(log, eligible, seed=scoring["seed"])
-        scored, tuned = with_tuned(
-            scored, tried, partial(prompt_risks, choosing, **scoring), scorer, seed=scoring["seed"]
-        )
+        scored, tuned = with_tuned(scored, tried, partial(scorer, again=False), partial(scorer, again=again), seed=seed)
     kept = [k for k in range(len(given)) if np.isfinite(scored.per_prompt[:, k]).all()]
     if not kept:
         raise ValueError(

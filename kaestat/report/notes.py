@@ -59,12 +59,10 @@ def notes(
     if len(scored.per_prompt) == 1:
         yield "With one prompt there are no intervals."
     if tuned:
-        some = tuned[0].n_prompts < len(scored.per_prompt)
-        among = f" A random sample of {tuned[0].n_prompts:,} prompts made the choices." if some else ""
         yield (
             f"Rows marked{MARK} have the bandwidth and kernel with the lowest MSE on this log. Bandwidths go from 1.5 "
             "times a short gap between visits to 20 times the span. A choice looks too good on the data it was made "
-            f"on, so each half of the prompts is scored with the choice of the other half.{among}"
+            "on, so each half of the prompts is scored with the choice of the other half."
         )
     yield from _on_identification(scored, left_out)
     if gradient is None:

@@ -6,32 +6,11 @@ import numpy as np
 import pytest
 
 from kaestat import RewardLog, value_risk
-from kaestat.logs import tuning
 from kaestat.logs.jackknife import REPLAYS, jackknife_groups
 from kaestat.logs.prompt_risks import PromptRisks
-from kaestat.logs.risk import eligible_visits, prompt_risks
-from kaestat.logs.tuning import MARK, Halves, candidates, choosing_log, return_gaps, wide_grid, with_tuned
-from kaestat.report.analysis import analyze
+from kaestat.logs.risk import prompt_risks
+from kaestat.logs.tuning import MARK, candidates, return_gaps, tune, wide_grid, with_tuned
 from tests.helpers.made_logs import epochs, small_run
-
-
-def best_of_halves(risks, seed=0):
-    """The best columns for the first half of the prompts and for the other one, and the risks at these."""
-    first = np.random.default_rng(seed).permutation(len(risks)) < len(risks) // 2
-    best = [risks[~first].mean(axis=0).argmin(), risks[first].mean(axis=0).argmin()]
-    return best, np.where(first, risks[:, best[0]], risks[:, best[1]])
-
-
-def tuned_on(risks, seed=0):
-    """The result of `with_tuned` for candidates with these risks: the choice, and the risk of its row."""
-    names = [f"m{k}" for k in range(risks.shape[1])]
-
-    def scorer(some):
-        columns = [names.index(name) for name in some]
-        return PromptRisks(tuple(some), risks[:, columns], 99, True, (False,) * len(some))
-
-    added, (found,) = with_tuned(scorer(names[:1]), [names], scorer, scorer, seed=seed)
-    return found, added.per_prompt[:, -1]
 
 
 def test_gaps_are_those_between_consecutive_visits_of_a_prompt():
@@ -60,21 +39,25 @@ def test_candidates_are_specifications_for_both_kernels():
 
 
 def test_each_half_is_scored_at_what_is_best_on_the_other():
-    risks = np.random.default_rng(0).normal(size=(9, 2))
-    found, risk = tuned_on(risks, seed=3)
-    best, expected = best_of_halves(risks, seed=3)
-    assert found.by_halves == tuple(f"m{k}" for k in best)
-    np.testing.assert_array_equal(risk, expected)
-    assert found.specification == f"m{risks.mean(axis=0).argmin()}" and found.name == found.specification + MARK
+    rng = np.random.default_rng(0)
+    scored = PromptRisks(("a", "b", "c"), rng.normal(size=(9, 3)), 99, True)
+    tuned, risk = tune(scored, [0, 2], seed=3)
+    first = np.random.default_rng(3).permutation(9) < 4
+    for half, chosen in zip((first, ~first), tuned.by_halves, strict=True):
+        other = scored.per_prompt[~half]
+        best = 0 if other[:, 0].mean() <= other[:, 2].mean() else 2
+        assert chosen == scored.methods[best]
+        np.testing.assert_array_equal(risk[half], scored.per_prompt[half, best])
+    assert tuned.name == tuned.specification + MARK
 
 
 def test_the_row_is_not_optimistic_where_choosing_on_the_same_prompts_is():
     """Candidates of pure noise around the same risk: the best looks better than it is, the row by halves does not."""
     rng, naive, honest = np.random.default_rng(1), [], []
     for seed in range(400):
-        risks = rng.normal(size=(20, 10))
-        naive.append(risks.mean(axis=0).min())
-        honest.append(tuned_on(risks, seed)[1].mean())
+        scored = PromptRisks(tuple(f"m{k}" for k in range(10)), rng.normal(size=(20, 10)), 20, True)
+        naive.append(scored.per_prompt.mean(axis=0).min())
+        honest.append(tune(scored, range(10), seed=seed)[1].mean())
     error = 1 / np.sqrt(20 * 400)
     assert np.mean(naive) < -20 * error and abs(np.mean(honest)) < 4 * error
 
@@ -86,7 +69,7 @@ def test_tuned_rows_come_last_and_the_others_stay():
     added, (tuned,) = with_tuned(scored, [tried], scorer, scorer)
     assert added.methods == (*scored.methods, tuned.name) and tuned.specification in tried
     np.testing.assert_array_equal(added.per_prompt[:, :-1], scored.per_prompt)
-    np.testing.assert_array_equal(added.per_prompt[:, -1], best_of_halves(scorer(tried).per_prompt)[1])
+    np.testing.assert_array_equal(added.per_prompt[:, -1], tune(scorer(tried), range(len(tried)))[1])
     assert added.left_out is None
 
 
@@ -106,9 +89,8 @@ def test_the_choice_is_that_among_all_candidates_though_half_of_them_are_not_sco
             )
 
         added, (found,) = with_tuned(scorer(group[:2]), [group], scorer, scorer)
-        best, risk = best_of_halves(scorer(group).per_prompt)
-        assert found.by_halves == tuple(group[k] for k in best)
-        assert found.specification == group[risks.mean(axis=0).argmin()]
+        expected, risk = tune(scorer(group), range(32), seed=0)
+        assert found == expected
         np.testing.assert_array_equal(added.per_prompt[:, -1], risk)
         assert len(set(seen[2:-32])) <= 22
 
@@ -132,39 +114,6 @@ def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
     assert (tuned.specification, plain.specification) == ("kae_eb:bandwidth=7", "kae:bandwidth=7")
 
 
-def test_a_sample_of_many_prompts_chooses_and_all_are_scored(monkeypatch):
-    log = small_run(n_prompts=61, seed=1)
-    tried = candidates("kae_eb", wide_grid(log, 3))
-    eligible = eligible_visits(log, 1, True)
-    assert choosing_log(log, eligible, seed=3) is log
-    monkeypatch.setattr(tuning, "SAMPLE", 20)
-    choosing, halves = choosing_log(log, eligible, seed=3), Halves.of(61, 3)
-    assert halves.choosing.sum() == 20 and halves.choosing[halves.first].sum() == 10
-    np.testing.assert_array_equal(halves.first, np.random.default_rng(3).permutation(61) < 30)
-    assert choosing.prompts == [log.prompts[k] for k in np.flatnonzero(halves.choosing)]
-    scorer = partial(prompt_risks, log, seed=3)
-    scored = scorer(["none", "kae_eb"], again=True)
-    found, (row,) = with_tuned(scored, [tried], partial(prompt_risks, choosing), partial(scorer, again=True), seed=3)
-    part = prompt_risks(choosing, tried).per_prompt
-    first = halves.first[halves.choosing]
-    best = [tried[part[half].mean(axis=0).argmin()] for half in (~first, first, first | True)]
-    assert (*row.by_halves, row.specification) == tuple(best) and row.n_prompts == 20
-    whole = scorer(best, again=True)
-    np.testing.assert_array_equal(
-        found.per_prompt[:, -1], np.where(halves.first, whole.per_prompt[:, 0], whole.per_prompt[:, 1])
-    )
-    change = (whole.left_out - whole.apart)[:, :2].mean(axis=1)
-    np.testing.assert_allclose(found.left_out[:, -1] - found.apart[:, -1], change, rtol=1e-9, atol=1e-15)
-
-
-def test_a_report_says_how_many_prompts_chose(monkeypatch):
-    said = "A random sample of 20 prompts made the choices."
-    log = small_run(n_prompts=40, n_epochs=6)
-    assert not any(said in note for note in analyze(log, every=False, n_boot=0).notes)
-    monkeypatch.setattr(tuning, "SAMPLE", 20)
-    assert sum(said in note for note in analyze(log, every=False, n_boot=0).notes) == 1
-
-
 def test_one_prompt_has_no_halves():
     with pytest.raises(ValueError, match="the log must have two or more"):
-        tuned_on(np.zeros((1, 2)))
+        tune(PromptRisks(("a", "b"), np.zeros((1, 2)), 1, True), [0, 1])

@@ -109,6 +109,7 @@ class LastHidden:
         self.engine, self.last = engine, torch.zeros(0)
 
     def keep(self, model: Any, given: Any, output: Any) -> None:
+        """Hold the model's last hidden states; a forward hook."""
         self.last = output.last_hidden_state.detach()
 
     def head(self, data: TensorDict, log_probs: torch.Tensor, lengths: list[int] | None) -> FusedHead:
