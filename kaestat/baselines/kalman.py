@@ -108,7 +108,8 @@ class Kalman(RangedBaseline):
         if visits.lag.shape[-1] == 0:
             return mean, variance
         # Visits on the first axis, oldest first. Padding, which may stand anywhere, has infinite noise.
-        lag, count, total = (xp.moveaxis(column, -1, 0) for column in (visits.lag, visits.count, visits.total))
+        columns = xp.broadcast_arrays(visits.lag, visits.count, visits.total)  # replicates may share lags and counts
+        lag, count, total = (xp.moveaxis(column, -1, 0) for column in columns)
         visited = count > 0
         count = xp.where(visited, count, xp.ones_like(count))
         observed, noise = total / count, xp.where(visited, noise[..., 0] / count, math.inf)
