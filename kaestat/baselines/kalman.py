@@ -112,14 +112,14 @@ class Kalman(RangedBaseline):
         lag, count, total = (xp.moveaxis(column, -1, 0) for column in columns)
         visited = count > 0
         count = xp.where(visited, count, xp.ones_like(count))
-        observed, noise = total / count, xp.where(visited, noise[..., 0] / count, math.inf)
+        observed, noise = total / count, noise[..., 0]
         lag = xp.where(visited, lag, xp.zeros_like(lag))
         newest = xp.max(lag, axis=0)  # so far: the first visit starts at the prior itself
         mean, variance = mean[..., 0], variance[..., 0]
         for place in range(lag.shape[0]):
             before, newest = newest, xp.where(visited[place, ...], lag[place, ...], newest)
             variance = variance + self.drift_variance * (before - newest)
-            gain = variance / (variance + noise[place, ...])
+            gain = variance / (variance + xp.where(visited[place, ...], noise / count[place, ...], math.inf))
             mean = mean + gain * (observed[place, ...] - mean)
             variance = variance - gain * variance
         return mean[..., None], (variance + self.drift_variance * newest)[..., None]
