@@ -46,9 +46,7 @@ class RecentScores:
         size = len(columns.row) + 1
         step, count = columns.fields["step"][:size], columns.fields["count"][:size]
         here = (count > 0) & (step >= 0)
-        seen = np.zeros(int(step.max(initial=0, where=here)) + 1, dtype=bool)
-        seen[step[here]] = True
-        return cls(tuple(np.flatnonzero(seen).tolist())).after(np.zeros(0, dtype=int), _first_allowed(columns))
+        return cls(tuple(np.unique(step[here]).tolist())).after(np.zeros(0, dtype=int), _first_allowed(columns))
 
     def after(self, steps: np.ndarray, oldest: float, own: Scores | None = None) -> RecentScores:
         """With further visits at some steps, of which completions from ``oldest`` on may still look back.
