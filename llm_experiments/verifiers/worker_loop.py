@@ -21,8 +21,9 @@ def serve(prepare: Callable[[dict], Callable[[Any], Any]]) -> None:
 
     The first line of input holds ``memory_bytes``, ``seconds`` and the ``arguments`` of ``prepare``, which makes the
     function that answers requests. The first line of output, and one more whenever a child takes the place of another,
-    holds the ``child``'s process id. A request that raises is answered by an error; one that runs out of memory or time
-    ends the child, as its state is then unknown.
+    holds the ``child``'s process id. Each later line of input is a number and a request, and its reply repeats the
+    number. A request that raises is answered by an error; one that runs out of memory or time ends the child, as its
+    state is then unknown.
     """
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not look like a reply
@@ -50,14 +51,15 @@ def serve(prepare: Callable[[dict], Callable[[Any], Any]]) -> None:
 def _answer(replies: Any, answer: Callable[[Any], Any], seconds: float) -> None:
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_REAL, seconds)
+        number, request = json.loads(line)
         try:
-            reply = {"reply": answer(json.loads(line))}
+            reply = {"reply": answer(request)}
         except MemoryError:
             os._exit(1)
         except Exception as error:
             reply = {"error": type(error).__name__}
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _write(replies, reply)
+        _write(replies, reply | {"number": number})
 
 
 def _limit(which: int, amount: int) -> None:

@@ -83,7 +83,7 @@ class _Worker:
             env=_environment(),
             start_new_session=True,  # with a process group of its own, to be ended with its child
         )
-        self._buffer, self._child = b"", 0
+        self._buffer, self._child, self._number = b"", 0, 0
         # The alarm inside the worker comes second: the process that asks ends it first, unless it is gone itself.
         settings = {"memory_bytes": memory_mib << 20, "seconds": seconds + 1.0, "arguments": arguments}
         try:
@@ -107,9 +107,12 @@ class _Worker:
         """
         self._replaced_while_idle()
         deadline = time.monotonic() + seconds
+        self._number += 1
         try:
-            self._send(request)
-            reply = self._line(deadline)
+            self._send([self._number, request])
+            # A child that took another's place may first answer a request that was already given up.
+            while "child" not in (reply := self._line(deadline)) and reply["number"] != self._number:
+                pass
         except _TimedOut:
             with suppress(ProcessLookupError):  # it may have ended meanwhile
                 os.kill(self._child, signal.SIGKILL)

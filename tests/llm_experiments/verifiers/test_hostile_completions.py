@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -223,6 +224,17 @@ def test_a_process_that_was_killed_while_idle_costs_no_reward(greedy, which):
     assert ends(pid)
     assert greedy.ask(["y", "z"]) == ["y", "z"] and pid not in greedy.processes()
     assert greedy.unanswered() == Unanswered()
+
+
+def test_a_reply_to_a_request_that_was_given_up_answers_no_other():
+    pool = WorkerPool(GREEDY, {}, timeout=20, memory_mib=512)
+    pool.ask(["x"])
+    worker, child = pool.processes()
+    os.kill(worker, signal.SIGSTOP)  # so that it notices the end of its child only after the next request was sent
+    os.kill(child, signal.SIGKILL)
+    threading.Timer(0.2, os.kill, (worker, signal.SIGCONT)).start()
+    assert pool.ask(["y", "z", "w"]) == ["y", "z", "w"]
+    pool.close()
 
 
 def test_processes_end_with_close_and_with_the_pool_and_come_back_on_demand():
