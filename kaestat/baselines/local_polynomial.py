@@ -74,9 +74,9 @@ class LocalPolynomial(KernelBaseline):
         distinct = past + xp.astype(others_mass > 0, past.dtype)
         # The normal equations, eliminated from power 1 upwards; no current reward enters these rows. What is then left
         # of the constant's row is its fit. Where rounding is all that is left, the fit is not determined.
-        least, rows = ROUNDING * xp.finfo(mass.dtype).eps, []
+        rows: list[tuple[Array, list[Array]]] = []
+        least, fits = ROUNDING * xp.finfo(mass.dtype).eps, past > 0
         left_mass, left_carried = mass, carried
-        fits = past > 0
         for degree in range(1, self.degree + 1):
             row = [s[degree + j] for j in range(self.degree + 1)] + [t[degree]]
             for over, of_lower in rows:
@@ -102,7 +102,8 @@ class LocalPolynomial(KernelBaseline):
         lag = lag / xp.clip(xp.max(lag, axis=-1, keepdims=True), 1.0, None)
         weight = weight * visits.mass
         least, mass = ROUNDING * xp.finfo(weight.dtype).eps, xp.sum(weight, axis=-1, keepdims=True)
-        constant, powers = xp.ones_like(lag), []  # each orthogonal to those before it, the constant to all
+        powers: list[tuple[Array, Array]] = []  # each orthogonal to those before it; the constant to all
+        constant = xp.ones_like(lag)
         distinct = xp.sum(in_use, axis=-1, keepdims=True)
         fits = distinct > 0
         for degree in range(1, self.degree + 1):
