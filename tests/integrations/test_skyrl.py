@@ -162,25 +162,6 @@ def test_integration_skyrl_lone_completion_differs_from_skyrls_as_the_page_says(
     np.testing.assert_allclose(train_step(make_trainer(AdvantageEstimator(name)), *batch)[2], ours, atol=1e-5)
 
 
-def test_integration_skyrl_step_wise_trajectory_counts_once_with_its_last_reward():
-    trainer = make_trainer(kae(), step_wise=True)
-    last = [False, True, True, False, False, True, True]  # trajectories of 2, 1, 3 and 1 turns
-    prompts = [[1], [1, 5], [1], [2], [2, 6], [2, 6, 7], [2]]
-    rewards = [0.3, 1.0, 0.0, 0.3, 0.3, 1.0, 1.0]
-    expected = kae().step(["0", "0", "1", "1"], [1.0, 0.0, 1.0, 1.0], 0)[[0, 0, 1, 2, 2, 2, 3]]
-    found = train_step(trainer, rewards, list("0001111"), prompts, last_steps=last)
-    np.testing.assert_allclose(found, expected)
-    padded = train_step(
-        make_trainer(kae(), name="again", step_wise=True),
-        rewards,
-        list("0001111"),
-        prompts,
-        last_steps=last,
-        n_padding=2,
-    )
-    np.testing.assert_allclose(padded, [*expected, 0.0, 0.0])
-
-
 def test_integration_skyrl_registry_alone_serves_memoryless_methods_and_refuses_histories(skyrl):
     rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
     register(AdvantageEstimator("rloo"), "ours")
@@ -275,24 +256,6 @@ class Drawing:
         rng = np.random.default_rng([7, step])
         rewards = [float(rng.random() < (int(uid) + 1) / 14) for uid in uids]
         return uids, rewards, train_step(self.trainer, rewards, uids, [[int(uid) + 1] for uid in uids], n_padding=1)
-
-
-@pytest.mark.parametrize(("method", "size"), [("kae", 2), ("kae", 1), ("rloo", 2)])
-def test_integration_skyrl_prompts_are_drawn_and_their_advantages_corrected(skyrl, tmp_path, method, size):
-    run, plain, corrections = (
-        Drawing(skyrl, tmp_path, estimator=AdvantageEstimator(method), size=size),
-        AdvantageEstimator(method),
-        [],
-    )
-    for step in range(7):
-        uids, rewards, found = run.step(step)
-        draw = run.trainer.train_dataloader.sampler.last_draw
-        assert draw.step == step and sorted(uids) == sorted(draw.rows()) and len(set(uids)) == 6
-        expected = plain.step(uids, rewards, step) * draw.correction_of(uids)
-        np.testing.assert_allclose(found, [*expected, 0.0], rtol=1e-5, atol=1e-6)
-        corrections += draw.correction.tolist()
-    assert min(corrections) < 1 < max(corrections)
-    assert 0 < run.trainer.all_metrics["sampling/effective_completions"] <= 6 * size
 
 
 def test_integration_skyrl_sampler_that_cannot_be_right_is_refused(skyrl, tmp_path, monkeypatch):
