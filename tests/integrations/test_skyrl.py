@@ -72,7 +72,7 @@ def make_trainer(estimator, *, name="kaestat", ckpt_path=None, step_wise=False, 
     return trainer
 
 
-def train_step(trainer, rewards, uids, prompts, *, last_steps=None, n_padding=0, images=None):
+def train_step(trainer, rewards, uids, prompts, *, last_steps=None, n_padding=0):
     """From the generator's output to advantages, as in ``RayPPOTrainer.train``."""
     size = len(uids)
     trainer.dispatch.get_lcm_dp_size.return_value = size + n_padding if n_padding else 1
@@ -85,8 +85,6 @@ def train_step(trainer, rewards, uids, prompts, *, last_steps=None, n_padding=0,
     }
     if last_steps is not None:
         output["is_last_step"] = list(last_steps)
-    if images is not None:
-        output |= {"pixel_values": images, "image_grid_thw": [torch.ones(1, 3)] * size}
     data = trainer.convert_to_training_input(output, list(uids))
     data["values"] = None
     data = trainer.compute_advantages_and_returns(data)
@@ -202,16 +200,6 @@ def test_integration_skyrl_prompts_that_change_under_a_uid_are_refused_unless_th
         train_step(trainer, [1.0, 0.0], ["0", "0"], [[1], [2]])
     trainer.check_prompts = False
     assert train_step(trainer, [1.0, 0.0], ["0", "0"], [[1], [2]]).tolist() == [1.0, -1.0]
-
-
-def test_integration_skyrl_images_are_part_of_the_prompt():
-    one, other = torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(2, 3) + 1.0
-    batch = [1.0, 0.0], ["0", "0"], [[1], [1]]
-    trainer = make_trainer(kae())
-    assert train_step(trainer, *batch, images=[one, one.clone()]).tolist() == [1.0, -1.0]
-    trainer.global_step = 2
-    with pytest.raises(UnstablePromptIds, match="names two prompts"):
-        train_step(trainer, *batch, images=[one, other])
 
 
 def test_integration_skyrl_padding_is_known_by_its_whole_sequence_of_uids():

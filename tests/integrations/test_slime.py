@@ -49,7 +49,8 @@ class SlimeAdapter:
     id_key = None
 
     def __init__(self, estimator, folder):
-        self.hook, self.files = RewardPostProcess(estimator, id_key=self.id_key), {"save": folder, "load": folder}
+        self.hook, self.files = RewardPostProcess(estimator), {"save": folder, "load": folder}
+        self.files |= {"kaestat_id_key": self.id_key}
         self.args, self.drawn_samples, self.done = slime_args(**self.files), [], -1
         self.source = self.hook.data_source(ListedDataSource)(self.args)
 
@@ -144,8 +145,7 @@ def test_integration_slime_refuses_what_would_train_on_a_wrong_history_or_baseli
     with pytest.raises(UnstablePromptIds, match="images"):
         kae_hook()(slime_args(), [Sample(0, 0, prompt="p", multimodal_inputs={"image": [1]}, reward=1.0, **stamped)])
     with pytest.raises(UnstablePromptIds, match="has no 'id'"):
-        hook = RewardPostProcess(AdvantageEstimator("kae"), id_key="id")
-        hook(slime_args(), [Sample(0, 0, prompt="p", reward=1.0, **stamped)])
+        kae_hook()(slime_args(kaestat_id_key="id"), [Sample(0, 0, prompt="p", reward=1.0, **stamped)])
     with pytest.raises(ValueError, match="advantage-estimator ppo"):
         kae_hook()(slime_args(advantage_estimator="ppo"), [Sample(0, 0, prompt="p", reward=1.0, **stamped)])
     with pytest.raises(ValueError, match="steps"):
