@@ -322,14 +322,6 @@ def test_an_optimizer_whose_units_are_not_known_is_named(kind):
         mean_squares(Adafactor(model.parameters()))
 
 
-def test_norms_are_taken_through_gradient_checkpointing():
-    model = qwen2().train()
-    plain = gradient_norms(model, Batch(model).scores)
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    torch.testing.assert_close(gradient_norms(model, Batch(model).scores), plain)
-    assert not any("forward" in vars(module) for module in model.model.layers.modules())
-
-
 def test_a_module_that_is_called_twice_is_refused():
     layer = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="not called once"):

@@ -16,7 +16,6 @@ from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import DEFAULT_METHOD
 from tests.fakes import openrlhf_source, prime_rl_source, skyrl_source
 from tests.fakes.modules import add_module, put_in_place
-from tests.helpers.logged import LOGGED
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
 PROMPTS = [f"What is {k} + 1?" for k in range(6)]
@@ -192,29 +191,3 @@ def test_integration_page_openrlhf_script_installs_before_the_command_runs(monke
     monkeypatch.setattr("runpy.run_module", run_module)
     run("openrlhf", 0, name="__main__")
     assert seen["openrlhf.cli.train_ppo_ray"] is not before
-
-
-PAGES_OF_TRAINERS = ("slime", "skyrl", "openrlhf", "rllm", "nemo-rl", "prime-rl", "open-instruct", "index")
-
-
-@pytest.mark.parametrize("page", PAGES_OF_TRAINERS)
-def test_integration_page_has_every_part_and_no_dead_link(page):
-    text = (PAGES / f"{page}.md").read_text()
-    parts = ["Install", "Prompt ids", "Schedule", "Resume", "What is logged", "Run or read"]
-    missing = [part for part in parts if page != "index" and f"## {part}" not in text]
-    assert not missing
-    links = re.findall(r"\]\(([a-z-]+\.md)(?:#([a-z-]+))?\)", text)
-    assert [link for link, _ in links if not (PAGES / link).exists()] == []
-    headings = {link: re.findall(r"^##+ (.+)$", (PAGES / link).read_text(), re.MULTILINE) for link, _ in links}
-    assert [
-        (link, part)
-        for link, part in links
-        if part and part not in [h.lower().replace(" ", "-") for h in headings[link]]
-    ] == []
-
-
-@pytest.mark.parametrize("page", ["trl", "verl", "slime", "skyrl", "openrlhf"])
-def test_integration_page_names_figures_of_the_table_and_leads_to_it(page):
-    text = (PAGES / f"{page}.md").read_text()
-    assert set(re.findall(r"baseline/\w+", text)) <= LOGGED
-    assert "`baseline/error`" in text and "(index.md#what-is-logged)" in text

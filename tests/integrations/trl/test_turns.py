@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_tools import RecordingTurns, rewards_of_turns, spoken, tool_trainer
 from tests.helpers.tiny_trl import RecordingTrainer, questions, train_tiny
-from tests.integrations.trl.test_training import LOSS_TYPES
 
 STEPS, STOP = 5, 3
+LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo")
 
 
 def estimator():
@@ -192,7 +195,12 @@ def test_another_number_of_rewards_than_turns_is_refused(tmp_path):
         trainer.train()
 
 
-@pytest.mark.parametrize("loss_type", slow_after(0, LOSS_TYPES))
+def test_the_loss_types_tested_are_all_of_trl():
+    documented = GRPOConfig.__doc__.split("loss_type (`str`")[1].split("mask_truncated_completions")[0]
+    assert set(re.findall(r'- `"(\w+)"`', documented)) == set(LOSS_TYPES)
+
+
+@pytest.mark.parametrize("loss_type", slow_after(1, LOSS_TYPES))
 def test_every_loss_type_takes_advantages_of_tokens(loss_type, tmp_path):
     trainer = tool_trainer(
         tmp_path,
