@@ -174,18 +174,6 @@ def test_a_prior_is_one_of_whole_completions(tmp_path):
     assert trainer.state.log_history[0].get("baseline/turn_1/known_prompts") == 0.0
 
 
-def test_completions_that_no_function_scores_are_in_no_past(tmp_path):
-    def unscored(completions, **_):
-        return [None if number % 4 == 0 else 1.0 for number in range(len(completions))]
-
-    trainer = tool_trainer(tmp_path, estimator(), reward=unscored, turn_rewards=None, max_steps=1)
-    trainer.train()
-    (batch,) = trainer.batches
-    assert not batch["output"]["advantages"][::4].any()
-    visits = trainer.advantage_estimator.history.visits([f"q{prompt}" for prompt in range(4)], 1)
-    assert visits.count.sum() == 6
-
-
 def test_another_number_of_rewards_than_turns_is_refused(tmp_path):
     trainer = tool_trainer(tmp_path, estimator(), turn_rewards=lambda completions, **_: [[1.0] * 9] * len(completions))
     with pytest.raises(ValueError, match=r"turn_rewards: completion 0 has 9 entries, but \d turns"):
