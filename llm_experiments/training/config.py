@@ -12,7 +12,7 @@ from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import parse_method
 from kaestat.history.prior import BEFORE_THE_RUN, Prior
 from kaestat.integrations.shared.weights import check_weights
-from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
+from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig
 from llm_experiments.diagnose.config import DiagnosticConfig, GradientDiagnosticConfig
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
@@ -267,19 +267,6 @@ def run_label(config: RunConfig) -> str:
 def result_name(config: RunConfig) -> str:
     """Name of a run's evaluation and diagnostics among those of all experiments."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{config.name}-{run_label(config)}")
-
-
-def load_run_config(path: str | Path, **changes: object) -> RunConfig:
-    """Read and check the configuration of a training run.
-
-    **changes: Settings in place of the file's, such as ``method`` and ``seed``.
-    Raises FileNotFoundError if there is no such file.
-    Raises ValueError if it is not YAML, or a setting is unknown, missing, out of range or contradicts another.
-    """
-    content = read_yaml(path)
-    for plan in ("variants", "seeds"):  # of an experiment; a single run is asked for
-        content.pop(plan, None)
-    return checked(RunConfig, str(path), without_others_diagnostics(content, content | changes))
 
 
 def without_others_diagnostics(content: dict, changed: dict) -> dict:

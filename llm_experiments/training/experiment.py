@@ -34,7 +34,9 @@ def load_experiment(path: str | Path, variants: Sequence[Variant] = (), seeds: S
     """The runs of a file, seed by seed: its ``variants`` with its ``seeds``, or the one run that it describes.
 
     variants, seeds: In place of the file's.
-    Raises FileNotFoundError, ValueError: As `load_run_config`; every run is checked before any begins.
+    Raises FileNotFoundError if there is no such file.
+    Raises ValueError if it is not YAML, or a setting is unknown, missing, out of range or contradicts another; every
+        run is checked before any begins.
     """
     content = read_yaml(path)
     itself = {"method": content.get("method", RunConfig.model_fields["method"].default)}

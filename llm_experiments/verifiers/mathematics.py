@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from .alternatives import alternatives, is_several
 from .final_answers import after_answer_is, last_boxed, tail
 from .units import split_unit, units_differ
-from .worker_pool import BUDGET, PASSED_OVER, PassedOver, Unanswered, WorkerPool
+from .worker_pool import BUDGET, PASSED_OVER, PassedOver, WorkerPool
 
 MAX_PASSAGE = 1_000
 """Characters that are parsed."""
@@ -51,7 +51,7 @@ class MathVerifier:
     budget: Seconds that a batch may wait for completions which take longer than a tenth of ``timeout`` (`WorkerPool`).
         When
         half of them are gone, ``timeout`` gets shorter. A completion that needs more than this shorter time is
-        *ungraded*: its reward is NaN, and `ungraded` counts it.
+        *ungraded*: its reward is NaN.
 
     Examples
     --------
@@ -109,10 +109,6 @@ class MathVerifier:
         return [
             float(each) if isinstance(each, bool) else _verdict([correct[one] for one in each]) for each in requests
         ]
-
-    def ungraded(self) -> Unanswered:
-        """How many comparisons exceeded a limit, and how many were skipped, since the verifier was made."""
-        return self._pool.unanswered()
 
 
 def _verdict(replies: Sequence[bool | PassedOver | None]) -> float:

@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from queue import LifoQueue
@@ -39,18 +38,6 @@ def default_workers() -> int:
     """Processes that suit this machine: its cores, shared with the other ranks of a distributed run on it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-
-
-@dataclass(frozen=True)
-class Unanswered:
-    """Requests that came to nothing.
-
-    exceeded: Those that exceeded a limit of time or memory, or ended their process in any other way.
-    passed_over: Those that did not have all of their time, as slow ones had used it up.
-    """
-
-    exceeded: int = 0
-    passed_over: int = 0
 
 
 class PassedOver(Enum):
@@ -221,7 +208,6 @@ class WorkerPool:
         self._running: list[_Worker] = []
         self._lock = Lock()
         self._patience = Patience(timeout=self._making[2], budget=self._budget, workers=self._n_workers)
-        self._exceeded = self._passed_over = 0
         # The last one back is the first one out: a process is started only where all that run are at work.
         self._slots: LifoQueue[_Worker | None] = LifoQueue()
         for _ in range(self._n_workers):
@@ -242,14 +228,11 @@ class WorkerPool:
         found = self._each([requests[place] for place in slow], self._with_all_time if patient else self._patiently)
         for place, reply in zip(slow, found, strict=True):
             replies[place] = reply
-        passed_over = found.count(PASSED_OVER)
-        with self._lock:
-            self._passed_over += passed_over
-        if passed_over:
+        if passed_over := found.count(PASSED_OVER):
             warnings.warn(
                 f"{passed_over} of {len(requests)} requests were skipped, as slow ones had used up the "
-                f"{self._budget:g} s that they may take together; {self._exceeded} exceeded a limit so far. Raise "
-                "budget or workers if these are no hostile texts.",
+                f"{self._budget:g} s that they may take together; {replies.count(None)} exceeded a limit or failed. "
+                "Raise budget or workers if these are no hostile texts.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -260,10 +243,6 @@ class WorkerPool:
             return [ask(request) for request in requests]
         with ThreadPoolExecutor(min(self._n_workers, len(requests))) as threads:
             return list(threads.map(ask, requests))
-
-    def unanswered(self) -> Unanswered:
-        """How many requests came to nothing since the pool was made."""
-        return Unanswered(self._exceeded, self._passed_over)
 
     def _quickly(self, request: Any) -> Any:
         # What ends its process is asked again: the system may have ended it for another process's sake.
@@ -295,11 +274,7 @@ class WorkerPool:
         except (_TimedOut, _Died) as error:
             if worker.process.poll() is not None:
                 worker = self._drop(worker)
-            reply = late if isinstance(error, _TimedOut) else died
-            if reply is None:
-                with self._lock:
-                    self._exceeded += 1
-            return reply
+            return late if isinstance(error, _TimedOut) else died
         except BaseException:  # an interrupted exchange would leave its reply to the next request
             worker = self._drop(worker)
             raise

@@ -14,7 +14,7 @@ from accelerate import DistributedType, PartialState
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from llm_experiments.training.config import load_run_config
+from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.run import TrainingRun
 
 
@@ -43,7 +43,7 @@ def main(config: str, out: str) -> None:
     shard_on_the_cpu()
     seen = []
     run = TrainingRun(
-        load_run_config(config),
+        load_experiment(config)[0],
         runs=Path(out) / "runs",
         progress=lambda part, total: nullcontext(lambda: None),
     )

@@ -1,7 +1,4 @@
-"""The runs of the paper on verl and Ray: the command, checked by verl itself, and the data it reads.
-
-Also runs by itself: ``python -m llm_experiments.training.verl.launch NAME --dry-run``.
-"""
+"""The runs of the paper on verl and Ray: the command, checked by verl itself, and the data it reads."""
 
 from __future__ import annotations
 
@@ -24,9 +21,10 @@ import typer
 
 import llm_experiments
 from kaestat.core.storage import write_atomically
-from llm_experiments.config import read_yaml
-from llm_experiments.training.config import RunConfig, load_run_config, run_label
+from llm_experiments.config import checked, read_yaml
+from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
+from llm_experiments.training.experiment import Variant, load_experiment
 from llm_experiments.training.identity import IDENTITY, differences, identity
 from llm_experiments.training.shapes import shape_of
 from llm_experiments.training.verl.command import ADAPTER, ROLLOUTS, VALIDATION, Machines, Places, verl_overrides
@@ -109,7 +107,7 @@ def launch_verl(
 
 
 def verl_run_config(
-    config: str,
+    config: str | Path,
     *,
     method: str | None = None,
     seed: int | None = None,
@@ -120,16 +118,18 @@ def verl_run_config(
     """The configuration of a run by name or path, with settings in place of the file's.
 
     Raises FileNotFoundError if there is no such configuration.
-    Raises ValueError if a setting is wrong; see `load_run_config`.
+    Raises ValueError if a setting is wrong; see `load_experiment`.
     """
     path = CONFIGS / f"{config}.yaml" if (CONFIGS / f"{config}.yaml").is_file() else Path(config)
     if not path.is_file():
         known = ", ".join(sorted(each.stem for each in CONFIGS.glob("*.yaml")))
         raise FileNotFoundError(f"{config}: neither a YAML file nor one of the configurations {known}.")
-    changes: dict[str, Any] = {"method": method, "seed": seed, "weights": weights, "scale": scale}
-    if reuse is not None:
-        changes["updates"] = read_yaml(path).get("updates", {}) | {"reuse": reuse}
-    run = load_run_config(path, **{key: value for key, value in changes.items() if value is not None})
+    content = read_yaml(path)
+    own = content.get("method", RunConfig.model_fields["method"].default)
+    variant = {"method": method or own, "weights": weights, "scale": scale, "reuse": reuse}
+    (run,) = load_experiment(
+        path, [checked(Variant, str(path), variant)], [content.get("seed", 0) if seed is None else seed]
+    )
     folder = Path(run.model.name).expanduser()
     if folder.is_dir():  # workers run elsewhere
         run = run.model_copy(update={"model": run.model.model_copy(update={"name": str(folder.resolve())})})
@@ -242,19 +242,3 @@ def run_command(command: Sequence[str], folder: Path | None = None) -> int:
             except KeyboardInterrupt:
                 continue
             return code if code >= 0 else 128 - code  # ended by a signal, as shells tell it
-
-
-def main() -> None:
-    """Entry point: faults of the user's input are reported in one line, without a trace."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(launch_verl)
-    try:
-        sys.exit(app(prog_name=f"python -m {__spec__.name}", standalone_mode=False) or 0)
-    except typer.BadParameter.__base__ as error:
-        sys.exit(f"error: {error.format_message()}")
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        sys.exit(f"error: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ import yaml
 
 from llm_experiments.diagnose.config import load_config
 from llm_experiments.tasks import TASKS
-from llm_experiments.training.config import load_run_config
+from llm_experiments.training.verl.launch import verl_run_config
 
 SHIPPED = sorted((Path(__file__).parents[3] / "llm_experiments" / "configs").glob("*.yaml"))
 VALID = {
@@ -34,7 +34,7 @@ def test_a_shipped_configuration_is_valid_and_named_as_its_file(path):
 
 def test_the_paper_s_two_diagnostics_are_shipped():
     training = SHIPPED[0].parent / "training"
-    runs = [load_run_config(training / f"{name}.yaml") for name in ("gsm8k_qwen2.5_1.5b_g1", "math_qwen2.5_math_7b_g8")]
+    runs = [verl_run_config(training / f"{name}.yaml") for name in ("gsm8k_qwen2.5_1.5b_g1", "math_qwen2.5_math_7b_g8")]
     paper = [run.diagnose for run in runs]
     assert [config.diagnostic.steps for config in paper] == [(10, 90, 170)] * 2
     assert {config.gradient.parameters for config in paper} == {"all", "final_block"}

@@ -7,9 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from llm_experiments import cli
-from llm_experiments.training.config import RunConfig, load_run_config
+from llm_experiments.training.config import RunConfig
 from llm_experiments.training.shapes import SHAPES, shape_of
 from llm_experiments.training.trl.resources import estimate
+from llm_experiments.training.verl.launch import verl_run_config
 
 ROOT = Path(cli.__file__).parents[1]
 PAGE = (ROOT / "docs" / "experiments" / "trl.md").read_text()
@@ -19,7 +20,7 @@ def test_the_table_of_memory_and_time_is_the_estimate():
     rows = re.findall(r"^\| `(\S+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
     assert len(rows) == 5
     for name, *cells in rows:
-        config = load_run_config(ROOT / "llm_experiments" / "configs" / "training" / f"{name}.yaml")
+        config = verl_run_config(ROOT / "llm_experiments" / "configs" / "training" / f"{name}.yaml")
         lora = config.model_copy(update={"updates": config.updates.model_copy(update={"lora_rank": 64})})
         shape = shape_of(config.model)
         four = estimate(config, shape, gpus=4, sharded=True)

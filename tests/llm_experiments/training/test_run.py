@@ -20,13 +20,14 @@ from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.mathematics import _problems
 from llm_experiments.tasks.sources import SOURCES
 from llm_experiments.training.collect import binned, differences, final, run_ends
-from llm_experiments.training.config import RunConfig, load_run_config, run_label
+from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
 from llm_experiments.training.shapes import SHAPES
 from llm_experiments.training.tables import reward_log
 from llm_experiments.training.trl.data import reward_function, training_set, without
 from llm_experiments.training.trl.testing import summarise
+from llm_experiments.training.verl.launch import verl_run_config
 from tests.helpers.silence import silent
 from tests.helpers.small_policies import SIZE, small_policy
 from tests.helpers.tiers import slow_after
@@ -146,7 +147,7 @@ def test_a_contradiction_is_refused_before_anything_is_loaded(changes, message, 
     content = {**SMALL, **{key: value for key, value in changes.items() if key != "updates"}}
     path.write_text(yaml.safe_dump(content | {"updates": SMALL["updates"] | changes.get("updates", {})}))
     with pytest.raises(ValueError, match=message):
-        load_run_config(path)
+        verl_run_config(path)
 
 
 @pytest.mark.parametrize("method", ["kae", "kae_eb", "reinforce++", "none", "spo", "kae_stream", "pooled"])

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from llm_experiments import cli
 from llm_experiments.config import checked
 from llm_experiments.tasks.base import Problem
-from llm_experiments.training.config import RunConfig, load_run_config
+from llm_experiments.training.config import RunConfig
 from llm_experiments.training.diagnostics import Prompts, diagnostics_of, minibatch
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.experiment import load_experiment
@@ -23,6 +23,7 @@ from llm_experiments.training.identity import IDENTITY, identity
 from llm_experiments.training.shapes import GIB, SHAPES
 from llm_experiments.training.snapshots import snapshot, snapshots
 from llm_experiments.training.verl.kept import LATEST, Kept
+from llm_experiments.training.verl.launch import verl_run_config
 
 CONFIGS = Path(cli.__file__).parent / "configs" / "training"
 RUN = {
@@ -61,7 +62,7 @@ def test_snapshots_are_those_asked_for_and_those_that_the_diagnostics_need():
 
 def test_the_papers_runs_keep_what_tables_1_and_2_need():
     for name in ("gsm8k_qwen2.5_1.5b_g1", "math_qwen2.5_math_7b_g8"):
-        kept = set(load_run_config(CONFIGS / f"{name}.yaml").snapshot_steps)
+        kept = set(verl_run_config(CONFIGS / f"{name}.yaml").snapshot_steps)
         assert {step for target in (10, 90, 170) for step in range(target - 4, target + 1)} < kept
 
 
@@ -72,7 +73,7 @@ def test_diagnostics_belong_to_the_files_own_run_alone(tmp_path):
     runs = load_experiment(path)
     assert [run.diagnose is not None for run in runs] == [True, False, False] * 2
     assert runs[1].snapshot_steps == (5,)
-    assert load_run_config(path).diagnose is not None and load_run_config(path, method="rloo").diagnose is None
+    assert verl_run_config(path).diagnose is not None and verl_run_config(path, method="rloo").diagnose is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_snapshots_that_can_not_be_are_refused(changes, message):
 
 
 def test_the_disk_is_counted_from_weights_and_what_stays_of_them():
-    run = load_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml")
+    run = verl_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml")
     shape = SHAPES["qwen2.5-math-7b"]
     weights = 7_615_616_512
     assert len(run.snapshot_steps) == 19
@@ -108,7 +109,7 @@ def test_the_disk_is_counted_from_weights_and_what_stays_of_them():
 
 
 def test_a_run_that_does_not_fit_on_the_disk_is_refused_with_the_remedy(tmp_path, monkeypatch):
-    use = disk_use(load_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml"), SHAPES["qwen2.5-math-7b"], backend="trl")
+    use = disk_use(verl_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml"), SHAPES["qwen2.5-math-7b"], backend="trl")
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, use.total + 1))
     assert "Takes 553" in check_disk(use, tmp_path / "not" / "there")
@@ -208,7 +209,7 @@ def test_diagnostics_take_what_the_run_had(tmp_path):
 
 
 def test_diagnostics_of_a_preset_keep_its_system_message(tmp_path):
-    run = load_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml")
+    run = verl_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml")
     (tmp_path / IDENTITY).write_text(json.dumps(identity(run)))
     for step in run.snapshot_steps:
         snapshot(tmp_path, step).mkdir(parents=True)

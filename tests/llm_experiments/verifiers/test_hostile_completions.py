@@ -17,7 +17,7 @@ import pytest
 
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number
 from llm_experiments.verifiers.patience import Patience
-from llm_experiments.verifiers.worker_pool import PASSED_OVER, Unanswered, WorkerPool
+from llm_experiments.verifiers.worker_pool import PASSED_OVER, WorkerPool
 from tests.helpers.tiers import slow_after
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -129,10 +129,8 @@ def test_however_many_completions_are_hostile_a_batch_takes_bounded_time_and_say
             rewards = verifier.grade(["81"] * n_hostile, texts)
         bound = (n_hostile * 0.1 * timeout / 2 + budget) / 0.9  # 7.8 s; with all their time they take 30
         assert time.monotonic() - start < bound + SLACK
-        lost = verifier.ungraded()
-        assert lost.exceeded + lost.passed_over == n_hostile and lost.passed_over > n_hostile / 2
-        assert lost.exceeded >= budget / timeout
-        assert np.isnan(rewards).sum() == lost.passed_over and rewards.count(0.0) == lost.exceeded
+        skipped, exceeded = np.isnan(rewards).sum(), rewards.count(0.0)
+        assert skipped + exceeded == n_hostile and skipped > n_hostile / 2 and exceeded >= budget / timeout
 
 
 @pytest.mark.filterwarnings("ignore:.*skipped")
@@ -141,8 +139,6 @@ def test_quick_requests_use_up_no_patience_however_many_and_time_brings_it_back(
     assert pool.ask(["x"] * 3000) == ["x"] * 3000  # longer than the budget
     replies = pool.ask(["spin"] * 6 + ["after"])
     assert replies[0] is None and replies[5:] == [PASSED_OVER, "after"]
-    spoilt = pool.unanswered()
-    assert spoilt.passed_over == replies.count(PASSED_OVER) and spoilt.exceeded == replies.count(None)
     assert pool.ask(["spin"], patient=True) == [None]
     time.sleep(3)  # half of the budget, at a tenth of a second each second, and a little more
     assert pool.ask(["spin"]) == [None]
@@ -223,7 +219,6 @@ def test_a_process_that_was_killed_while_idle_costs_no_reward(greedy, which):
     os.kill(pid, signal.SIGKILL)
     assert ends(pid)
     assert greedy.ask(["y", "z"]) == ["y", "z"] and pid not in greedy.processes()
-    assert greedy.unanswered() == Unanswered()
 
 
 def test_a_reply_to_a_request_that_was_given_up_answers_no_other():

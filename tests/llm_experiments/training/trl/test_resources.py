@@ -8,16 +8,16 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config
 
 from llm_experiments.config import ModelConfig
-from llm_experiments.training.config import RunConfig, load_run_config
+from llm_experiments.training.config import RunConfig
 from llm_experiments.training.shapes import SHAPES, ModelShape, shape_of
 from llm_experiments.training.trl.resources import Accelerator, _Run, check_memory, estimate
-from llm_experiments.training.verl.launch import CONFIGS
+from llm_experiments.training.verl.launch import CONFIGS, verl_run_config
 
 SMALL = {
     "hidden_size": 32, "num_hidden_layers": 3, "intermediate_size": 80, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 100,
 }  # fmt: skip
-PAPER = {path.stem: load_run_config(path) for path in CONFIGS.glob("*.yaml") if not path.stem.startswith("tiny")}
+PAPER = {path.stem: verl_run_config(path) for path in CONFIGS.glob("*.yaml") if not path.stem.startswith("tiny")}
 
 
 @pytest.mark.parametrize("tied", [True, False])

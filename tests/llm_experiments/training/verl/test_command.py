@@ -444,26 +444,6 @@ def test_a_model_folder_is_named_in_full(tmp_path, monkeypatch):
     assert command(config)["actor_rollout_ref.model.path"] == str(tmp_path / "model")
 
 
-def test_by_itself_it_tells_faults_in_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["verl_launch", "math_8b", "--dry-run"])
-    monkeypatch.setattr(launch, "__spec__", find_spec("llm_experiments.training.verl.launch"))
-    with pytest.raises(SystemExit, match=r"^error: math_8b: neither"):
-        launch.main()
-
-
-def test_by_itself_it_reads_its_folder_of_data_from_the_environment(tmp_path, data, monkeypatch):
-    out = tmp_path / "out"
-    monkeypatch.setenv("KAESTAT_DATA", str(data))
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    monkeypatch.setattr(launch, "__spec__", find_spec("llm_experiments.training.verl.launch"))
-    monkeypatch.setattr(
-        sys, "argv", ["verl_launch", small_file(tmp_path), "--gpus", "2", "--seed", "3", "--out", str(out), "--dry-run"]
-    )
-    with pytest.raises(SystemExit) as ended:
-        launch.main()
-    assert ended.value.code == 0 and "data.seed=3" in (out / "launch.sh").read_text()
-
-
 def test_the_script_is_one_command_whatever_the_options_hold():
     odd = ["a='b c'", "d=$HOME", "e=[1,2]"]
     assert shlex.split(script(odd).partition("exec ")[2].replace("\\\n", " "))[3:] == odd
