@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from kaestat.core.storage import write_atomically
+from kaestat.core.result_tables import write_table
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.config import Config
 from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES
 from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
 from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
 from llm_experiments.diagnose.results import PROVENANCE, Results, write_results
-from llm_experiments.diagnose.scored_pools import ProgressBar, ScoredPools
+from llm_experiments.diagnose.scored_pools import ScoredPools
 from llm_experiments.diagnose.sensitivity import value_sensitivity
 from llm_experiments.diagnose.value_mse import value_errors
 from llm_experiments.pools.sampling import sample_pool, weights_digest
 from llm_experiments.pools.store import PoolStore
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import load_task, pretraining_examples
+from llm_experiments.starting import ProgressBar, starting_policy
+from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Task
 from llm_experiments.tasks.selection import with_ids
 
@@ -39,8 +40,6 @@ class Diagnosis:
 
     runs: Folder of models, checkpoints, pools and scores: large, and can be made again.
     results: Folder of all results; this run's are in ``results/NAME``.
-    progress: ``progress(part, total)`` is a context whose value is called after each unit of the part.
-    results: Folder of the tables.
     """
 
     def __init__(self, config: Config, *, runs: Path, results: Path, progress: ProgressBar):
@@ -121,26 +120,16 @@ class Diagnosis:
     @cached_property
     def _policy(self) -> TransformersPolicy:
         """The policy on transformers, at any weights; it samples where the engine is transformers, and gives scores."""
-        from llm_experiments.policies import load_policy
-
-        config, examples = self.config, None
-        steps = config.model.pretraining.steps if config.model.pretraining else 0
-        if steps:
-            examples = pretraining_examples(
-                config.task,
-                config.model.pretraining,
-                seed=seed_of(config.seed, "examples"),
-                exclude=[problem.id for problem in self._task.problems],
-            )
-        with self._progress("model", steps) as done:
-            return load_policy(
-                config.model,
-                config.sampling,
-                cache=self._runs / "models",
-                seed=seed_of(config.seed, "model"),
-                examples=examples,
-                progress=lambda *_: done(),
-            )
+        config = self.config
+        return starting_policy(
+            config.model,
+            config.sampling,
+            config.task,
+            runs=self._runs,
+            seed=config.seed,
+            exclude=[problem.id for problem in self._task.problems],
+            progress=self._progress,
+        )
 
     @cached_property
     def _store(self) -> PoolStore:
@@ -180,8 +169,7 @@ class Diagnosis:
             make_checkpoints(
                 policy, self._task, self.config.training, self._updates, steps, seed=self.config.seed, done=done
             )
-        curve = training_curve(self._updates).to_csv(index=False, float_format="%.6g", lineterminator="\n")
-        write_atomically(self.results / "training_curve.csv", curve)
+        write_table(self.results / "training_curve.csv", training_curve(self._updates), 6)
 
     def _checkpoint(self, step: int) -> Path:
         if self.config.training is not None:

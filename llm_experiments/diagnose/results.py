@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from llm_experiments.diagnose.assumption6 import NORM_COLUMNS, SUMMARY_COLUMNS
 from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS
@@ -82,7 +83,7 @@ def write_results(folder: str | os.PathLike, results: Results) -> list[Path]:
     folder, written = Path(folder), []
     for name, frame in results.frames().items():
         written.append(folder / f"{name}.csv")
-        write_atomically(written[-1], frame.to_csv(index=False, float_format=f"%.{DIGITS}g", lineterminator="\n"))
+        write_table(written[-1], frame, DIGITS)
     written.append(folder / PROVENANCE)
     text = json.dumps(results.provenance, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     write_atomically(written[-1], text + "\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,13 @@ import numpy as np
 from llm_experiments.diagnose.config import Config
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 from llm_experiments.gradient.store import PromptScores, ScoreStore
+from llm_experiments.pools.sampling import check_log_probs
 from llm_experiments.pools.store import PoolStore, PromptPool
+from llm_experiments.starting import ProgressBar
 from llm_experiments.tasks.base import Task
 
 if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
-
-ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
 class ScoredPools:
@@ -29,7 +28,6 @@ class ScoredPools:
     folder: Of the scores.
     policy: Gives the policy whose scores are wanted; called only when there are scores to compute.
     checkpoint: Model folder of a step.
-    progress: As in `llm_experiments.diagnose.diagnosis.Diagnosis`.
     """
 
     def __init__(
@@ -137,7 +135,8 @@ class ScoredPools:
             parameters=settings.parameters,
             memory_gib=settings.memory_gib,
         )
-        self._check_log_probs(pool, found.log_probs)
+        drift = 1e-3 if self.config.model.dtype == "float32" else 0.05
+        check_log_probs(pool, completions, found.log_probs, drift=drift)
         proxies = self._policy.score(prompt, completions)
         return PromptScores(
             norm=np.diagonal(found.gram).copy() if target else found.squared_norms,
@@ -148,19 +147,6 @@ class ScoredPools:
             total_bytes=found.total_bytes,
             seconds=time.perf_counter() - begin,
         )
-
-    def _check_log_probs(self, pool: PromptPool, log_probs: np.ndarray) -> None:
-        """Refuse scores of other weights, or of another temperature, than those that sampled the pool."""
-        recorded = np.array([sum(completion.log_probs) for completion in pool.completions[: len(log_probs)]])
-        tolerance = (1e-3 if self.config.model.dtype == "float32" else 0.05) * (1 + pool.lengths[: len(log_probs)])
-        off = np.abs(recorded - log_probs) / tolerance
-        if off.max() > 1:
-            worst = int(off.argmax())
-            raise ValueError(
-                f"step {pool.step}, {pool.problem_id}, completion {worst}: its log-probability was "
-                f"{recorded[worst]:.4f} when sampled and is {log_probs[worst]:.4f} now. The pool was sampled from "
-                "other weights or settings than these; remove it and sample again."
-            )
 
     def _read(self, step: int) -> list[PromptScores]:
         store = self._scores_on_disk

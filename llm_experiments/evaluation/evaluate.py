@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from llm_experiments.config import TaskConfig
 from llm_experiments.evaluation.config import EvaluationConfig
@@ -23,12 +23,12 @@ from llm_experiments.policies.sampler import digest_in_memory, sampler_beside
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
+from llm_experiments.starting import ProgressBar
 from llm_experiments.tasks import Problem, Task, open_task
 
 if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
 
-ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 STEP = 0  # of the pools: there is one checkpoint
 PROBLEMS_AT_ONCE = 64  # sampled together where few completions of each are wanted
 GRADING = ("timeout", "memory_mib", "workers", "budget")  # options of verifiers: completions do not depend on them
@@ -40,8 +40,6 @@ class Evaluation:
     data: Folder of local files of the sets; those that it lacks are read from their public source.
     runs: Completions lie in ``runs/evaluations/NAME/SET``.
     results: Tables are written to ``results/evaluations/NAME``.
-    progress: ``progress(part, total)`` is a context whose value is called after each unit of the part.
-    results: Folder of the tables.
     """
 
     def __init__(
@@ -69,8 +67,7 @@ class Evaluation:
             "problems": problem_table(pools),
         }
         for name, frame in frames.items():
-            text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-            write_atomically(self.results / f"{name}.csv", text)
+            write_table(self.results / f"{name}.csv", frame, 6)
         facts = {"local_files": [each.task for each in self._sets if each.local_file(self._data)]}
         write_atomically(self.results / "provenance.json", json.dumps(provenance(self.config) | facts, indent=1))
         return frames["accuracy"]

@@ -19,11 +19,10 @@ from llm_experiments.gradient.pool import CompletionPool
 from llm_experiments.gradient.reverse_pass import PassResult, ReversePass, undisturbed
 
 
-@dataclass(frozen=True)
-class ScoreGram:
-    """Inner products of the scores of N completions of one prompt.
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What is known of the scores of N completions of one prompt beside their products.
 
-    gram (float64 ndarray, shape (N, N)): ``s_h . s_k`` in the chosen parameters.
     log_probs (float64 ndarray, shape (N,)): ``log pi(y_h | x)`` under the tempered policy, end token included.
     n_parameters: Number of chosen parameters; tied ones count once.
     backward_passes: Completions that were taken through a backward pass: distinct ones, times the turns that the
@@ -31,32 +30,33 @@ class ScoreGram:
     peak_bytes: Highest memory during the computation beyond that before it.
     total_bytes: Highest memory during the computation, the model and all else in the process (on a GPU: its allocator)
         included.
-    peak_measure: How it was measured; see `PeakMemory`.
     """
 
-    gram: np.ndarray
     log_probs: np.ndarray
     n_parameters: int
     backward_passes: int
     peak_bytes: int
     total_bytes: int
-    peak_measure: str
 
 
-@dataclass(frozen=True)
-class ScoreNorms:
-    """Squared norms of the scores of N completions of one prompt; the rest as in `ScoreGram`.
+@dataclass(frozen=True, kw_only=True)
+class ScoreGram(Scores):
+    """Inner products of the scores; the rest as in `Scores`.
+
+    gram (float64 ndarray, shape (N, N)): ``s_h . s_k`` in the chosen parameters.
+    """
+
+    gram: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreNorms(Scores):
+    """Squared norms of the scores; the rest as in `Scores`.
 
     squared_norms (float64 ndarray, shape (N,)): ``||s_h||^2``.
     """
 
     squared_norms: np.ndarray
-    log_probs: np.ndarray
-    n_parameters: int
-    backward_passes: int
-    peak_bytes: int
-    total_bytes: int
-    peak_measure: str
 
 
 def gram_matrix(
@@ -88,16 +88,9 @@ def gram_matrix(
     with PeakMemory(decoder.device) as memory, undisturbed(model):
         plan = plan_memory(decoder, selection, pool, memory_gib=memory_gib, batch_tokens=batch_tokens, pairs=True)
         result = ReversePass(decoder, selection, pool, plan, temperature=temperature, pairs=True).run()
-        gram, log_probs = result.products.cpu().numpy(), result.log_probs.cpu().numpy()
-    return ScoreGram(
-        gram=((gram + gram.T) / 2)[np.ix_(pool.index, pool.index)],
-        log_probs=log_probs[pool.index],
-        n_parameters=selection.n_parameters,
-        backward_passes=len(pool) * result.sweeps,
-        peak_bytes=memory.peak_bytes,
-        total_bytes=memory.total_bytes,
-        peak_measure=memory.measure,
-    )
+        gram = result.products.cpu().numpy()
+    gram = ((gram + gram.T) / 2)[np.ix_(pool.index, pool.index)]
+    return ScoreGram(gram=gram, **_facts([result], selection, pool, memory))
 
 
 def score_norms(
@@ -126,16 +119,7 @@ def score_norms(
             for result in _norms(decoder, selection, pool.part(first, last), temperature, budget)
         ]
         norms = torch.cat([result.products for result in results]).cpu().numpy()
-        log_probs = torch.cat([result.log_probs for result in results]).cpu().numpy()
-    return ScoreNorms(
-        squared_norms=norms[pool.index],
-        log_probs=log_probs[pool.index],
-        n_parameters=selection.n_parameters,
-        backward_passes=sum(len(result.log_probs) * result.sweeps for result in results),
-        peak_bytes=memory.peak_bytes,
-        total_bytes=memory.total_bytes,
-        peak_measure=memory.measure,
-    )
+    return ScoreNorms(squared_norms=norms[pool.index], **_facts(results, selection, pool, memory))
 
 
 def _prepare(
@@ -168,3 +152,14 @@ def _norms(
         halves = pool.part(0, middle), pool.part(middle, len(pool))
         return [result for half in halves for result in _norms(decoder, selection, half, temperature, budget)]
     return [ReversePass(decoder, selection, pool, plan, temperature=temperature, pairs=False).run()]
+
+
+def _facts(results: list[PassResult], selection: Selection, pool: CompletionPool, memory: PeakMemory) -> dict:
+    """The parts of `Scores`."""
+    return {
+        "log_probs": torch.cat([result.log_probs for result in results]).cpu().numpy()[pool.index],
+        "n_parameters": selection.n_parameters,
+        "backward_passes": sum(len(result.log_probs) * result.sweeps for result in results),
+        "peak_bytes": memory.peak_bytes,
+        "total_bytes": memory.total_bytes,
+    }

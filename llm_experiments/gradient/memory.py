@@ -122,7 +122,6 @@ class PeakMemory:
 
     peak_bytes: Known after the block. Small where memory that was freed before is used again.
     total_bytes: The peak itself, with what was there at the start.
-    measure: ``"cuda allocator"``, ``"resident set, sampled"`` or ``"resident set, highest mark"``.
     """
 
     INTERVAL = 0.004
@@ -130,8 +129,6 @@ class PeakMemory:
 
     def __init__(self, device: torch.device):
         self.device, self.peak_bytes, self.total_bytes = device, 0, 0
-        sampled = "resident set, sampled" if self.STATUS.exists() else "resident set, highest mark"
-        self.measure = "cuda allocator" if device.type == "cuda" else sampled
 
     def __enter__(self) -> PeakMemory:
         if self.device.type == "cuda":

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from llm_experiments.config import ModelConfig
 from llm_experiments.seeding import seed_of
+from llm_experiments.starting import ProgressBar
 from llm_experiments.tasks import MADE_WORLDS, world_examples
 
 from .config import CellConfig
 
 EXAMPLES = 200_000  # as in the studies
 
-Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
-
-def starting_model(config: CellConfig, models: Path, progress: Progress) -> ModelConfig:
+def starting_model(config: CellConfig, models: Path, progress: ProgressBar) -> ModelConfig:
     """The model that a cell begins with: its own, or the base model that is made of it for a synthetic task.
 
     models: Folder of models that are made; what is there is not made again.
-    progress: As of `llm_experiments.law.measurement.LawMeasurement`.
     """
     if config.task.name not in MADE_WORLDS or (config.model.pretraining is None and config.teaching is None):
         return config.model
     return config.model.model_copy(update={"name": str(_base(config, models, progress)), "pretraining": None})
 
 
-def _base(config: CellConfig, models: Path, progress: Progress) -> Path:
+def _base(config: CellConfig, models: Path, progress: ProgressBar) -> Path:
     from llm_experiments.policies.loading import resolve_device
     from llm_experiments.policies.smollm2 import smollm2_folder
     from llm_experiments.policies.supervised import taught_folder

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,18 +14,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
-from llm_experiments.pools.sampling import sample_pool, weights_digest
+from llm_experiments.pools.sampling import check_log_probs, sample_pool, weights_digest
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import load_task, pretraining_examples
+from llm_experiments.starting import ProgressBar, starting_policy
+from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Task
 
-from .bases import Progress, starting_model
+from .bases import starting_model
 from .config import CellConfig
 from .summary import PROMPT_COLUMNS, prompt_table
-from .tables import COMPLETIONS, PROMPTS, PROVENANCE, write_csv, write_gzip
+from .tables import COMPLETIONS, DIGITS, PROMPTS, PROVENANCE
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +52,7 @@ class Cell:
     """
 
     def __init__(
-        self, name: str, config: CellConfig, *, runs: Path, folder: Path, data: Path | None, progress: Progress
+        self, name: str, config: CellConfig, *, runs: Path, folder: Path, data: Path | None, progress: ProgressBar
     ):
         self.name, self.config, self.folder = name, config, folder
         self._runs, self._data, self._progress = runs, data, progress
@@ -66,8 +69,9 @@ class Cell:
             completions.append(rows)
             prompts.append(own)
             means |= mean
-        write_gzip(self.folder / COMPLETIONS, pd.concat(completions, ignore_index=True)[COMPLETION_COLUMNS])
-        write_csv(self.folder / PROMPTS, pd.concat(prompts, ignore_index=True)[PROMPT_COLUMNS])
+        whole = pd.concat(completions, ignore_index=True)[COMPLETION_COLUMNS]
+        write_table(self.folder / COMPLETIONS, whole, DIGITS)
+        write_table(self.folder / PROMPTS, pd.concat(prompts, ignore_index=True)[PROMPT_COLUMNS], DIGITS)
         write_atomically(self.folder / MEANS, _archive(means))
         facts = {"seconds_of_last_call": round(time.perf_counter() - begin, 1)}
         write_atomically(self.folder / PROVENANCE, json.dumps(facts))
@@ -117,7 +121,7 @@ class Cell:
                     temperature=config.sampling.temperature,
                     batch_tokens=config.batch_tokens,
                 )
-                self._check(pools[row], found.log_probs)
+                check_log_probs(pools[row], own, found.log_probs, drift=DRIFT[config.model.dtype])
                 logits = self._policy.score(self._prompts[ids[row]], own).logit_norms
                 self._scores.write(step, row, digest, found, logits)
                 done()
@@ -197,24 +201,21 @@ class Cell:
         return self._load_policy(self.config.model.dtype)
 
     def _load_policy(self, dtype: str) -> TransformersPolicy:
-        from llm_experiments.policies import load_policy
+        config = self.config
 
-        config, examples = self.config, None
-        models = self._runs / "models"
-        model = starting_model(config, models, lambda part, total: self._progress(f"{self.name}: {part}", total))
-        if model.pretraining is not None:
-            examples = pretraining_examples(
-                config.task, model.pretraining, seed=seed_of(config.seed, "examples"), exclude=self._ids
-            )
-        with self._progress(f"{self.name}: model", model.pretraining.steps if model.pretraining else 0) as done:
-            return load_policy(
-                model.model_copy(update={"dtype": dtype}),
-                config.sampling,
-                cache=models,
-                seed=seed_of(config.seed, "model"),
-                examples=examples,
-                progress=lambda *_: done(),
-            )
+        def progress(part: str, total: int) -> AbstractContextManager[Callable[[], None]]:
+            return self._progress(f"{self.name}: {part}", total)
+
+        model = starting_model(config, self._runs / "models", progress)
+        return starting_policy(
+            model.model_copy(update={"dtype": dtype}),
+            config.sampling,
+            config.task,
+            runs=self._runs,
+            seed=config.seed,
+            exclude=self._ids,
+            progress=progress,
+        )
 
     @cached_property
     def _identity(self) -> dict:
@@ -267,20 +268,6 @@ class Cell:
 
     def _load(self, step: int) -> None:
         self._policy.load_weights(self._checkpoint(step))
-
-    def _check(self, pool: PromptPool, log_probs: np.ndarray) -> None:
-        """Refuse scores of other weights, or of another temperature, than those that sampled the completions."""
-        own = pool.completions[self.config.history :]
-        recorded = np.array([sum(each.log_probs) for each in own])
-        allowed = DRIFT[self.config.model.dtype] * (1 + np.array([len(each) for each in own]))
-        off = np.abs(recorded - log_probs) / allowed
-        if off.max() > 1:
-            worst = int(off.argmax())
-            raise ValueError(
-                f"step {pool.step}, {pool.problem_id}, completion {worst}: its log-probability was "
-                f"{recorded[worst]:.4f} when sampled and is {log_probs[worst]:.4f} now. Remove {self.folder} and "
-                "sample again."
-            )
 
 
 def _gram(vectors: np.ndarray) -> np.ndarray:

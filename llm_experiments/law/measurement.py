@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pandas as pd
 
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from llm_experiments.provenance import provenance
+from llm_experiments.starting import ProgressBar
 
-from .bases import Progress
 from .cell import Cell
 from .config import LawConfig
 from .prediction import predictions
 from .summary import summary_table
-from .tables import COMPLETIONS, PREDICTIONS, PROMPTS, PROVENANCE, SUMMARY, write_csv, write_gzip
+from .tables import COMPLETIONS, DIGITS, PREDICTIONS, PROMPTS, PROVENANCE, SUMMARY
 
 
 class LawMeasurement:
@@ -25,11 +26,9 @@ class LawMeasurement:
     runs: Folder of models, completions and norms: large, and can be made again.
     results: Folder of all results; this file's are in ``results/law/NAME``.
     data: Folder that relative paths of tasks are read from.
-    progress: ``progress(part, total)`` is a context whose value is called after each unit of the part.
-    results: Folder of the tables.
     """
 
-    def __init__(self, config: LawConfig, *, runs: Path, results: Path, data: Path | None, progress: Progress):
+    def __init__(self, config: LawConfig, *, runs: Path, results: Path, data: Path | None, progress: ProgressBar):
         self.config, self._runs, self._data, self._progress = config, runs, data, progress
         self.folder, self.results = runs / "law" / config.name, results / "law" / config.name
 
@@ -70,10 +69,10 @@ class LawMeasurement:
             [predictions(name, own, means[name], **sizes) for name, own in zip(kept, prompts, strict=True)],
             ignore_index=True,
         )
-        write_csv(self.results / PREDICTIONS, predicted)
-        write_gzip(self.results / COMPLETIONS, pd.concat(completions, ignore_index=True))
-        write_csv(self.results / PROMPTS, pd.concat(prompts, ignore_index=True))
-        write_csv(self.results / SUMMARY, summary)
+        write_table(self.results / PREDICTIONS, predicted, DIGITS)
+        write_table(self.results / COMPLETIONS, pd.concat(completions, ignore_index=True), DIGITS)
+        write_table(self.results / PROMPTS, pd.concat(prompts, ignore_index=True), DIGITS)
+        write_table(self.results / SUMMARY, summary, DIGITS)
         origin = provenance(self.config) | {
             "cells": {name: json.loads((folder / PROVENANCE).read_text()) for name, folder in kept.items()}
         }

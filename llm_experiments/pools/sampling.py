@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from llm_experiments.policies.base import Policy
+from llm_experiments.policies.base import Completion, Policy
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks.base import Problem, Task
@@ -75,4 +75,23 @@ def _check_checkpoint(pool: PromptPool, checkpoint: str) -> None:
         raise ValueError(
             f"the pool of {pool.problem_id} at step {pool.step} was sampled from other weights than the checkpoint "
             "that is here now. Remove the folder of the pools, or bring that checkpoint back."
+        )
+
+
+def check_log_probs(
+    pool: PromptPool, completions: Sequence[Completion], log_probs: np.ndarray, *, drift: float
+) -> None:
+    """Refuse scores of other weights, or of another temperature, than those that sampled a pool's completions.
+
+    log_probs: Of ``completions``, some of the pool's, shape (N,).
+    drift: Allowed of a log-probability, for each token and one more.
+    """
+    recorded = np.array([sum(each.log_probs) for each in completions])
+    off = np.abs(recorded - log_probs) / (drift * (1 + np.array([len(each) for each in completions])))
+    if off.max() > 1:
+        worst = int(off.argmax())
+        raise ValueError(
+            f"step {pool.step}, {pool.problem_id}, completion {worst}: its log-probability was "
+            f"{recorded[worst]:.4f} when sampled and is {log_probs[worst]:.4f} now. The pool was sampled from "
+            "other weights or settings than these; remove it and sample again."
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from itertools import product
 from math import ceil
 from pathlib import Path
@@ -18,6 +17,7 @@ from llm_experiments.policies.supervised import taught_folder
 from llm_experiments.policies.tiny import tiny_folder
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
+from llm_experiments.starting import ProgressBar
 from llm_experiments.tasks import world_examples
 
 from .config import StudyConfig, TestsConfig
@@ -32,8 +32,6 @@ RATE_COLUMNS = ["base", "design", "rate", "area", "se", "chosen"]
 RATE_TESTS = 4  # of a run that chooses rates, after the first
 GROWTH = 4  # rates that a grid may gain
 GRID = 101  # points of a curve's mean height
-
-Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
 class Study:
@@ -54,7 +52,7 @@ class Study:
         *,
         runs: Path,
         results: Path,
-        progress: Progress,
+        progress: ProgressBar,
         device: str = "cpu",
         stack: int | None = None,
     ):

@@ -17,6 +17,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from kaestat.integrations.trl import BaselineGRPOConfig
 from llm_experiments.config import ModelConfig
@@ -24,11 +25,12 @@ from llm_experiments.policies.loading import resolve_device
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.provenance import provenance
+from llm_experiments.starting import ProgressBar
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, differences, identity
 from llm_experiments.training.shapes import GIB, shape_of
-from llm_experiments.training.start import ProgressBar, Start
+from llm_experiments.training.start import Start
 from llm_experiments.training.tables import LOG, MODEL, PROVENANCE, run_tables
 from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
 from llm_experiments.training.trl.resources import check_batches, check_memory
@@ -90,8 +92,7 @@ class TrainingRun:
             self._train(estimator)
         if is_main_process():
             for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
-                text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-                write_atomically(self.folder / f"{name}.csv", text)
+                write_table(self.folder / f"{name}.csv", frame, 6)
 
     def _train(self, estimator: AdvantageEstimator) -> None:
         """From the last whole checkpoint to the end; the log, which is written last, says that the run is done."""

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llm_experiments.config import ModelConfig, TaskConfig
-from llm_experiments.policies import load_policy
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import load_task, pretraining_examples
+from llm_experiments.starting import ProgressBar, starting_policy
+from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Task
 from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig
 
 if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
-
-ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,6 @@ class Start:
 
     runs: Models made here lie in ``runs/models``.
     data: Folder of local files of the tasks; those that it lacks are read from their public source.
-    progress: ``progress(part, total)`` is a context whose value is called after each unit of the part.
     """
 
     config: RunConfig
@@ -56,26 +51,16 @@ class Start:
         model: The configuration's, perhaps with another type of weights, or another model in its place.
         weights: See `llm_experiments.policies.loading.load_policy`.
         """
-        steps, examples = 0, None
-        if model.pretraining is not None:
-            steps = model.pretraining.steps
-            # The same for all seeds, and without the problems that tests may ask.
-            examples = pretraining_examples(
-                self.config.task,
-                model.pretraining,
-                seed=seed_of(self.config.model_seed, "examples"),
-                exclude=[] if self.test is None else [problem.id for problem in self.test.problems],
-            )
-        with self.progress("model", steps) as done:
-            return load_policy(
-                model,
-                self.config.sampling,
-                cache=self.runs / "models",
-                seed=seed_of(self.config.model_seed, "model"),
-                examples=examples,
-                progress=lambda *_: done(),
-                weights=weights,
-            )
+        return starting_policy(
+            model,
+            self.config.sampling,
+            self.config.task,
+            runs=self.runs,
+            seed=self.config.model_seed,  # the same for all seeds, and without the problems that tests may ask
+            exclude=[] if self.test is None else [problem.id for problem in self.test.problems],
+            progress=self.progress,
+            weights=weights,
+        )
 
     def _local(self, task: TaskConfig) -> TaskConfig:
         return task if self.data is None else with_local_file(task, self.data)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-import kaestat
 from kaestat.integrations.shared.tracked_rows import copies
 from llm_experiments.training.identity import IDENTITY
 from llm_experiments.training.trl.testing import summarise
@@ -24,8 +23,7 @@ SCORED = {
     "baseline/nonzero_advantages": "nonzero_advantages",
     "baseline/effective_history": "effective_history",
 }
-# What `kaestat.RewardLog` calls it -> key of a record.
-MEASURED = {"weight": "score_norm", "length": "completion_length"}
+MEASURED = ("score_norm", "completion_length")  # keys of a record that become columns of the rewards
 # TRL's metric of an optimizer update -> column, averaged over the updates of a step.
 UPDATED = {"entropy": "entropy", "grad_norm": "gradient_norm"}
 
@@ -49,18 +47,11 @@ def run_tables(folder: Path, updates_per_step: int) -> dict[str, pd.DataFrame]:
     return frames
 
 
-def reward_log(folder: Path) -> kaestat.RewardLog:
-    """The rewards of a run, for `kaestat.value_risk` and the selectors; copies of a prompt are groups of their own."""
-    frame = reward_frame(folder)
-    measures = {name: frame[column] for name, column in MEASURED.items() if column in frame}
-    return kaestat.RewardLog(frame["prompt"], frame["step"], frame["reward"], frame["group"], **measures)
-
-
 def reward_frame(folder: Path) -> pd.DataFrame:
-    """``prompt, step, reward, group`` of every graded completion, and the columns of `MEASURED` that all steps have."""
+    """``prompt, step, reward, group`` of every graded completion, and those of `MEASURED` that all steps have."""
     records = [json.loads(path.read_text()) for path in sorted((folder / "records").glob("*.json"))]
     group_size = json.loads((folder / IDENTITY).read_text())["updates"]["group_size"]
-    measured = [column for column in MEASURED.values() if all(column in record for record in records)]
+    measured = [column for column in MEASURED if all(column in record for record in records)]
     parts = []
     for record in records:
         n = len(record["ids"])

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from simulations.comparison.page import written
 from simulations.comparison.real_log import real_log
@@ -29,7 +30,7 @@ def main(
         if file.exists():
             typer.echo(f"{file}: kept")
             continue
-        write_atomically(file, compute().to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+        write_table(file, compute(), 6)
         write_atomically(
             out / f"{name}.provenance.json", json.dumps(provenance(seed=0), indent=1, sort_keys=True) + "\n"
         )

@@ -11,6 +11,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from llm_experiments.provenance import provenance
 from llm_experiments.training.identity import run_config_of
@@ -44,8 +45,7 @@ def write_tables(folder: Path) -> None:
     frames = run_tables(folder, config.updates.updates_per_step)
     write_atomically(folder / PROVENANCE, json.dumps(provenance(config), indent=1))
     for name in sorted(frames, key=lambda name: f"{name}.csv" == CURVE):  # the curve says that the run is done
-        text = frames[name].to_csv(index=False, float_format="%.6g", lineterminator="\n")
-        write_atomically(folder / f"{name}.csv", text)
+        write_table(folder / f"{name}.csv", frames[name], 6)
 
 
 def _by_number(folder: Path) -> dict[int, Path]:

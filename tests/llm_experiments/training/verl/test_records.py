@@ -10,7 +10,6 @@ from llm_experiments.config import checked
 from llm_experiments.training.collect import collect
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.identity import IDENTITY, identity
-from llm_experiments.training.tables import reward_log
 from llm_experiments.training.verl.command import ROLLOUTS, VALIDATION
 from llm_experiments.training.verl.records import write_tables
 from paper_figures.training.beside_paper import curves_beside
@@ -52,7 +51,7 @@ def test_curve_and_tests_are_those_of_the_completions(tmp_path):
     assert curve.loc[2, "se"] == pytest.approx(by_prompt.std(ddof=1) / np.sqrt(8), rel=1e-5)
     assert (test["accuracy"] == 0.25).all() and (test["pass_at_samples"] == 0.5).all()
     assert test["greedy"].isna().all() and (test["n_problems"] == 2).all()
-    assert len(reward_log(folder).frame) == 16 * N_STEPS
+    assert len(pd.read_csv(folder / "rewards.csv")) == 16 * N_STEPS
 
 
 def test_a_test_where_an_interrupted_run_went_on_is_left_out(tmp_path):
