@@ -104,7 +104,9 @@ class KernelBaseline(Baseline):
         ahead, past, of_each = self._tried(running, carry, groups, visits, step)
         copies = groups.among is not None and self.pools_values
         return Served(
-            values=self._of_copies(ahead, groups, past, step) if copies else groups.xp.sum(ahead.shares * of_each, axis=0),
+            values=self._of_copies(ahead, groups, past, step)
+            if copies
+            else groups.xp.sum(ahead.shares * of_each, axis=0),
             carry=running.after(carry, ahead, of_each, groups, visits, step=step),
             settled=self._settled(ahead.pairs()),
             scores=partial(running.of_step, ahead, of_each, groups, visits, step=step, kernel=self.weighting),
@@ -121,8 +123,8 @@ class KernelBaseline(Baseline):
     ) -> tuple[Ahead, Visits, Array]:
         """The candidates of a learned bandwidth, the past for them, and their values, way by way; (K B, ..., P, G).
 
-        Values with all prompts of the step: copies of a log without some of them score the candidates by these, on
-        their own prompts.
+        Where values pool prompts, these pool all prompts of the step: copies of a log without some of them score the
+        candidates by these values, on their own prompts.
         """
         ahead = running.ahead(
             carry,
@@ -136,7 +138,7 @@ class KernelBaseline(Baseline):
         past = _with_axis(visits)
         if self.kernel_sums_suffice and type(self.weighting) is Triangular and NewestSums.pays(groups, visits):
             past = replace(past, sums=NewestSums(visits, ahead.bandwidths))
-        every = groups if groups.among is None else replace(groups, among=None)
+        every = replace(groups, among=None) if self.pools_values and groups.among is not None else groups
         return ahead, past, self._way_by_way(every, past, ahead.bandwidths, step)
 
     def _way_by_way(self, groups: Groups, past: Visits, bandwidths: Array, step: int | Array) -> Array:

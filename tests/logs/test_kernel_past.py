@@ -46,7 +46,7 @@ def directly(units, kernel, bandwidth):
 def test_sums_that_go_on_are_those_over_all_earlier_visits(kernel, whole):
     units = irregular(whole=whole).prompt_units
     baseline = make_baseline("kae", kernel=kernel, bandwidth=1.0)
-    summed = summed_past(baseline.at_each(BANDWIDTHS), units)[..., units.by_number]
+    summed = summed_past(baseline.at_each(BANDWIDTHS), units)
     for k, bandwidth in enumerate(BANDWIDTHS):
         expected = directly(units, baseline.weighting, bandwidth)
         scale = np.abs(expected).max(axis=1, keepdims=True) + 1e-300
@@ -60,7 +60,7 @@ def test_sums_that_go_on_are_those_over_all_earlier_visits(kernel, whole):
 def test_padding_has_no_past():
     units = irregular().prompt_units
     summed = summed_past(make_baseline("kae", bandwidth=9.0), units)
-    found = sums_at(summed, units, np.array([[len(units.counts) - 1, -1]]))
+    found = sums_at(summed, np.array([[len(units.counts) - 1, -1]]))
     assert found.mass[0, 0, 0] > 0 and found.mass[0, 1, 0] == found.visits[0, 1, 0] == 0
 
 
