@@ -81,9 +81,9 @@ def value_risk(
     how the risks of the other prompts change, in addition to what is missing
     (`kaestat.logs.jackknife.replayed_interval`). Effects common to the whole run, such as a joint walk of all values,
     are not included. Where `kae_eb` learns its bandwidth, these replays score the candidates by values that pool all
-    prompts; intervals are .5 % narrower than by replays of the smaller logs (simulated runs of 20 to 300 prompts: .995,
-    standard error .002). Such a method takes up to six times as long as without intervals. With fewer than 5 prompts each
-    is a group, and with a single prompt there is no interval (NaN).
+    prompts; intervals have .995 (standard error .002) times the width from replays of the smaller logs, over simulated
+    runs of 20 to 300 prompts. Such a method takes up to six times as long as without intervals. With fewer than 5
+    prompts each is a group, and with a single prompt there is no interval (NaN).
 
     If the contributions of prompts are skewed, every interval is longer on the side of the long tail
     (`kaestat.core.bootstrap.skewed_ends`).
