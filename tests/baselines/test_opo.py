@@ -20,13 +20,6 @@ def verls(rewards, lengths, index):
     return [reward - baseline[name] for reward, name in zip(rewards, index, strict=True)]
 
 
-def test_values_are_rewards_averaged_by_lengths():
-    # (30 * 1 + 10 * 0 + 60 * 1) / 100; (1 * 0 + 3 * 1) / 4
-    values = make_baseline("opo").values(groups([1, 0, 1], [0, 1], weights=[[30, 10, 60], [1, 3]]), NO_PAST, step=0)
-    np.testing.assert_allclose(values[0], 0.9)
-    np.testing.assert_allclose(values[1, :2], 0.75)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_advantages_are_verls_in_groups_of_two_and_more(seed):
     rng = np.random.default_rng(seed)
@@ -57,14 +50,6 @@ def test_leaving_the_sample_out_keeps_the_lengths():
     np.testing.assert_allclose(values, [[3 / 5, 1.0, 1 / 3]])
     with pytest.raises(ValueError, match="weights"):
         left_out.values(groups([1, 0, 1]), NO_PAST, step=0)
-
-
-def test_a_state_without_history_goes_on_after_a_resume():
-    first, resumed = AdvantageEstimator("opo"), AdvantageEstimator("opo")
-    step = {"prompt_ids": ["a", "a"], "rewards": [1.0, 0.0], "weights": [1.0, 3.0]}
-    first.step(**step, step=0)
-    resumed.load_state_dict(first.state_dict())
-    np.testing.assert_array_equal(resumed.step(**step, step=1), first.step(**step, step=1))
 
 
 def opo(case):

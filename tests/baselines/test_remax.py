@@ -30,24 +30,6 @@ def test_a_mapping_is_looked_up_at_every_step():
     assert estimator.step(["a", "a"], [1.0, 0.0], 1).tolist() == [1.0, 0.0]
 
 
-def test_a_function_is_told_prompts_and_step():
-    asked = []
-
-    def greedy(prompts, step):
-        asked.append((prompts, step))
-        return [0.5] * len(prompts)
-
-    AdvantageEstimator("remax", greedy=greedy).step(["a", "b", "a"], [1.0, 0.0, 1.0], 7)
-    assert asked == [(["a", "b"], 7)]
-
-
-def test_a_prompt_without_a_greedy_reward_is_named_and_nothing_is_recorded():
-    estimator = AdvantageEstimator("remax", greedy={"a": 0.5})
-    with pytest.raises(ValueError, match="remax: no greedy given for prompt 'b'"):
-        estimator.step(["a", "b"], [1.0, 0], 0)
-    assert estimator.last_step == -1
-
-
 def test_arrays_stand_for_themselves_and_mappings_want_ids():
     packed = groups([1, 0], [1, 1])
     assert make_baseline("remax", greedy=np.array([0.25, 1.0])).values(packed, NO_PAST, step=0).tolist() == [

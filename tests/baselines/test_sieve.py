@@ -5,15 +5,9 @@ import pytest
 from scipy.interpolate import BSpline
 
 from kaestat import make_baseline
-from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import other_prompts_mean, others, per_completion, weighted_mean
-
-
-def test_one_basis_function_is_the_running_mean():
-    # past 1, 0, 1; the others of [1, 0]: (2 + 0) / 4, (2 + 1) / 4
-    values = make_baseline("sieve", n_basis=1).values(groups([1, 0]), visits([(5, [1, 0]), (2, [1])]), step=9)
-    np.testing.assert_allclose(values, [[0.5, 0.75]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("basis", ["bspline", "polynomial"])
@@ -33,11 +27,6 @@ def test_after_a_long_gap_the_last_spline_has_no_data_and_is_not_taken_for_certa
     # Three visits right at the start, always successful: the hat function at the current step sees none of them.
     past = visits([(100, [1, 1]), (99, [1, 1]), (98, [1, 1])])
     np.testing.assert_allclose(make_baseline("sieve", n_basis=3).values(groups([1]), past, step=100), 1.0, rtol=1e-6)
-
-
-def test_without_past_it_is_the_leave_one_out_mean_or_the_other_prompts():
-    np.testing.assert_allclose(make_baseline("sieve").values(groups([1, 0, 1]), NO_PAST, step=0), [[0.5, 1.0, 0.5]])
-    assert make_baseline("sieve").values(groups([1], [0, 1, 1]), visits([], []), step=9)[0, 0] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(

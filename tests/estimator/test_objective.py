@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kaestat import AdvantageEstimator, Prior
+from kaestat import AdvantageEstimator
 from kaestat.estimator.objective import objective_slope
 
 F = {
@@ -80,22 +80,6 @@ def test_the_mean_update_is_the_mean_slope_times_the_gradient_of_the_success_rat
         lambda: AdvantageEstimator(method, scale="none", objective=objective), objective_slope(objective)
     )
     assert update == pytest.approx(promised, rel=1e-10)
-
-
-def test_divided_by_the_groups_own_mean_a_group_of_two_maximises_the_mean_and_not_the_logarithm():
-    """The published form, for contrast: its expansion ends at order G - 1, whatever is known of the prompt."""
-    update, _ = mean_update(lambda: AdvantageEstimator("maxrl"))
-    assert update == pytest.approx(P["x"] * (1 - P["x"]), rel=1e-5)
-    assert update != pytest.approx(1 - P["x"], rel=0.5)
-
-
-@pytest.mark.parametrize("objective", F)
-def test_with_a_long_past_the_mean_update_is_the_gradient_of_the_objective(objective):
-    prior = Prior.of_rates(["x", "y"], [P["x"], P["y"]], [10**6, 10**6])
-    update, _ = mean_update(lambda: AdvantageEstimator("kae", bandwidth=1e6, objective=objective, prior=prior))
-    h, rate = 1e-6, P["x"]
-    moved = h * rate * (1 - rate)
-    assert update == pytest.approx((F[objective](rate + moved) - F[objective](rate - moved)) / (2 * h), rel=1e-4)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -13,22 +13,6 @@ from kaestat.history.delta import HistoryDelta
 from tests.helpers.records import LAST_STEP, record, seen
 
 
-def test_a_prompt_never_seen_has_no_visits():
-    history = RewardHistory()
-    record(history, ["a"], 0)
-
-    assert seen(history, "b", 5) == []
-    assert history.visits(["b"], 5).count.sum() == 0
-
-
-def test_visits_stand_oldest_first_with_lags_from_now():
-    history = RewardHistory()
-    for step in (0, 3, 4):
-        record(history, ["a"], step, total=float(step))
-
-    assert seen(history, "a", 10) == [(10, 2, 0.0), (7, 2, 3.0), (6, 2, 4.0)]
-
-
 @given(
     gaps=st.lists(st.integers(1, 7), min_size=1, max_size=25),
     present=st.lists(st.integers(1, 7), min_size=25, max_size=25),
@@ -144,32 +128,6 @@ def test_bad_records_are_refused_and_change_nothing(reason):
     np.testing.assert_equal(after, before)
     history.record(**good)
     assert len(seen(history, "a", 7)) == 2
-
-
-def test_lags_and_counts_are_floats():
-    history = RewardHistory()
-    record(history, ["a"], 0)
-    visits = history.visits(["a"], 1)
-    assert visits.lag.dtype == visits.count.dtype == np.float64
-
-
-def test_a_visit_of_one_completion_is_a_visit():
-    history = RewardHistory()
-    one = {"keys": ["a"], "step": 5, "count": [1], "total": [1.0], "total_sq": [1.0]}
-    history.record(**one)
-    with pytest.raises(ValueError, match="already recorded"):
-        history.record(**one)
-    with pytest.raises(ValueError, match="visits are the past"):
-        history.visits(["a"], 5)
-    with pytest.raises(ValueError, match="visits after its last step"):
-        RewardHistory.from_state_dict({**history.state_dict(), "last_step": 4})
-
-
-def test_one_prompt_with_visits_within_the_horizon_is_enough_to_make_room():
-    history = RewardHistory(horizon=3)
-    for step, keys in [(0, "ab"), (4, "a"), (5, "ab")]:
-        record(history, list(keys), step, total=float(step))
-    assert seen(history, "a", 6) == [(2, 2, 4.0), (1, 2, 5.0)]
 
 
 def test_two_columns_are_enough_for_a_horizon_of_two_steps():

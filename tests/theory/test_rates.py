@@ -116,31 +116,6 @@ def test_no_linear_smoother_beats_the_minimax_weights(seed, n):
         assert worst_case_mse(other, lags, noise, lipschitz) >= least - 1e-14
 
 
-def test_minimax_weights_are_triangular_in_the_lag():
-    lags = np.arange(30.0)
-    weights = minimax_weights(lags, 0.25, 0.03)
-    used = weights > 0
-    assert 3 < used.sum() < 30
-    np.testing.assert_allclose(np.diff(weights[used]), np.diff(weights[used])[0], rtol=1e-9)
-    assert (weights[~used] == 0).all() and used[: used.sum()].all()
-
-
-def test_minimax_weights_approach_the_triangular_kernel_at_its_optimal_bandwidth():
-    lags, lipschitz = np.arange(15_000.0), 1e-5
-    weights = minimax_weights(lags, 0.25, lipschitz)
-    bandwidth = optimal_bandwidth("triangular", lipschitz=lipschitz, noise_variance=0.25)
-    kernel = Triangular()(lags / bandwidth)
-    assert np.abs(weights - kernel / kernel.sum()).max() < 1e-3 * weights.max()
-    mse = worst_case_mse(weights, lags, 0.25, lipschitz)
-    assert mse == pytest.approx(optimal_mse("triangular", lipschitz=lipschitz, noise_variance=0.25), rel=2e-3)
-    for name in ("uniform", "exponential", "epanechnikov", "half-normal"):
-        width = optimal_bandwidth(name, lipschitz=lipschitz, noise_variance=0.25)
-        other = KERNELS[name](lags / width)
-        cost = worst_case_mse(other / other.sum(), lags, 0.25, lipschitz) / mse
-        ratio = KERNELS[name].worst_case_mse_constant / Triangular().worst_case_mse_constant
-        assert cost == pytest.approx(ratio, rel=5e-3)
-
-
 def test_minimax_weights_without_drift_weigh_by_precision():
     noise = np.array([0.1, 0.2, 0.4])
     np.testing.assert_allclose(minimax_weights(np.arange(3.0), noise, 0.0), (1 / noise) / (1 / noise).sum())
