@@ -88,5 +88,5 @@ def test_one_group_alone_is_warned_of_as_it_is_dr_grpo():
 
 
 CASES = [
-    MethodCase("bnpo", lambda case: group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
+    MethodCase("bnpo", lambda case: group_mean(case, without_own=False), weighted=True, sees_own=True),
 ]

@@ -134,10 +134,10 @@ def _kae_with(bandwidth):
 
 CASES = [
     *(
-        MethodCase("kae", kae, {"kernel": kernel, "bandwidth": bandwidth}, weighted=True, averages=True)
+        MethodCase("kae", kae, {"kernel": kernel, "bandwidth": bandwidth}, weighted=True)
         for kernel, bandwidth in zip(KERNELS, (10.0, 4, 3.5, 8.0, 6.0), strict=True)
     ),
-    MethodCase("kae", kae, {"bandwidth": math.inf}, weighted=True, averages=True),
+    MethodCase("kae", kae, {"bandwidth": math.inf}, weighted=True),
     MethodCase("kae", kae, {"bandwidth": 1e-6, "cold_start": 0.25}, weighted=True),
     MethodCase("kae", kae, {"normalization": "algorithm1", "bandwidth": 4}, weighted=True),
     MethodCase(
@@ -145,12 +145,10 @@ CASES = [
         _kae_with(lambda case, p: max(case.step, 1) * 0.5),
         {"bandwidth": make_baseline("kae", bandwidth="fraction").bandwidth.__class__(0.5)},
         weighted=True,
-        averages=True,
     ),
     MethodCase(
         "kae",
         _kae_with(_rate(1.5)),
         {"bandwidth": make_baseline("kae", bandwidth="rate").bandwidth.__class__(1.5)},
-        averages=True,
     ),
 ]

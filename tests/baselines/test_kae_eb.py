@@ -115,6 +115,6 @@ def test_pasts_that_never_vary_tell_nothing_of_the_drift_of_one_that_does():
 
 
 CASES = [
-    MethodCase("kae_eb", kae_eb, {"bandwidth": 20.0}, weighted=True, averages=True),
+    MethodCase("kae_eb", kae_eb, {"bandwidth": 20.0}, weighted=True),
     MethodCase("kae_eb", kae_eb, {"kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.5}, weighted=True),
 ]

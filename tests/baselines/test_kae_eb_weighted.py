@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
+from kaestat import AdvantageEstimator
 from kaestat.baselines import KaeEb
 from kaestat.core.storage import pack_arrays
 from kaestat.smoothing.selectors import Auto
 from tests.baselines.test_kae_eb import random_case
-from tests.helpers.cases import groups, visits
 from tests.helpers.strategies import groups_of, visits_of
 from tests.helpers.weighted_references import kae_eb_from_values
 
@@ -54,32 +53,6 @@ def test_constant_weights_give_the_values_without_weights(seed, n_prompts, way):
     case = random_case(seed, n_prompts, drift=0.03 if seed % 2 else 0.0)
     plain = values_of(case, weighted=False)
     np.testing.assert_allclose(values_of(with_weights(case, lambda z, w: 3.7), way), plain, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_prompts_alike_have_the_pooled_ratio(way):
-    """Forty prompts with one distribution of (W, Z): the ratio of all sums, not the mean of the prompts' ratios."""
-    rng = np.random.default_rng(0)
-    reward = (rng.random((40, 12, 2)) < 0.9).astype(float)
-    weight = np.where(reward > 0, 1.0, 30.0) * rng.uniform(0.7, 1.3, reward.shape)
-    lag = np.broadcast_to(np.arange(11, 0, -1.0), (40, 11))
-    past = Visits.of(lag, reward[:, 1:], weight[:, 1:])
-    now = Groups(reward[:, 0], weight=weight[:, 0])
-    values = getattr(KaeEb(bandwidth=1e9), way)(now, past, 1e9, 20)
-    pooled = (weight * reward).sum() / weight.sum()
-    ratios = (weight * reward).sum((1, 2)) / weight.sum((1, 2))
-    assert ratios.mean() - pooled > 0.07, "the mean of ratios must be another number"
-    assert np.abs(values - pooled).max() < (0.06 if way == "values_at" else 0.12)
-
-
-def test_a_prompt_without_wrong_answers_moves_to_what_the_others_show():
-    """Its own ratio is 1, its scatter 0: only the others know how wrong answers weigh."""
-    others = [[(lag, [1, 1, 1, 0], [1, 1, 1, 40]) for lag in (3, 2, 1)] for _ in range(12)]
-    past = visits([(lag, [1, 1, 1, 1], [1, 1, 1, 1]) for lag in (3, 2, 1)], *others)
-    rows = groups(*[[1, 1]] * 13, weights=[[1, 1]] * 13)
-    value = make_baseline("kae_eb", bandwidth=20).values(rows, past, step=5)[0, 0]
-    pooled = 9 / 129
-    assert value < 0.5 and value > pooled
 
 
 def test_torch_gives_what_numpy_gives():
@@ -129,12 +102,3 @@ def test_a_state_that_knew_one_way_goes_on_with_both():
     continued = served(other, steps[9:], 9)
     assert all(np.isfinite(values).all() for values in continued)
     assert other.held.state.carry["loss"].shape == (2 * n,)
-
-
-def test_constant_weights_learn_what_no_weights_learn():
-    steps = [(ids, rewards, np.full(len(ids), 2.5)) for ids, rewards, _ in a_run()]
-    weighted = served(AdvantageEstimator("kae_eb"), steps)
-    estimator = AdvantageEstimator("kae_eb")
-    for step, (ids, rewards, _) in enumerate(steps):
-        estimator.step(ids, rewards, step)
-        np.testing.assert_allclose(weighted[step], estimator.values, rtol=1e-7, atol=1e-9)

@@ -45,6 +45,6 @@ def kae_stream(case, *, kernel="triangular", bandwidth=10.0, cold_start="batch_m
 
 
 CASES = [
-    MethodCase("kae_stream", kae_stream, {"bandwidth": 7.0}, weighted=True, averages=True),
+    MethodCase("kae_stream", kae_stream, {"bandwidth": 7.0}, weighted=True),
     MethodCase("kae_stream", kae_stream, {"kernel": "exponential", "cold_start": 0.5}, weighted=True),
 ]

@@ -71,5 +71,5 @@ def test_the_divisor_is_the_success_rate_whatever_the_weights():
 
 
 CASES = [
-    MethodCase("maxrl", lambda case: group_mean(case, without_own=False), weighted=True, averages=True, sees_own=True),
+    MethodCase("maxrl", lambda case: group_mean(case, without_own=False), weighted=True, sees_own=True),
 ]

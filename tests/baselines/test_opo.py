@@ -7,7 +7,7 @@ from kaestat import AdvantageEstimator, make_baseline, value_risk
 from kaestat.datasets import simulated_run
 from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.method_case import MethodCase
-from tests.helpers.references import per_completion
+from tests.helpers.references import group_mean
 
 
 def verls(rewards, lengths, index):
@@ -52,15 +52,6 @@ def test_leaving_the_sample_out_keeps_the_lengths():
         left_out.values(groups([1, 0, 1]), NO_PAST, step=0)
 
 
-def opo(case):
-    """verl's ``compute_opo_outcome_advantage`` (0.9.1, ``verl/trainer/ppo/core_algos.py``): ``sum L r / sum L``."""
-    baselines = []
-    for scores, lengths in zip(case.rewards, case.weights, strict=True):
-        carried = sum(length * score for length, score in zip(lengths, scores, strict=True))
-        baselines.append(carried / sum(lengths) if sum(lengths) > 0 else 0.0)
-    return per_completion(case, lambda p, g: baselines[p])
-
-
 CASES = [
-    MethodCase("opo", opo, weighted=True, averages=True, sees_own=True),
+    MethodCase("opo", lambda case: group_mean(case, without_own=False), weighted=True, sees_own=True),
 ]

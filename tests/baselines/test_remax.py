@@ -9,19 +9,6 @@ from tests.helpers.method_case import TRUTH, MethodCase
 from tests.helpers.references import per_completion
 
 
-def verls(rewards, greedy):
-    """``compute_remax_outcome_advantage`` of verl 0.9.1 (verl/trainer/ppo/core_algos.py), on sums over tokens."""
-    return [reward - baseline for reward, baseline in zip(rewards, greedy, strict=True)]
-
-
-def test_advantages_are_verls_on_ragged_groups_in_any_order():
-    rng = np.random.default_rng(0)
-    prompts = rng.permutation(np.repeat(np.arange(30), rng.integers(1, 6, 30)))
-    rewards, greedy = rng.choice([0.0, 0.25, 1.0], len(prompts)), rng.choice([0.0, 1.0], 30)
-    found = AdvantageEstimator("remax", greedy=dict(enumerate(greedy))).step(prompts, rewards, 0)
-    np.testing.assert_array_equal(found, verls(rewards, greedy[prompts]))
-
-
 def test_a_mapping_is_looked_up_at_every_step():
     greedy = {"a": 1.0}
     estimator = AdvantageEstimator("remax", greedy=greedy)

@@ -18,11 +18,6 @@ def test_a_line_through_two_visits_and_the_group(basis):
     np.testing.assert_allclose(values, [[2 / 6, 7 / 6]], rtol=1e-9)
 
 
-def test_the_number_of_visits_bounds_the_basis():
-    past = visits([(4, [1, 0, 0, 0])])
-    np.testing.assert_allclose(make_baseline("sieve", n_basis=5, degree=3).values(groups([1]), past, step=9), 0.25)
-
-
 def test_after_a_long_gap_the_last_spline_has_no_data_and_is_not_taken_for_certain_zero():
     # Three visits right at the start, always successful: the hat function at the current step sees none of them.
     past = visits([(100, [1, 1]), (99, [1, 1]), (98, [1, 1])])
@@ -104,8 +99,8 @@ def sieve(case, *, n_basis=3, degree=1, basis="bspline"):
 
 
 CASES = [
-    MethodCase("sieve", sieve, weighted=True, averages=True),
-    MethodCase("sieve", sieve, {"n_basis": 1, "degree": 0}, weighted=True, averages=True),
-    MethodCase("sieve", sieve, {"n_basis": 4, "degree": 2}, averages=True),
-    MethodCase("sieve", sieve, {"n_basis": 3, "basis": "polynomial"}, weighted=True, averages=True),
+    MethodCase("sieve", sieve, weighted=True),
+    MethodCase("sieve", sieve, {"n_basis": 1, "degree": 0}, weighted=True),
+    MethodCase("sieve", sieve, {"n_basis": 4, "degree": 2}),
+    MethodCase("sieve", sieve, {"n_basis": 3, "basis": "polynomial"}, weighted=True),
 ]

@@ -27,15 +27,6 @@ def test_adaptive_forgetting(divergence, rho):
     np.testing.assert_allclose(values, (4 * rho + 1) / (8 * rho + 1), rtol=1e-12)
 
 
-def test_divergence_passed_along_with_the_step_reaches_the_tracker():
-    estimator = AdvantageEstimator("spo", scale="none")
-    estimator.step(["a", "b"], [1.0, 1], 0, divergence=[0.006, 0.5])
-    estimator.step(["a", "b"], [0.0, 0], 1, divergence=[0.0, 0.0])
-    np.testing.assert_allclose(
-        estimator.values, [(4 * rho + 1) / (8 * rho + 1) for rho in (2**-0.1, 0.875)], rtol=1e-12
-    )
-
-
 @pytest.mark.parametrize("rewards", [[1.5, 0.0], [-0.5, 1.0], [2.0, -1.0]], ids=["above", "below", "outweighed"])
 def test_rewards_outside_the_unit_interval_are_refused_even_where_their_sum_looks_fine(rewards):
     estimator = AdvantageEstimator("spo")

@@ -91,16 +91,6 @@ def test_constant_weights_are_none(method, params, group_size):
     np.testing.assert_allclose(heavy.expected, plain.expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("method", "params"), METHODS)
-def test_a_factor_of_all_weights_is_a_factor_of_the_noise_and_none_of_the_allocation(method, params):
-    def weights(rows, reward):
-        return 1 + rows % 5 + 2 * reward
-
-    once, often = run(weights, method, **params), run(lambda *given: 7.0 * weights(*given), method, **params)
-    np.testing.assert_allclose(expected_noise(often.prediction), 7.0 * expected_noise(once.prediction), rtol=1e-6)
-    np.testing.assert_allclose(often.expected, once.expected, rtol=1e-6)
-
-
 def test_the_state_with_weights_is_kept_and_its_shape_checked():
     rng, ids = np.random.default_rng(1), ["a", "b", "c"]
     estimator = AdvantageEstimator("kae_eb", bandwidth=5)

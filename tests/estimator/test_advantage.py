@@ -187,15 +187,6 @@ def test_a_prompt_and_a_stream_do_not_collide_with_a_prompt_that_looks_like_the_
     assert estimator.values.tolist() == [1.0, 0.0]
 
 
-@every_method
-def test_different_prompts_may_come_in_several_calls_of_one_step(name):
-    estimator = make(name)
-    for step in range(2):
-        estimator.step(["a", "a"], [1.0, 0.0], step)
-        estimator.step(["b"], [1.0], step)
-    assert np.isfinite(estimator.values).all()
-
-
 class Shapeless(Baseline):
     """A user's baseline that forgets the completions."""
 

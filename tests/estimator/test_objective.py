@@ -121,12 +121,6 @@ def test_completions_in_any_order_have_the_same_slopes():
         np.testing.assert_allclose(loose.step(ids, rewards, step), strict.step(ids, rewards, step), rtol=1e-12)
 
 
-def test_prompts_of_which_nothing_is_known_are_alike():
-    estimator = AdvantageEstimator("kae", bandwidth=5, objective="log")
-    advantages = estimator.step(["x", "x", "y", "y"], [1.0, 0.0, 0.0, 0.0], 0)
-    np.testing.assert_allclose(advantages, 2 * (np.array([1.0, 0, 0, 0]) - estimator.values), rtol=1e-12)
-
-
 def test_an_estimator_from_a_file_goes_on_with_its_objective(tmp_path):
     estimator = AdvantageEstimator("kae", bandwidth=5, objective="pass@8")
     estimator.step(["x", "x"], [1.0, 0.0], 0)

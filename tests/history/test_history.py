@@ -81,13 +81,6 @@ def test_weighted_and_divergence_fields_are_kept_where_asked_for():
     assert plain.visits(["a"], 1).weight is None and plain.visits(["a"], 1).divergence is None
 
 
-def test_prompts_without_completions_are_not_visits():
-    history = RewardHistory()
-    history.record(["a", "b"], step=0, count=[0, 1], total=[0, 1.0], total_sq=[0, 1.0])
-
-    assert len(history) == 1 and seen(history, "a", 1) == []
-
-
 REFUSED = {
     "a step recorded twice": (ValueError, "already recorded at step 5", {"step": 5}),
     "a step that goes backwards": (ValueError, "went backwards", {"step": 4}),

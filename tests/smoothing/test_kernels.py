@@ -142,11 +142,6 @@ def test_a_callable_kernel_with_the_triangular_formula_is_the_triangular_kernel(
     assert by_hand.at_zero == 2.0
 
 
-def test_a_callable_kernel_is_cut_at_its_support():
-    cut = CallableKernel(lambda u: 2 - 2 * u, support=1.0)
-    assert cut(np.array([0.5, 1.5])).tolist() == [1.0, 0.0]
-
-
 def test_a_callable_kernel_keeps_its_weight_at_the_end_of_its_support():
     assert CallableKernel(np.ones_like, support=1)(np.array([1.0, 1.000001])).tolist() == [1.0, 0.0]
 

@@ -38,16 +38,6 @@ def test_linear_error_of_a_hand_computed_smoother():
     assert error.mse == pytest.approx(0.14)
 
 
-def test_linear_error_broadcasts_over_leading_axes():
-    rng = np.random.default_rng(0)
-    weights, path = rng.random((3, 4, 5)), rng.random((4, 5))
-    error = linear_error(weights, path, 0.25, target=path[:, 0])
-    assert error.mse.shape == (3, 4)
-    assert error.mse[2, 1] == pytest.approx(
-        (weights[2, 1] @ path[1] - path[1, 0]) ** 2 + 0.25 * weights[2, 1] @ weights[2, 1]
-    )
-
-
 def slow_worst_case_bias(weights: np.ndarray, lags: np.ndarray, lipschitz: float) -> float:
     """The largest bias as a linear programme over the values at the lags."""
     n = len(lags)
@@ -235,16 +225,6 @@ def test_the_kalman_baseline_settles_to_the_exponential_kernel(count):
         (lambda: optimal_bandwidth("cosine", lipschitz=0.1, noise_variance=1), "unknown name 'cosine'"),
         (lambda: optimal_integer_bandwidth(lipschitz=-1, noise_variance=1), "lipschitz must be positive"),
         (lambda: steady_state_gain(drift_variance=0, noise_variance=1), "drift_variance must be positive"),
-    ],
-)
-def test_numbers_out_of_range_are_refused_by_name(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
         (lambda: linear_error([], [], 0.1, target=0.5), "weights must have 1 or more axes"),
         (lambda: linear_error([1.0], [0.5], -0.1, target=0.5), "noise_variance must be non-negative"),
         (lambda: linear_error([0.5, 0.5], np.ones((3, 2)), 0.1, target=np.ones(2)), r"weights \(3,\), target \(2,\)"),
@@ -253,7 +233,6 @@ def test_numbers_out_of_range_are_refused_by_name(call, message):
         (lambda: integer_bandwidth_error(0, lipschitz=0.1, noise_variance=0.1), "bandwidth must be from 1 to"),
         (lambda: optimal_integer_bandwidth(lipschitz=1e-60, noise_variance=1.0), "lipschitz 1e-60 is too small"),
         (lambda: local_rate_slopes([100, 10]), "sizes must be increasing"),
-        (lambda: optimal_bandwidth("triangular", lipschitz=0.0, noise_variance=1.0), "lipschitz must be positive"),
         (lambda: steady_state_gain(drift_variance=1.0, noise_variance=1e80), "noise_variance must be positive"),
     ],
 )

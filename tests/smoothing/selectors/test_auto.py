@@ -171,18 +171,6 @@ def stream(estimator, steps):
     return answers
 
 
-def test_prompts_that_return_every_sixty_steps_are_as_those_that_return_at_each():
-    """Up to the place of the candidates: 64 is a power of 2^(2/3), so there the places are the same."""
-    rng = np.random.default_rng(5)
-    run = [(np.repeat(range(5), 4).tolist(), (rng.random(20) < 0.4).astype(float)) for _ in range(12)]
-    often, seldom = (
-        stream(AdvantageEstimator("kae_eb", bandwidth="auto"), [(every * t, *step) for t, step in enumerate(run)])
-        for every in (1, 64)
-    )
-    for a, b in zip(often, seldom, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9)
-
-
 def test_a_long_run_keeps_a_bounded_history():
     estimator = AdvantageEstimator("kae", bandwidth="auto")
     stream(estimator, [(t, [0, 0], np.array([0.0, t % 2])) for t in range(90)])

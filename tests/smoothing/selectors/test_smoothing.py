@@ -144,13 +144,6 @@ def test_a_series_without_visits_has_no_past(shape, kernel):
     assert not mass.any() and not carried.any()
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_prompts_visited_once_at_times_of_their_own_have_no_past(kernel):
-    once = np.ones((2, 1))
-    for sums in CausalSmoother(Visits(np.array([[3.0], [5.0]]), once, once, once)).past(kernel_of(kernel), 5.0):
-        assert sums.tolist() == [[0.0], [0.0]]
-
-
 def with_a_column_that_nobody_visits(series, column):
     names = ("lag", "count", "total", "total_sq")
     return Visits(*(np.insert(getattr(series, name), column, 7.0 * (name == "lag"), axis=1) for name in names))
