@@ -1,4 +1,4 @@
-"""Baselines that average take completions with weights, and a weight counts like that many completions."""
+"""What baselines say of the weights that they take, and of what they keep apart."""
 
 import pytest
 

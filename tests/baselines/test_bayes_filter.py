@@ -1,4 +1,4 @@
-"""The filter against the same filter in plain loops; leave-one-out, causality, resumption, what it is robust to."""
+"""The filter against the same filter in plain loops, its corners, and what it is robust to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KAE (design, section 4): both normalizations, cold start, weights."""
+"""KAE (design, section 4): both normalizations, cold start, mixed bandwidths."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""kae_eb: cross-prompt moments against the slow reference; nothing of a prompt enters its own shrinkage."""
+"""kae_eb: cross-prompt moments against the slow reference, and cases by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""kae_eb with weights: the properties of a best baseline estimated well, for both ways to use weights."""
+"""kae_eb with weights: both ways to use them, against the slow reference and against no weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value from outside: what it is worth is found out, it follows the step, and it is no way in for the own reward."""
+"""A value from outside: it follows the step, and what it says of prompts of which nothing else is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ReMax (Li et al., 2023): verl's numbers, and greedy rewards that change from step to step."""
+"""ReMax (Li et al., 2023): greedy rewards that change from step to step, and who gives them."""
 
 import numpy as np
 import pytest

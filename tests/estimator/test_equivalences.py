@@ -1,4 +1,4 @@
-"""What must agree: library = slow reference, streaming = batch, NumPy = torch; and the estimators' invariances."""
+"""What must agree: library = slow reference, streaming = batch, NumPy = torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantage scalings against the slow references and by hand."""
+"""Advantage scalings against the slow references, and weights that a scaling would cancel."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Visits that come late, by hand."""
+"""Small steps on the way of late visits, by hand."""
 
 from __future__ import annotations
 

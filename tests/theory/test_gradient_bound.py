@@ -1,4 +1,4 @@
-"""Theorem 2's bound: a hand-computed case, its orders, and no bandit of its assumptions that exceeds it."""
+"""Theorem 2's bound: a hand-computed case, and no bandit of its assumptions that exceeds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group blended with its cluster: by hand, better than either alone, and new clusters on the way."""
+"""A group blended with its cluster: by hand, against the slow reference, and new clusters on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference rates with a shift that all prompts share: its likelihood, its corners, and where its model holds."""
+"""Reference rates with a shift that all prompts share: its likelihood and its corners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The selector `auto` against plain loops over all past steps, and what it must not depend on."""
+"""The selector `auto` against plain loops over all past steps."""
 
 from __future__ import annotations
 
