@@ -17,13 +17,6 @@ from tests.helpers.method_case import MethodCase
 from tests.helpers.references import KERNELS, other_prompts_mean, others, per_completion
 
 
-def test_a_parabola_through_three_visits_meets_the_current_step_on_it():
-    # 1 - .1 l - .01 l^2 at lags 4, 2, 1; 1 at lag 0
-    past = visits([(4, [0.44]), (2, [0.76]), (1, [0.89])])
-    values = make_baseline("local_polynomial", degree=2).values(groups([1]), past, step=9)
-    np.testing.assert_allclose(values, 1.0, rtol=1e-9)
-
-
 def test_the_default_is_a_parabola():
     assert make_baseline("local_polynomial") == make_baseline("local_polynomial", degree=2)
 
@@ -102,12 +95,6 @@ def test_visits_too_old_to_count_lower_the_degree():
     past = visits([(300, [1, 0]), (250, [0, 0]), (1, [1, 0, 1, 1])])
     values = baseline.values(groups([1, 0]), past, step=999)
     assert np.isfinite(values).all()
-
-
-def test_too_few_distinct_steps_lower_the_degree():
-    past = visits([(3, [1, 0])])
-    for name in ("local_linear", "local_polynomial"):
-        np.testing.assert_allclose(make_baseline(name).values(groups([1]), past, step=9), 0.5)
 
 
 @pytest.mark.parametrize("degree", [0, 6, True, 1.5, "2"])

@@ -18,15 +18,6 @@ def test_constant_forgetting_by_hand():
     np.testing.assert_allclose(values, 2.175 / 3.25, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("divergence", "rho"), [(0.006, 2**-0.1), (0.5, 0.875), (0.0, 0.96)], ids=["between", "clipped low", "clipped high"]
-)
-def test_adaptive_forgetting(divergence, rho):
-    # prior count 1 / (1 - .875) = 8, so a = b = 4; one success: a = 4 rho + 1, b = 4 rho
-    values = make_baseline("spo").values(groups([1]), visits([(1, [1])], divergence=[[divergence]]), step=3)
-    np.testing.assert_allclose(values, (4 * rho + 1) / (8 * rho + 1), rtol=1e-12)
-
-
 @pytest.mark.parametrize("rewards", [[1.5, 0.0], [-0.5, 1.0], [2.0, -1.0]], ids=["above", "below", "outweighed"])
 def test_rewards_outside_the_unit_interval_are_refused_even_where_their_sum_looks_fine(rewards):
     estimator = AdvantageEstimator("spo")

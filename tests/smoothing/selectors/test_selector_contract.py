@@ -10,7 +10,7 @@ from kaestat.logs.replay import replay
 from kaestat.smoothing.kernels import as_kernel
 from kaestat.smoothing.selectors import SELECTORS, as_selector, make_selector
 from kaestat.smoothing.selectors.data_driven import DataDriven
-from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log, transformed, visits_of
+from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log, stretched, visits_of
 from tests.helpers.tiers import slow_after
 
 DATA_DRIVEN = [name for name, kind in SELECTORS.items() if issubclass(kind, DataDriven)]
@@ -99,7 +99,7 @@ def test_padding_means_nothing(name, log, padding):
 def test_bandwidth_scales_with_the_time_axis(name, kernel):
     selector, kernel = make_selector(name), as_kernel(kernel)
     plain = selector.select(visits_of(LOG), kernel=kernel, n_boot=20)
-    scaled = selector.select(visits_of(transformed(LOG, time_scale=7.0)), kernel=kernel, n_boot=20)
+    scaled = selector.select(visits_of(stretched(LOG, 7.0)), kernel=kernel, n_boot=20)
     assert scaled.bandwidth == pytest.approx(7 * plain.bandwidth, rel=1e-9)
     assert scaled.se == pytest.approx(7 * plain.se, rel=1e-9)
     np.testing.assert_allclose(scaled.path["risk"], plain.path["risk"], rtol=1e-9)
