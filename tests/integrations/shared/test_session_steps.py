@@ -5,15 +5,14 @@ from __future__ import annotations
 import datetime
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
 from kaestat import AdvantageEstimator
-from kaestat.core.storage import encode_keys, load_state, save_state, unpack_arrays
-from kaestat.history.columns import Columns
+from kaestat.core.storage import load_state, save_state, unpack_arrays
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_rows import copies
@@ -102,30 +101,6 @@ def test_integration_watched_held_state_does_not_wait_for_the_step_that_is_runni
             go_on.set()
         training.result()
         assert present.result(60) == watched.state_dict(1) != held
-
-
-def test_integration_watched_save_waits_for_the_visits_that_another_thread_merges(monkeypatch, tmp_path):
-    of_worker, watched = (AdvantageEstimator("kae", bandwidth=5, order="any", keep_deltas=True) for _ in range(2))
-    of_worker.observe(["a", "b"], [1.0, 0.0], 3)
-    watched = TrainerSession(watched)
-    amid, go_on, write = threading.Event(), threading.Event(), Columns.carry_out
-
-    def slow(history, given):
-        amid.set()
-        assert go_on.wait(60)
-        write(history, given)
-
-    monkeypatch.setattr(Columns, "carry_out", slow)
-    with ThreadPoolExecutor(2) as pool:
-        merging = pool.submit(watched.estimator.merge, of_worker.take_delta())
-        assert amid.wait(60)
-        saving = pool.submit(watched.save, tmp_path / "state", whole=True)
-        done, _ = wait([saving], timeout=0.2)
-        go_on.set()
-        assert not done
-        merging.result(60), saving.result(60)
-    saved = load_state(tmp_path / "state")
-    assert saved["state"]["history"]["keys"] == encode_keys(["a", "b"])
 
 
 def test_integration_watched_estimator_is_saved_whole_or_where_it_cannot_be_its_state_alone(tmp_path):
