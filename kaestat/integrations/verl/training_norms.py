@@ -45,7 +45,7 @@ def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> N
         (not expected_suffice(estimator.baseline, config.actor_rollout_ref.rollout.n), f"{prefix}rollout.n=1 and an "
          f"algorithm.adv_estimator with a history, such as kae_eb, or kaestat_rloo and a rollout.n of 2 to "
          f"{LARGEST_GROUP}"),
-        (actor.strategy != "fsdp2", f"{prefix}actor.strategy=fsdp2"),
+        (actor.strategy != "fsdp2", f"model_engine=dp and {prefix}actor.strategy=fsdp2"),
         (actor.ppo_mini_batch_size != config.data.train_batch_size, f"{prefix}actor.ppo_mini_batch_size="
          f"data.train_batch_size={config.data.train_batch_size}"),
         (actor.entropy_coeff != 0, f"{prefix}actor.entropy_coeff=0"),

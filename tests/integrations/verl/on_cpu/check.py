@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-# By their own names: packages that vLLM brings along install a package called tests.
+# By their own names: verl and TransferQueue install a package called tests, which hides our folder of that name.
 from norms import largest_errors
 from prepare import write_model_and_data
 from recorder import FILE

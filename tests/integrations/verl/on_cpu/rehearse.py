@@ -24,7 +24,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[3]
-sys.path.append(str(CHECKOUT / "tests" / "helpers"))  # by their own names: vLLM brings a package called tests
+# By its own name: verl and TransferQueue install a package called tests, which hides our folder of that name.
+sys.path.append(str(CHECKOUT / "tests" / "helpers"))
 from killed_chain import run_killed  # noqa: E402
 
 TASK = {"name": "arithmetic", "options": {"kinds": ["add-1"], "style": "bare"}}

@@ -158,7 +158,7 @@ def test_the_actor_is_ours_and_verls_own_stays_for_other_weights():
     ("override", "remedy"),
     [
         (f"{ACTOR}strategy=fsdp", "strategy=fsdp2"),
-        (f"{ACTOR}strategy=megatron", "strategy=fsdp2"),
+        (f"{ACTOR}strategy=megatron", "model_engine=dp and .*strategy=fsdp2"),
         ("data.train_batch_size=8", "ppo_mini_batch_size=data.train_batch_size=8"),
         (f"{ACTOR}entropy_coeff=0.01", "entropy_coeff=0"),
         (f"{ACTOR}use_kl_loss=True", "use_kl_loss=False"),
