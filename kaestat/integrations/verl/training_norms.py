@@ -36,14 +36,14 @@ def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> N
     log-probabilities, and the engine must be the one supported here.
     """
     actor, model, algorithm = config.actor_rollout_ref.actor, config.actor_rollout_ref.model, config.algorithm
-    prefix = "actor_rollout_ref."
+    prefix, group_size = "actor_rollout_ref.", config.actor_rollout_ref.rollout.n  # no weight changes rloo in pairs
     correction = algorithm.get("rollout_correction", None) or {}
     engine = actor.get("fsdp_config", None) or {}
     precision = (engine.get("mixed_precision", None) or {}).get("param_dtype", "bf16")
     for wrong, remedy in (
         (verl_mode != "sync", "trainer.v1.trainer_mode=kaestat_sync"),
-        (not expected_suffice(estimator.baseline, config.actor_rollout_ref.rollout.n), f"{prefix}rollout.n=1 and an "
-         f"algorithm.adv_estimator with a history, such as kae_eb, or kaestat_rloo and a rollout.n of 2 to "
+        (group_size == 2 or not expected_suffice(estimator.baseline, group_size), f"{prefix}rollout.n=1 and an "
+         f"algorithm.adv_estimator with a history, such as kae_eb, or kaestat_rloo and a rollout.n of 3 to "
          f"{LARGEST_GROUP}"),
         (actor.strategy != "fsdp2", f"model_engine=dp and {prefix}actor.strategy=fsdp2"),
         (actor.ppo_mini_batch_size != config.data.train_batch_size, f"{prefix}actor.ppo_mini_batch_size="

@@ -135,7 +135,7 @@ DYNAMIC = tuple(  # micro-batches of as many rows as have 48 tokens, in another 
     )
 )
 FUSED = ("actor_rollout_ref.model.use_fused_kernels=True", "actor_rollout_ref.actor.calculate_sum_pi_squared=True")
-GROUPS = ("actor_rollout_ref.rollout.n=2", "algorithm.adv_estimator=kaestat_rloo")
+GROUPS = ("actor_rollout_ref.rollout.n=4", "algorithm.adv_estimator=kaestat_rloo")
 TWO = ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2")
 
 

@@ -43,9 +43,9 @@ class Update(Workers):
 
 
 def groups(step):
-    """Two completions of each prompt, side by side."""
+    """Three completions of each prompt, side by side."""
     prompts, rewards, norms = completions(step, count=6)
-    return [prompt for prompt in prompts[:3] for _ in range(2)], rewards, norms
+    return [prompt for prompt in prompts[:2] for _ in range(3)], rewards, norms
 
 
 def run(queue, trainer, steps, given=completions):
@@ -94,7 +94,7 @@ def test_advantages_take_expected_weights_and_the_history_the_norms(queue, weigh
 
 
 def test_advantages_of_groups_take_expected_weights(queue, tmp_path):
-    method = ("algorithm.adv_estimator=kaestat_rloo", "actor_rollout_ref.rollout.n=2")
+    method = ("algorithm.adv_estimator=kaestat_rloo", "actor_rollout_ref.rollout.n=3")
     trainer, expected = adam_trainer(tmp_path, *method), ExpectedWeights()
     for step, found in enumerate(run(queue, trainer, range(4), groups)):
         prompts, rewards, norms = groups(step)
@@ -180,10 +180,10 @@ def test_the_asynchronous_modes_are_refused(mode):
 
 
 @pytest.mark.parametrize(
-    ("method", "group"), [("kaestat_opo", 1), ("kae", 2), ("kaestat_grpo", 2), ("kaestat_rloo", 9)]
+    ("method", "group"), [("kaestat_opo", 1), ("kae", 2), ("kaestat_grpo", 2), ("kaestat_rloo", 2), ("kaestat_rloo", 9)]
 )
 def test_values_that_expected_weights_make_noisier_are_refused(method, group):
-    with pytest.raises(ValueError, match=r"rollout\.n=1 and an .* such as kae_eb, or kaestat_rloo and a .* of 2 to 8;"):
+    with pytest.raises(ValueError, match=r"rollout\.n=1 and an .* such as kae_eb, or kaestat_rloo and a .* of 3 to 8;"):
         make_trainer(*ADAM, f"actor_rollout_ref.rollout.n={group}", method=method)
 
 
