@@ -108,6 +108,7 @@ def check(folder: Path, said: str) -> None:
         table = pd.read_csv(results / f"table{number}" / f"table{number}.csv")
         assert set(table["prompts"]) == {"sticky", "random"} and set(table["step"]) == {4}
         assert table["ours"].notna().any()
+        assert table["ours"].between(table["low"], table["high"]).all(), f"table {number}: an interval"
     for number in (3, 4):
         table = pd.read_csv(results / f"table{number}" / f"table{number}.csv")
         assert set(table["method"]) == {"kae:bandwidth=10", "grpo"} and table["paper"].notna().all()
