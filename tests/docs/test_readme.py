@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from kaestat.baselines.registry import METHODS
+from kaestat.baselines.registry import DEFAULT_METHOD, METHODS
 from kaestat.datasets import simulated_run
 from kaestat.report.cli import run
 
@@ -66,14 +66,17 @@ def test_the_numbers_are_those_of_the_committed_tables():
 
 def test_the_numbers_at_the_top_are_those_of_the_committed_tables():
     risk = pd.read_csv(ROOT / "docs" / "figures" / "choice_real_run.csv").set_index("method")
-    error = [f"{1e3 * risk.loc[name, 'mse']:.2f} ± {1e3 * risk.loc[name, 'se']:.2f}" for name in ("kae_eb", "grpo")]
+    error = ["{mse:.2f} ± {se:.2f}".format(**1e3 * risk.loc[name, ["mse", "se"]]) for name in (DEFAULT_METHOD, "grpo")]
     law = pd.read_csv(ROOT / "results" / "law" / "smollm2" / "predictions.csv")
     (design,) = law.query("cell == 'free' and step == 0 and metric == 'adam' and design == 'history'").itertuples()
     noise = short(design.ratio, design.low, design.high)
     rows = re.findall(
         r"^\| [^|]* \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", README[: README.index("## Do your")], re.MULTILINE
     )
-    assert rows[1:] == [tuple(error), (noise, "1")]
+    (value, group), single = rows[1:]
+    assert (value, group) == (f"{error[0]} (the default, `{DEFAULT_METHOD}`)", error[1])
+    assert single == (f"{noise} (`kae_eb`)", "1")
+    assert f"the error of the default is {risk.loc[DEFAULT_METHOD, 'ratio_to_grpo']:.0%}".replace("%", " %") in README
 
 
 def short(*numbers):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from llm_experiments.tasks.mathematics import mathematics
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number, read_number
-from llm_experiments.verifiers.final_answers import last_boxed, last_line, last_tagged
+from llm_experiments.verifiers.final_answers import last_boxed
 from llm_experiments.verifiers.math_worker import prepare
 from llm_experiments.verifiers.units import split_unit
 from tests.helpers.tiers import slow_after
@@ -202,12 +202,10 @@ def test_a_ground_truth_that_is_no_number_is_refused():
         NumberVerifier().rewards("p - q", ["1"])
 
 
-def test_boxes_tags_and_lines_are_found():
+def test_boxes_are_found():
     assert last_boxed(r"\boxed{1} \boxed{\frac{1}{\{2} }") == r"\frac{1}{\{2} "
     assert last_boxed(r"\boxed{a \boxed{b}}") == r"a \boxed{b}" and last_boxed(r"\boxed{a \boxed{b}") == "b"
     assert last_boxed(r"} \boxed{a") is None
-    assert last_tagged("<answer>1</answer> <answer> 2\n</answer> so") == " 2\n"
-    assert last_tagged("</answer> 1 <answer>") is None and last_line("\n") == ""
 
 
 def gsm8k() -> list[str]:

@@ -90,14 +90,6 @@ def test_average_columns_are_exact_and_a_wrong_one_is_found(monkeypatch):
     assert recomputed.averages().set_index("method")["verdict"]["kae"].tolist() == ["differs", "differs"]
 
 
-def test_bold_and_underlined_entries_are_the_highest_and_the_second(monkeypatch):
-    assert recomputed.marks().empty
-    frame = paper.accuracies()
-    frame.loc[0, "mark"] = "best"
-    monkeypatch.setattr(paper, "accuracies", lambda: frame)
-    assert recomputed.marks()[["benchmark", "method", "due"]].to_numpy().tolist() == [["aime24", "dr_grpo", ""]]
-
-
 # --- the text
 
 

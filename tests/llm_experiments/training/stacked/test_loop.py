@@ -10,7 +10,7 @@ from llm_experiments.policies.token_scores import token_scores
 from llm_experiments.seeding import seed_of
 from llm_experiments.training.stacked.config import Design, StackConfig
 from llm_experiments.training.stacked.loop import StackedTraining
-from llm_experiments.training.stacked.prompts import prompt_source
+from llm_experiments.training.stacked.prompts import Epochs
 
 from .conftest import SEEDS
 
@@ -21,7 +21,6 @@ DESIGNS = {
     "weights": Design(method="kae_eb", weights="score_norm"),
     "exact weights": Design(method="kae_eb", weights="exact"),
     "weights in Adam's units": Design(method="kae_eb", weights="adam"),
-    "sampled": Design(method="kae_eb", sampling="neyman"),
 }
 
 
@@ -80,12 +79,12 @@ def test_a_run_is_that_of_a_plain_loop(optimizer, updates, folders, pools, codec
     steps = torch.optim.SGD(weights, 3e-3) if optimizer == "sgd" else torch.optim.AdamW(weights, 3e-3, weight_decay=0.0)
     problems, estimator = pools[0].problems, AdvantageEstimator("kae_eb")
     ids = [problem.id for problem in problems]
-    source = prompt_source(ids, 8, settings.design, estimator, seed_of(SEEDS[0], "prompts") % 2**32)
+    source = Epochs(len(ids), 1, seed_of(SEEDS[0], "prompts") % 2**32)
     random = torch.Generator().manual_seed(seed_of(SEEDS[0], "tokens") % 2**63)
     held = 0
     for step in range(4):
         fact = fast.advance()
-        rows = source.batch(step, 8).rows
+        rows = source.batch(8)
         prompts = codec.tokens([problems[row].prompt for row in rows])
         uniforms, tokens = torch.rand(8, 4, generator=random), prompts
         for place in range(4):
@@ -200,7 +199,6 @@ def test_one_history_for_all_prompts_is_one_number_besides_the_own_reward(folder
     ("changes", "message"),
     [
         ({"method": "grpo", "group_size": 1, "filtered": True}, "group_size above 1"),
-        ({"method": "grpo", "group_size": 4, "filtered": True, "sampling": "neyman"}, "uniform sampling"),
         ({"method": "kae", "group_size": 4, "keys": "all"}, "one baseline for all prompts"),
         ({"method": "reinforce++", "weights": "adam"}, "same without weights=adam; set scale='none'"),
         ({"method": "kae", "keys": "all", "scale": "batch_std", "weights": "adam"}, "takes it out again"),
