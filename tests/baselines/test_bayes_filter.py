@@ -202,6 +202,43 @@ def test_soft_rewards_at_the_first_visit_do_no_harm_later(size):
     assert errors[1] < 1.05 * errors[0]
 
 
+@pytest.mark.parametrize("size", [1, 2, 8])
+def test_after_soft_rewards_zeros_and_ones_are_at_once_taken_for_what_they_are(size):
+    """Ten visits in quarters, then zeros and ones: they tell of the value as much as if they had been so before."""
+    value = 1 / (1 + np.exp(-np.random.default_rng(17).standard_normal((30, 128)).cumsum(axis=0) * 0.15))
+    clean = drawn(value, size, 18)
+    soft = clean.copy()
+    soft[:10] = sum(drawn(value[:10], size, seed) for seed in range(19, 23)) / 4
+    errors = [((values_of_run(reward) - value[..., None])[14:] ** 2).mean() for reward in (clean, soft)]
+    assert errors[1] < 1.05 * errors[0]
+
+
+def test_single_continuous_rewards_have_the_dispersion_that_they_were_drawn_with():
+    value, kappa = np.tile(np.linspace(0.1, 0.9, 200), (16, 1)), 20
+    reward = np.random.default_rng(24).beta(kappa * value, kappa * (1 - value))[..., None]
+    baseline = make_baseline("bayes_filter")
+    carry, state = baseline.initial_carry(), None
+    for t, now in enumerate(reward):
+        seen = np.ones((200, min(t, 1)))
+        served = baseline.serve(Groups(now), Visits(*[seen] * 4, state=state), step=t, carry=carry)
+        carry, state = served.carry, served.state
+    within, mixed = carry["dispersion"]
+    assert within / (within + mixed) == pytest.approx(1 / (kappa + 1), rel=0.08)  # .03 is the spread over seeds
+
+
+def test_jumps_of_nearly_certain_rewards_leave_every_value_a_number():
+    """Two jumps in turn make all other hypotheses unlikelier than the smallest number of single precision."""
+    rng = np.random.default_rng(25)
+    fresh, jumped = rng.random((30, 64)), rng.random((30, 64)) < 0.05
+    jumped[0] = True
+    value = np.take_along_axis(fresh, np.maximum.accumulate(np.where(jumped, np.arange(30)[:, None], 0)), axis=0)
+    reward = rng.beta(*(np.repeat(200 * p[..., None] + 1e-3, 8, axis=2) for p in (value, 1 - value)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        values = values_of_run(reward)
+    assert np.abs(values[1:] - value[1:, :, None]).max() < 0.3
+
+
 def test_a_shock_to_all_prompts_is_known_at_the_step_at_which_it_comes():
     rng = np.random.default_rng(13)
     logit = rng.standard_normal(200) - 1 + 2.5 * (np.arange(12) >= 8)[:, None]

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from kaestat import RewardLog, value_risk
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.report.cli import run
 from kaestat.report.comparison import METHODS, compare_runs
 from kaestat.report.comparison_text import comparison_headline, comparison_notes
@@ -111,7 +112,7 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert run(["compare", *logs, "--n-boot", "50", "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     page = (tmp_path / "out" / "compare.html").read_text()
-    assert "b.csv reaches the mean reward that a.csv ends at" in printed and "kae_eb" in printed
+    assert "b.csv reaches the mean reward that a.csv ends at" in printed and DEFAULT_METHOD in printed
     assert "reaches the mean reward that a.csv ends at" in page and "SHA-256" in page
     assert run(["compare", *logs, "--n-boot", "50", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
