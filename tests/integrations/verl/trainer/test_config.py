@@ -50,7 +50,7 @@ def test_the_script_of_the_documentation():
     validate_config(config, need_reference_policy(config), need_critic(config))
     assert config.data.kaestat == {"repeats": 10, "n_steps": 500}
     trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
-    assert trainer.session.estimator.baseline == AdvantageEstimator("kae").baseline
+    assert trainer.session.estimator.baseline == AdvantageEstimator().baseline
 
 
 def test_parameters_reach_the_estimator():
