@@ -10,7 +10,7 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.arrays import BLOCK_NUMBERS, Array, Groups, Visits
-from kaestat.logs.kernel_past import summed_past, sums_at
+from kaestat.logs.kernel_past import summed_past, sums_at, sums_suffice
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
 
@@ -77,7 +77,7 @@ def replayed(
     for piece in _single_steps(blocks, units, log) if stepwise else _whole_blocks(blocks):
         groups, visits = piece.groups, _shared_lags(piece.visits)
         if summed is not None:
-            visits = replace(visits, sums=sums_at(summed, units, piece.visit))
+            visits = replace(visits, sums=sums_at(summed, piece.visit))
         if kept is not None:
             groups = replace(groups, among=kept[:, units.visit_prompt[piece.visit]][..., None])
         rows = _rows(units.visit_unit[piece.visit])  # for the only step, if steps are served one at a time
@@ -99,7 +99,9 @@ def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:
     """The number of copies that `replayed` can handle at once within its memory limit; at least 1."""
     units = log.units(baseline.unit)
     width = int(np.unique(units.visit_step, return_counts=True)[1].max())
-    reach = min(float(units.reach(baseline.horizon).max()), baseline.max_visits)
+    reach = (
+        0.0 if sums_suffice(baseline, units) else min(float(units.reach(baseline.horizon).max()), baseline.max_visits)
+    )
     depth = max(reach, float(units.counts.max()), float(baseline.state_size))
     kept = baseline.state_size * (int(units.visit_unit.max()) + 1) / 10  # once for the whole log, not in each temporary
     return max(1, min(copies, int(LARGEST_STEP / max(width * depth, kept))))
