@@ -151,7 +151,7 @@ def check_units(trainer: GRPOTrainer) -> None:
         given = "optimizer" in trainer.accelerator.state.deepspeed_plugin.deepspeed_config
         if given or not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW)):
             raise ValueError(
-                "optimizer: with DeepSpeed, Adam's units need torch's Adam or AdamW; leave optimizer out of DeepSpeed's "
+                "optimizer: ZeRO gives the units of torch's Adam and AdamW alone; leave optimizer out of DeepSpeed's "
                 "configuration and set optim='adamw_torch'."
             )
     if issubclass(kind, MUON):
