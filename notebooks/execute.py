@@ -1,4 +1,4 @@
-"""``python notebooks/execute.py [NAME ...]``: write notebooks anew from their sources, with the outputs of a run.
+"""``python notebooks/execute.py [NAME ...]``: run notebooks, and write them anew with the outputs of the run.
 
 Runs offline and without ``KAESTAT_DATA``, as most readers would, so data are simulated. Needs the extra ``test``.
 """
@@ -12,7 +12,6 @@ import re
 import sys
 from pathlib import Path
 
-import jupytext
 import nbformat
 from nbclient import NotebookClient
 from PIL import Image
@@ -69,18 +68,12 @@ def _small(picture: str) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Write the notebooks beside their sources."""
+    """Write the notebooks."""
     os.environ.pop("KAESTAT_DATA", None)
-    for name in names or sorted(path.stem for path in FOLDER.glob("*.py") if path != Path(__file__)):
-        source = FOLDER / f"{name}.py"
-        stored = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
-        notebook = jupytext.read(source)
-        notebook.metadata = stored.metadata
-        for cell, before in zip(notebook.cells, stored.cells, strict=False):
-            cell.id = before.id  # so that a new run changes outputs alone
-        done = executed(notebook)
-        write_atomically(source.with_suffix(".ipynb"), nbformat.writes(done) + "\n")
-        print(f"{source.with_suffix('.ipynb').name}: {source.with_suffix('.ipynb').stat().st_size / 1e3:.0f} kB")
+    for path in [FOLDER / f"{name}.ipynb" for name in names] or sorted(FOLDER.glob("*.ipynb")):
+        done = executed(nbformat.read(path, as_version=4))
+        write_atomically(path, nbformat.writes(done) + "\n")
+        print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

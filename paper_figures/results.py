@@ -1,7 +1,6 @@
 """``python -m paper_figures.results FOLDER``: tables and figures of a results folder, from what lies in it alone.
 
-The folder is that of a diagnosis, of an experiment's training runs, of a study of policies, or ``results/training``
-with all the experiments of the paper's section 5.3, whose figures go to ``--out``.
+The folder is that of a diagnosis, of an experiment's training runs, or of a study of policies.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ try:
 
     from kaestat.core.result_tables import table_file
     from paper_figures.llm.build import build as diagnosis
-    from paper_figures.training import policy_optimization
     from paper_figures.training.build import build as training
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
@@ -35,21 +33,12 @@ def study(folder: Path) -> None:
 KINDS: dict[str, Callable[[Path], list[str] | None]] = {"rates": study, "final": training}
 
 
-def main(
-    folder: Annotated[Path, typer.Argument(help="Results folder.")],
-    out: Annotated[Path, typer.Option(help="Folder of the figures and tables of several experiments.")] = Path(
-        "results/policy_optimization"
-    ),
-) -> None:
+def main(folder: Annotated[Path, typer.Argument(help="Results folder.")]) -> None:
     """Build the tables and figures of a results folder."""
     try:
         built = next((build for name, build in KINDS.items() if table_file(folder / f"{name}.csv").is_file()), None)
-        if any((folder / name).is_dir() for name in policy_optimization.TABLES.values()):
-            policy_optimization.build(folder, out)
-            folder = out
-        else:
-            for line in (built or diagnosis)(folder) or ():
-                print(line)
+        for line in (built or diagnosis)(folder) or ():
+            print(line)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     print(f"Tables and figures: {folder.resolve()}")

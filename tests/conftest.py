@@ -18,7 +18,7 @@ settings.load_profile("quick")
 
 needs = {
     "trl": ["helpers/tiny_trl.py", "helpers/two_ranks.py"],
-    "verl": ["helpers/tiny_verl.py", "integrations/verl/on_cpu"],
+    "verl": ["helpers/tiny_verl.py", "integrations/verl/on_cpu", "llm_experiments/training/verl/test_launch.py"],
 }
 collect_ignore = [file for framework, files in needs.items() if not find_spec(framework) for file in files]
 

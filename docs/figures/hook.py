@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
+# Figure of the paper -> what it is called in a page, and its experiment.
+TRAINED = {
+    "figure1": ("one_shot", "tiny_one_shot"),
+    "single-stream": ("single_stream", "tiny_single_stream"),
+    "ablation": ("ablation", "tiny_multi_stream_g8"),
+}
 SAMPLE = "kaestat analyze --simulated --out report/"
 
 
@@ -51,27 +57,21 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def experiment_figures() -> dict[str, Figure]:
-    """The figures of the experiments and of studies that are not run anew, drawn from the tables in ``results``."""
+    """The figures of the experiments, drawn from the tables in ``results``."""
     sys.path.insert(0, str(ROOT))  # where `paper_figures` is: it runs from a checkout and is not installed
     try:
         from llm_experiments.diagnose.results import read_results
         from paper_figures.llm.figures import assumption6
         from paper_figures.policies.figures import figure as study_figure
-        from paper_figures.studies import baseline_law
-        from paper_figures.training import policy_optimization
+        from paper_figures.training.beside_paper import curves_beside
     finally:
         sys.path.remove(str(ROOT))
-    experiments = RESULTS / "training"
     figures = {
-        name: policy_optimization.figure(experiments / wanted.experiment, wanted)
-        for name, wanted in policy_optimization.FIGURES.items()
+        name: curves_beside(RESULTS / "training" / experiment, artefact)[0]
+        for artefact, (name, experiment) in TRAINED.items()
     }
     figures["assumption6"] = assumption6(read_results(RESULTS / "tiny_trained").score_norms)
-    law = baseline_law.read(RESULTS / "baseline_law")
-    models = baseline_law.measured_models(RESULTS / "law" / "smollm2")
-    figures["law_regions"], figures["law_agreement"] = baseline_law.regions(law, models), baseline_law.agreement(law)
-    figures |= {name: study_figure(RESULTS / "studies" / name) for name in ("columns", "workings")}
-    return figures
+    return figures | {name: study_figure(RESULTS / "studies" / name) for name in ("columns", "workings")}
 
 
 def sample_report() -> bytes:

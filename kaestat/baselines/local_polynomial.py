@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kaestat.baselines.kae import KernelBaseline, cold_start_value
-from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace, ratio
+from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
 from kaestat.core.checks import check_whole
 from kaestat.smoothing.selectors import Selector
+
+ROUNDING = 64.0  # of sums over visits, in units of the last place
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,9 @@ class LocalPolynomial(KernelBaseline):
     boundary correction, which the fit at the edge includes.
 
     A prompt with fewer than ``degree + 1`` distinct steps of positive weight gets the highest degree that they
-    identify; without any, it gets the mean of the other prompts. The fit may leave [0, 1]: clipping would break
-    linearity and so unbiasedness of the risk.
+    identify. A step whose weight is lost in the rounding of the others does not count. Without any step, the value is
+    the mean of the other prompts. The fit may leave [0, 1]: clipping would break linearity and so unbiasedness of the
+    risk.
 
     Parameters
     ----------
@@ -69,14 +72,23 @@ class LocalPolynomial(KernelBaseline):
         carried = t[0] + kernel.at_zero * others_carried
         value = ratio(carried, mass, cold_start_value(groups, "batch_mean"), xp)
         distinct = past + xp.astype(others_mass > 0, past.dtype)
+        # The normal equations, eliminated from power 1 upwards; no current reward enters these rows. What is then left
+        # of the constant's row is its fit. Where rounding is all that is left, the fit is not determined.
+        rows: list[tuple[Array, list[Array]]] = []
+        least, fits = ROUNDING * xp.finfo(mass.dtype).eps, past > 0
+        left_mass, left_carried = mass, carried
         for degree in range(1, self.degree + 1):
-            size = range(1, degree + 1)
-            block = xp.stack([xp.concat([s[j + k] for k in size], axis=-1) for j in size], axis=-2)  # (..., P, d, d)
-            enough = past >= degree
-            if degree > 1:  # the weights of old visits may vanish beside those of newer ones
-                enough = enough & (xp.linalg.det(block)[..., None] != 0)
-            intercept = _intercept(mass, carried, s, t, block, enough, xp)
-            value = xp.where(enough & (distinct > degree), intercept, value)
+            row = [s[degree + j] for j in range(self.degree + 1)] + [t[degree]]
+            for over, of_lower in rows:
+                factor = of_lower[degree] * over
+                row = [entry - factor * lower for entry, lower in zip(row, of_lower, strict=True)]
+            fits = fits & (past >= degree) & (row[degree] > least * s[2 * degree])
+            over = xp.where(fits, 1 / xp.where(fits, row[degree], 1.0), 0.0)
+            rows.append((over, row))
+            factor = row[0] * over
+            left_mass, left_carried = left_mass - factor * row[0], left_carried - factor * row[-1]
+            determined = fits & (distinct > degree) & (left_mass > least * mass)
+            value = xp.where(determined, left_carried / xp.where(determined, left_mass, 1.0), value)
         return value + xp.zeros_like(groups.reward)
 
     def effective_completions_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
@@ -88,17 +100,27 @@ class LocalPolynomial(KernelBaseline):
             return found
         lag = visits.lag * in_use
         lag = lag / xp.clip(xp.max(lag, axis=-1, keepdims=True), 1.0, None)
+        weight = weight * visits.mass
+        least, mass = ROUNDING * xp.finfo(weight.dtype).eps, xp.sum(weight, axis=-1, keepdims=True)
+        powers: list[tuple[Array, Array]] = []  # each orthogonal to those before it; the constant to all
+        constant = xp.ones_like(lag)
         distinct = xp.sum(in_use, axis=-1, keepdims=True)
+        fits = distinct > 0
         for degree in range(1, self.degree + 1):
-            powers = xp.stack([lag**k for k in range(degree + 1)], axis=-1)  # (..., P, V, d + 1)
-            gram = xp.matmul(xp.matrix_transpose(powers), (weight * visits.mass)[..., None] * powers)
-            enough = distinct > degree
-            identity = xp.eye(degree + 1, dtype=weight.dtype) + xp.zeros_like(gram)
-            gram = xp.where(enough[..., None], gram, identity)
-            first = xp.zeros_like(gram[..., :1]) + identity[..., :1]
-            each = weight * xp.matmul(powers, xp.linalg.pinv(gram) @ first)[..., 0]  # of each completion
-            squares = xp.sum(each**2 * visits.mass_sq, axis=-1, keepdims=True)
-            found = xp.where(enough, ratio(xp.ones_like(squares), squares, 0.0, xp), found)
+            power = lag**degree
+            whole = xp.vecdot(weight * power, power)[..., None]
+            for lower, over in powers:
+                power = power - xp.vecdot(weight * power, lower)[..., None] * over * lower
+            size = xp.vecdot(weight * power, power)[..., None]
+            fits = fits & (distinct > degree) & (size > least * whole)
+            over = xp.where(fits, 1 / xp.where(fits, size, 1.0), 0.0)
+            powers.append((power, over))
+            constant = constant - xp.vecdot(weight * constant, power)[..., None] * over * power
+            left = xp.vecdot(weight, constant)[..., None]
+            determined = fits & (left > least * mass)
+            each = weight * constant / xp.where(determined, left, 1.0)  # of a visit, with its mass
+            squares = xp.sum(each**2 * ratio(visits.mass_sq, visits.mass**2, 0.0, xp), axis=-1, keepdims=True)
+            found = xp.where(determined, ratio(xp.ones_like(squares), squares, 0.0, xp), found)
         return found
 
 
@@ -112,18 +134,3 @@ class LocalLinear(LocalPolynomial):
         super().__post_init__()
         if self.degree != 1:
             raise ValueError(f"local_linear has degree 1, got {self.degree!r}; use local_polynomial.")
-
-
-def _intercept(
-    mass: Array, carried: Array, s: list[Array], t: list[Array], block: Array, enough: Array, xp: Namespace
-) -> Array:
-    """Intercept of the normal equations by the Schur complement of the slope block, which no current reward enters."""
-    degree = block.shape[-1]
-    size = range(1, degree + 1)
-    identity = xp.eye(degree, dtype=mass.dtype) + xp.zeros_like(block)
-    block = xp.where(enough[..., None], block, identity)
-    masses, rewards = xp.concat([s[j] for j in size], axis=-1), xp.concat([t[j] for j in size], axis=-1)
-    right = xp.stack([masses + xp.zeros_like(rewards), rewards + xp.zeros_like(masses)], axis=-1)
-    solved = right / block if degree == 1 else xp.linalg.solve(block, right)  # (..., P, d, 2)
-    reduced = xp.matmul(masses[..., None, :], solved)[..., 0, :]  # (..., P, 2)
-    return ratio(carried - reduced[..., 1:], mass - reduced[..., :1], 0.0, xp)

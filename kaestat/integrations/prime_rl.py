@@ -39,7 +39,6 @@ DRAWS_KEPT = 64  # a group that takes longer was cancelled, which the sampler do
 class _Handed(NamedTuple):
     """A group's task that was drawn."""
 
-    number: int
     draw: int
     key: str
     correction: float
@@ -72,9 +71,9 @@ class DrawnTasks(Iterator[Any]):
         )
         session.drawn = TrackedSampler(self.sampler, ids)
         self.clock = 0
-        self._group_size, self._seed, self._draws, self._drawn = group_size, seed, 0, 0
+        self._group_size, self._seed, self._draws = group_size, seed, 0
         self._next: deque[_Handed] = deque()
-        self._out: dict[tuple[str, int], deque[_Handed]] = {}  # dispatched, not finished; by task and prime-rl's step
+        self._out: list[tuple[int, _Handed]] = []  # prime-rl's step, and the task; dispatched and not finished
 
     def __next__(self) -> Any:
         """The task of the next group; `dispatched` follows."""
@@ -84,47 +83,39 @@ class DrawnTasks(Iterator[Any]):
 
     def dispatched(self, step: int) -> None:
         """Record that the task of the last `next` goes out at prime-rl's ``step``, the one its episodes report."""
-        handed = self._next.popleft()
-        self._out.setdefault((handed.key, step), deque()).append(handed)
+        self._out.append((step, self._next.popleft()))
 
     def correction(self, group: list[Any]) -> float:
         """The factor of a finished group's advantages; a ValueError if no such group is unfinished."""
-        waiting = self._out.get(_name(group))
-        if not waiting:
-            raise ValueError(f"a group of task {_name(group)[0]!r} is finished that this sampler did not hand out.")
-        return waiting[0].correction
+        _, handed = self._out[self._place(group)]
+        return handed.correction
 
     def observe(self, group: list[Any]) -> None:
         """Record a finished and scored group, rejected or not; prime-rl calls it."""
-        self.correction(group)
-        name = _name(group)
+        place = self._place(group)
         traces = [trace for episode in group for trace in episode.traces]
         if any(trace.agent.trainable and not trace.has_error for trace in traces):
             self.clock += 1
-        self._out[name].popleft()
-        if not self._out[name]:
-            del self._out[name]
+        del self._out[place]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data for prime-rl's checkpoint: history, sampler, and unfinished groups."""
         saved = self.session.state_dict()
-        waiting = [tuple(handed) for handed in (*self._next, *(one for many in self._out.values() for one in many))]
         return {
             "clock": self.clock,
             "draws": self._draws,
-            "drawn": self._drawn,
-            "waiting": sorted(waiting),
+            "waiting": [tuple(handed) for handed in (*(out for _, out in self._out), *self._next)],
             "sampler": saved["sampler"],
             "estimator": saved["history"],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint; groups that were unfinished then are given out again."""
-        if set(state) != {"clock", "draws", "drawn", "waiting", "sampler", "estimator"}:
+        if set(state) != {"clock", "draws", "waiting", "sampler", "estimator"}:
             raise ValueError("state: this checkpoint was not written with a DrawnTasks sampler; begin a new run.")
         self.session.load_state_dict({"history": state["estimator"], "sampler": state["sampler"]})
-        self.clock, self._draws, self._drawn = state["clock"], state["draws"], state["drawn"]
-        self._next, self._out = deque(_Handed(*handed) for handed in state["waiting"]), {}
+        self.clock, self._draws = state["clock"], state["draws"]
+        self._next, self._out = deque(_Handed(*handed) for handed in state["waiting"]), []
 
     def metrics(self) -> dict[str, float]:
         """Figures of the last group and of the last draw."""
@@ -136,13 +127,17 @@ class DrawnTasks(Iterator[Any]):
         # A step may end within a draw, so the order must not depend on the tasks.
         np.random.default_rng([self._seed, self._draws]).shuffle(keys)
         factors = draw.correction_of(keys.tolist()).tolist()
-        self._next.extend(
-            _Handed(self._drawn + place, self._draws, key, factor)
-            for place, (key, factor) in enumerate(zip(keys.tolist(), factors, strict=True))
-        )
-        self._draws, self._drawn = self._draws + 1, self._drawn + len(keys)
-        oldest = self._draws - DRAWS_KEPT
-        self._out = {name: many for name, many in self._out.items() if many[-1].draw >= oldest}
+        self._next.extend(_Handed(self._draws, key, factor) for key, factor in zip(keys.tolist(), factors, strict=True))
+        self._draws += 1
+        self._out = [(step, handed) for step, handed in self._out if handed.draw >= self._draws - DRAWS_KEPT]
+
+    def _place(self, group: list[Any]) -> int:
+        """Where a finished group's task is; of one that went out twice at a step, the first."""
+        key, at = group[0].task.key, group[0].run.work.step
+        for place, (step, handed) in enumerate(self._out):
+            if (handed.key, step) == (key, at):
+                return place
+        raise ValueError(f"a group of task {key!r} is finished that this sampler did not hand out.")
 
 
 class BaselineAlgorithmMixin:
@@ -226,10 +221,6 @@ def install(
             return request
 
     orchestrator.TrainSource = DrawnTrainSource
-
-
-def _name(group: list[Any]) -> tuple[str, int]:
-    return group[0].task.key, group[0].run.work.step
 
 
 def _tasks(curriculum: Any) -> Sequence[Any]:

@@ -19,7 +19,6 @@ docs/frameworks/skyrl.md says what was run and what was read, and at which commi
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import warnings
@@ -260,22 +259,16 @@ def padding_rows(uids: Sequence[str]) -> int:
     return number if list(uids[-number:]) == [f"pad{k}" for k in range(number)] else 0
 
 
-def first_rows(rows: Sequence[Any], last_steps: Sequence[bool] | None) -> list[Any]:
-    """The first row of each trajectory; in step-wise training later rows repeat the conversation so far."""
+def prompts_of(generator_output: dict[str, Any]) -> list[Any]:
+    """The token ids that each trajectory in a generator's output begins with.
+
+    In step-wise training later rows of a trajectory repeat the conversation so far.
+    """
+    rows, last_steps = generator_output["prompt_token_ids"], generator_output.get("is_last_step")
     if last_steps is None:
         return list(rows)
     begins = [True, *last_steps[:-1]]
     return [row for row, begin in zip(rows, begins, strict=True) if begin]
-
-
-def prompts_of(generator_output: dict[str, Any]) -> list[Any]:
-    """The beginning of each trajectory in a generator's output: token ids, and its images' digest if any."""
-    last_steps, pictures = generator_output.get("is_last_step"), generator_output.get("pixel_values")
-    prompts = first_rows(generator_output["prompt_token_ids"], last_steps)
-    if pictures is None:
-        return prompts
-    images = first_rows(pictures, last_steps)
-    return [(tuple(prompt), _digest(image)) for prompt, image in zip(prompts, images, strict=True)]
 
 
 def _tokens_in_loss(data: Any, step_wise: bool) -> np.ndarray:
@@ -286,13 +279,6 @@ def _tokens_in_loss(data: Any, step_wise: bool) -> np.ndarray:
         return tokens
     begins = [True, *data.metadata["is_last_step"][: len(tokens) - 1]]
     return np.bincount(np.cumsum(begins) - 1, tokens)
-
-
-def _digest(image: Any) -> str:
-    """A name for an image that is only to tell images apart: the shape, and every n-th of its numbers."""
-    numbers = np.asarray(image.float().cpu() if hasattr(image, "float") else image)
-    some = np.ascontiguousarray(numbers.ravel()[:: max(1, numbers.size // 4096)])
-    return hashlib.blake2b(repr(numbers.shape).encode() + some.tobytes(), digest_size=16).hexdigest()
 
 
 def __getattr__(name: str) -> Any:

@@ -61,40 +61,30 @@ FRESH = "set kaestat_fresh_history: true in the --custom-config-path file to beg
 class RewardPostProcess:
     """For ``--custom-reward-post-process-path``: raw rewards, and advantages that replace rewards.
 
-    Raises a ValueError if the estimator cannot use these weights, or needs weights.
-
     Parameters
     ----------
     estimator : AdvantageEstimator, optional
         None builds it at the first call from ``args.kaestat_method``, a text such as ``"kae:bandwidth=10"`` in
-        slime's ``--custom-config-path`` file.
-    id_key : str, optional
-        Key of ``sample.metadata`` (slime's ``--metadata-key`` column) with the prompt's id. None means
-        ``args.kaestat_id_key``, or without it a hash of ``sample.prompt``.
+        slime's ``--custom-config-path`` file. ``args.kaestat_id_key`` is the key of ``sample.metadata`` (slime's
+        ``--metadata-key`` column) with the prompt's id; without it the id is a hash of ``sample.prompt``.
+        ``args.kaestat_weights`` is the weight of each completion in averaging baselines: ``"none"``, or ``"length"``,
+        its number of tokens in slime's loss.
     prompt_sampler : str, Policy or PromptSampler, optional
         Draws the prompts of each rollout by their predicted values instead of the data set's order, and corrects the
         advantages for this: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), or a sampler of
         your own for the data set's prompt ids, ``rollout_batch_size * n_samples_per_prompt`` completions and groups of
         ``n_samples_per_prompt``. None means ``args.kaestat_prompt_sampler``, or without it slime's order. Floor,
         correction and most of a policy's sampler come from the mapping ``args.kaestat_sampler_params``.
-    weights : {"none", "length"}, optional
-        Weight of each completion in averaging baselines; ``"length"``: its number of tokens in slime's loss. None means
-        ``args.kaestat_weights``, or without it ``"none"``.
     """
 
     def __init__(
         self,
         estimator: AdvantageEstimator | None = None,
         *,
-        id_key: str | None = None,
         prompt_sampler: str | Policy | PromptSampler | None = None,
-        weights: str | None = None,
     ):
-        self.id_key, self.prompt_sampler, self.weights = id_key, prompt_sampler, weights
-        self._estimator = estimator
+        self._estimator, self.prompt_sampler = estimator, prompt_sampler
         self._session: TrainerSession | None = None
-        if estimator is not None and weights is not None:
-            self._session = TrainerSession(estimator, weights=weights, states_kept=STATES_KEPT)
         self._rollout_id: int | None = None
         self._all_samples: list[Any] = []  # of this rollout, including those dropped by a filter
 
@@ -104,7 +94,7 @@ class RewardPostProcess:
         A ValueError if there is no estimator, or it cannot use the weights asked for, or needs weights.
         """
         if self._session is None:
-            weights = self.weights or getattr(args, "kaestat_weights", None) or "none"
+            weights = getattr(args, "kaestat_weights", None) or "none"
             estimator = self._estimator or _estimator(getattr(args, "kaestat_method", None))
             self._session = TrainerSession(
                 estimator, weights=weights, option="kaestat_weights", states_kept=STATES_KEPT
@@ -270,19 +260,19 @@ class RewardPostProcess:
             session.observe(step=step, **columns)
 
     def _ids(self, args: Any, samples: list[Any]) -> list[Hashable] | None:
-        key = self.id_key or getattr(args, "kaestat_id_key", None)
+        key = getattr(args, "kaestat_id_key", None)
         if key is None:
             if self.session(args).stateful and any(getattr(sample, "multimodal_inputs", None) for sample in samples):
                 raise UnstablePromptIds(
                     "prompts with images or other media have no id: texts alone do not tell them apart. Put an id of "
-                    "each row into its metadata and name it with id_key= (kaestat_id_key)."
+                    "each row into its metadata and name it with kaestat_id_key."
                 )
             return None
         missing = [sample for sample in samples if key not in (sample.metadata or {})]
         if missing:
             raise UnstablePromptIds(
                 f"the prompt id is missing: metadata of {len(missing)} samples has no {key!r}. Add it to the "
-                "--metadata-key column, or leave id_key out to know prompts by their text."
+                "--metadata-key column, or leave kaestat_id_key out to know prompts by their text."
             )
         return [sample.metadata[key] for sample in samples]
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.bootstrap import NORMAL_975, cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, value_risk
 from kaestat.report.facts import LogFacts, ends_of
 from kaestat.report.reward_curve import RewardCurve, reaching
 
-METHODS = ("kae_eb", "kae", "grpo", "reinforce++")
+METHODS = (DEFAULT_METHOD, "kae", "grpo", "reinforce++")
 SHARE = "completions to an equal mean reward"
 ENOUGH_COMMON = 10  # prompts of both runs that make a difference paired
 COLUMNS = [

@@ -81,7 +81,8 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
         "of one configuration differ too, and only further seeds show by how much."
     )
     yield (
-        "Mean rewards are those of the sampled completions. If a sampler chooses prompts by their values, or a filter "
+        "Mean rewards are those of the sampled completions, and every prompt counts equally; in kaestat analyze every "
+        "completion does. If a sampler chooses prompts by their values, or a filter "
         "drops groups, they do not measure the policy. Compare test accuracies then."
     )
     yield (

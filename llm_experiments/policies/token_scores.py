@@ -33,11 +33,6 @@ class TokenScores:
         """Tokens per completion, shape (N,)."""
         return np.array([len(each) for each in self.log_probs], dtype=np.int64)
 
-    @property
-    def totals(self) -> np.ndarray:
-        """Log-probability of each whole completion, shape (N,)."""
-        return np.array([float(np.sum(each)) for each in self.log_probs])
-
 
 def completion_log_probs(
     model: PreTrainedModel,

@@ -19,12 +19,11 @@ def required_controls(recommended: Design) -> dict[str, Callable[[Design], bool]
     """
 
     def single(design: Design, method: str, **fields: str) -> bool:
-        plain = design.method == method and design.group_size == 1 and design.sampling == "uniform"
+        plain = design.method == method and design.group_size == 1
         return plain and all(getattr(design, name) == value for name, value in fields.items())
 
     def group(design: Design, method: str, size: int) -> bool:
-        alike = design.method == method and design.group_size == size and design.sampling == "uniform"
-        return alike and not design.filtered
+        return design.method == method and design.group_size == size and not design.filtered
 
     found: dict[str, Callable[[Design], bool]] = {
         "batch_mean_with_its_weights": lambda each: (

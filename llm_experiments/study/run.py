@@ -222,7 +222,12 @@ class Study:
             found = {"updates": 1} | json.loads(path.read_text())  # folders of earlier versions lack it
             known = found.pop("designs")
             differing = [key for key in identity | found if identity.get(key) != found.get(key)]
-            differing += [f"designs.{name}" for name in designs if name in known and known[name] != designs[name]]
+            # Folders of earlier versions have further settings, of designs that are none of ours.
+            differing += [
+                f"designs.{name}"
+                for name, own in designs.items()
+                if name in known and own != {key: known[name].get(key) for key in own}
+            ]
             if differing:
                 raise ValueError(
                     f"{self.folder}: holds a study with other settings ({', '.join(sorted(differing))}). Give this one "

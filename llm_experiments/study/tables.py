@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -27,13 +26,6 @@ def origins(path: Path) -> dict[str, dict[str, str]]:
         return dict(known["tables"])
     own = {key: known[key] for key in ("time", "commit")}
     return {each.name: own for each in sorted(path.parent.glob("*.csv*"))}
-
-
-def text_of(table: pd.DataFrame) -> str:
-    """A table as its file has it."""
-    text = io.StringIO()
-    table.to_csv(text, index=False, float_format=f"%.{DIGITS}g")
-    return text.getvalue()
 
 
 def write_frame(table: pd.DataFrame, path: Path) -> None:

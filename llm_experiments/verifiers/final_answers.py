@@ -39,30 +39,6 @@ def last_boxed(text: str) -> str | None:
     return None if last is None else text[last[0] : last[1]]
 
 
-def last_tagged(text: str, tag: str = "answer") -> str | None:
-    """Content of the last ``<answer>...</answer>``; None without one.
-
-    Examples
-    --------
-    >>> last_tagged("<think>7?</think> <answer>8</answer>")
-    '8'
-    """
-    end = text.rfind(f"</{tag}>")
-    start = text.rfind(f"<{tag}>", 0, end) if end >= 0 else -1
-    return None if start < 0 else text[start + len(tag) + 2 : end]
-
-
-def last_line(text: str) -> str:
-    """The last line that is not blank; empty if there is none.
-
-    Examples
-    --------
-    >>> last_line("so\\nit is 8\\n\\n")
-    'it is 8'
-    """
-    return text.rstrip().rpartition("\n")[2].strip()
-
-
 def after_hashes(text: str) -> str | None:
     """The rest of the line after the last ``####`` (GSM8K's mark of its answers); None without one."""
     _, mark, rest = text.rpartition("####")

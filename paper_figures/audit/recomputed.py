@@ -102,15 +102,6 @@ def improvements() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["table", "benchmark", "versus", "improvement_pct", "kae_is_best"])
 
 
-def marks() -> pd.DataFrame:
-    """Bold and underlined entries of Tables 3 and 4 that are not the highest and the second; empty if all are."""
-    frame = paper.accuracies()
-    rank = frame.groupby(["table", "benchmark"])["accuracy"].rank(method="dense", ascending=False)
-    due = rank.map({1.0: "best", 2.0: "second"}).fillna("")
-    wrong = frame.assign(due=due)[due != frame["mark"]]
-    return wrong[["table", "benchmark", "method", "printed", "mark", "due"]].reset_index(drop=True)
-
-
 def text_claims() -> pd.DataFrame:
     """The numbers that the text claims.
 

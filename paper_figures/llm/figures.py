@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from kaestat.report.plots import STYLE
 from llm_experiments.diagnose.results import Results
-from paper_figures.shared.charts import (
-    BLUE,
-    GREEN,
-    GREY,
-    LABELS,
-    ORANGE,
-    VERMILION,
-    line_key,
-    plain_log,
-)
+from paper_figures.shared.charts import BLUE, GREEN, GREY, LABELS, ORANGE, VERMILION, line_key, plain_log, styled
 from paper_figures.shared.output import write_figure
 
 if TYPE_CHECKING:
@@ -39,8 +29,7 @@ def value_sensitivity(frame: pd.DataFrame) -> Figure:
     """
     kernels = [kernel for kernel in frame["kernel"].unique() if kernel]
     steps = sorted(frame["step"].unique())
-
-    def draw(drawing: Figure) -> None:
+    with styled(4.6 * len(kernels), 3.9) as drawing:
         panels = drawing.subplots(1, len(kernels), sharey=True, squeeze=False)[0]
         for axes, kernel in zip(panels, kernels, strict=True):
             for step, color in _colored(steps):
@@ -57,8 +46,7 @@ def value_sensitivity(frame: pd.DataFrame) -> Figure:
         keys = [line_key(f"KAE, step {step}", color=color, linewidth=2) for step, color in _colored(steps)]
         keys += [line_key(LABELS[name], color=GREY, linestyle=dashes) for name, dashes in LEVELS.items()]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
-
-    return _figure((4.6 * len(kernels), 3.9), draw)
+    return drawing
 
 
 def assumption6(norms: pd.DataFrame) -> Figure:
@@ -67,8 +55,7 @@ def assumption6(norms: pd.DataFrame) -> Figure:
     norms: ``score_norms`` of the results. Prompts all right or all wrong have no place in the upper row.
     """
     steps = sorted(norms["step"].unique())
-
-    def draw(drawing: Figure) -> None:
+    with styled(0.6 + 2.9 * len(steps), 6.2) as drawing:
         panels = drawing.subplots(2, len(steps), sharex="row", sharey="row", squeeze=False)
         style = {"linestyle": "", "marker": "o", "markersize": 4, "color": BLUE, "alpha": 0.55, "markeredgewidth": 0}
         for column, step in enumerate(steps):
@@ -95,8 +82,7 @@ def assumption6(norms: pd.DataFrame) -> Figure:
             plain_log(axes.yaxis, **ticks)
             axes.set(xlim=ends, ylim=ends, aspect="equal")
             axes.plot(ends, ends, color=GREY, linewidth=1, zorder=0)
-
-    return _figure((0.6 + 2.9 * len(steps), 6.2), draw)
+    return drawing
 
 
 def write(results: Results, folder: str | os.PathLike) -> None:
@@ -108,16 +94,6 @@ def write(results: Results, folder: str | os.PathLike) -> None:
         drawn["llm_assumption6"] = assumption6(results.score_norms)
     for name, figure in drawn.items():
         write_figure(figure, folder, name)
-
-
-def _figure(size: tuple[float, float], draw: Callable[[Figure], None]) -> Figure:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=size, layout="constrained")
-        draw(drawing)
-    return drawing
 
 
 def _colored(steps: Sequence[int]) -> list[tuple[int, str]]:

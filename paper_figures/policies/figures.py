@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kaestat.report.plots import STYLE
 from llm_experiments.study.contrasts import POOLED, best_groups
 from llm_experiments.study.endpoints import on_grid
 from paper_figures.policies.results import read_study
-from paper_figures.shared.charts import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, line_key
+from paper_figures.shared.charts import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, line_key, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,12 +54,8 @@ def what_it_takes(
     names: Design to what it is called.
     drawn: Designs with a curve; all have a bar.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     pooled = speed[(speed["base"].astype(str) == POOLED) & (speed["fraction"] == 1)].set_index("design")
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(10.5, max(4.2, 0.28 * len(pooled) + 1.6)), layout="constrained")
+    with styled(10.5, max(4.2, 0.28 * len(pooled) + 1.6)) as drawing:
         left, right = drawing.subplots(1, 2, width_ratios=(1.1, 1))
         color = dict(zip(drawn, COLORS, strict=False))
         for design in drawn:

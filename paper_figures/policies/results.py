@@ -21,7 +21,11 @@ def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]
     file = table_file(folder / "curves.csv")
     if not file.is_file():
         raise FileNotFoundError(f"{folder}: holds no curves.csv; name the results folder of a study.")
-    config = StudyConfig(**json.loads((folder / "provenance.json").read_text())["config"])
+    content = json.loads((folder / "provenance.json").read_text())["config"]
+    for design in content["designs"].values():
+        for gone in ("sampling", "correction"):  # settings of earlier versions, of which no study has another value
+            design.pop(gone, None)
+    config = StudyConfig(**content)
     curves = pd.read_csv(file)
     run = set(curves["design"])
     for design in run:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from kaestat.report.plots import STYLE
 from paper_figures.shared import paper
 from paper_figures.shared.comparison import NORMAL_975
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 # Okabe and Ito's palette, told apart with any colour vision; markers differ too.
@@ -30,16 +33,11 @@ LABELS = paper.LABELS | {
     "kae:bandwidth=80": "KAE, bandwidth 80",
     "kae_eb:bandwidth=80": "KAE-EB, bandwidth 80",
     "kae:bandwidth=10": "KAE, bandwidth 10",
-    "kae:bandwidth=auto": "KAE, bandwidth auto",
-    "kae, best bandwidth": "KAE, best bandwidth",
     "kae_eb:bandwidth=20": "KAE-EB, bandwidth 20",
-    "kae_eb:bandwidth=auto": "KAE-EB, bandwidth auto",
-    "kae_eb, best bandwidth": "KAE-EB, best bandwidth",
     "rloo": "GRPO",
     "pooled": "Oracle (pooled step)",
     "pooled_oracle": "Oracle (pooled step)",
     "bayes_filter": "Bayes filter (learned)",
-    "known parameters": "Bayes filter (bound)",
     "james_stein": "James-Stein",
     "ebpo": "EBPO",
     "krpo": "KRPO",
@@ -81,6 +79,16 @@ MARKS = {
     "none": Mark(PURPLE, "v"),
     "oracle": Mark(BLACK, "x"),
 }
+
+
+@contextmanager
+def styled(width: float, height: float) -> Iterator[Figure]:
+    """An empty figure of that size in inches, and the style of all figures while it is drawn."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        yield Figure(figsize=(width, height), layout="constrained")
 
 
 def error_bars(axes: Axes, x: Sequence[float], y: pd.Series, mcse: pd.Series, mark: Mark, **style: object) -> None:

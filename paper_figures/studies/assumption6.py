@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
-from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, Mark, dot_plot, key, line_key
+from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, Mark, dot_plot, key, line_key, styled
 from paper_figures.shared.comparison import NORMAL_975
 from paper_figures.shared.finding import Finding, above, below, equal
 from paper_figures.shared.tidy import by_measure, with_error
@@ -91,13 +90,9 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """One panel per norm ratio: each method, plain and weighted, relative to the oracle."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     frame = table(summary)
     ratios = sorted(frame["wrong_norm2"].unique())
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(10.5, 3.2), layout="constrained")
+    with styled(10.5, 3.2) as drawing:
         panels = drawing.subplots(1, len(ratios), sharey=True, sharex=True)
         for axes, wrong in zip(panels, ratios, strict=True):
             part = frame[frame["wrong_norm2"] == wrong]

@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
-from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, ORANGE, Mark, dot_plot, key, line_key, plain_log
+from paper_figures.shared.charts import (
+    BLACK,
+    BLUE,
+    GREEN,
+    LABELS,
+    ORANGE,
+    Mark,
+    dot_plot,
+    key,
+    line_key,
+    plain_log,
+    styled,
+)
 from paper_figures.shared.finding import Finding, above, below
 from paper_figures.shared.tidy import by_measure, span, with_error
 from simulations.studies.best_baselines import REGIMES
@@ -87,14 +98,10 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """One panel per regime: what each method's noise exceeds the best by, by group size."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     frame = table(summary)
     frame = frame.assign(excess=frame["ratio_to_best"] - 1, excess_mcse=frame["ratio_to_best_mcse"])
     frame = frame[frame["excess"] > 0]  # the true value is the best baseline where weights tell nothing
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(13, 3.6), layout="constrained")
+    with styled(13, 3.6) as drawing:
         panels = drawing.subplots(1, len(REGIMES), sharey=True, sharex=True)
         for axes, regime in zip(panels, REGIMES, strict=True):
             axes.axvline(LIMIT - 1, color=BLACK, linewidth=0.8, linestyle=":")

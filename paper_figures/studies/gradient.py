@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
-from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key
+from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key, styled
 from paper_figures.shared.finding import Finding, below, critical, equal
 from paper_figures.shared.tidy import by_measure, span, with_error
 from simulations.studies.gradient_mse import BASE
@@ -106,12 +105,8 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """Excess over the oracle against each factor, and the identity's prediction from the value error."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     frame = under_assumption(summary)
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(11.5, 3.8), layout="constrained")
+    with styled(11.5, 3.8) as drawing:
         panels = drawing.subplots(1, len(FACTORS), sharey=True)
         for axes, (factor, label) in zip(panels, FACTORS.items(), strict=True):
             _draw(axes, frame, factor)

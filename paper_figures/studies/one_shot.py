@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
-from paper_figures.shared.charts import BLACK, BLUE, LABELS, MARKS, SKY, Mark, error_bars, key
+from paper_figures.shared.charts import BLACK, BLUE, LABELS, MARKS, SKY, Mark, error_bars, key, styled
 from paper_figures.shared.finding import Finding, below
 from paper_figures.shared.tidy import by_measure, span, with_error
 
@@ -81,13 +80,9 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """MSE against group size, a curve for each method."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     frame = table(summary)
     sizes = sorted(frame["group_size"].unique())
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(6.4, 4.0), layout="constrained")
+    with styled(6.4, 4.0) as drawing:
         axes = drawing.subplots()
         for method, mark in SERIES.items():
             part = frame[frame["method"] == method].sort_values("group_size")

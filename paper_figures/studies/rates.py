@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kaestat.report.plots import STYLE
 from kaestat.theory import algorithm1_error, theorem1_bound
-from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key, plain_log
+from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key, plain_log, styled
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, critical, equal
 from paper_figures.shared.tidy import by_measure, span, with_error
 from simulations.harness import Cell
@@ -168,12 +167,8 @@ def _bounded(frame: pd.DataFrame) -> list[Finding]:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """Bias and variance against h; MSE against N; MSE against N where visits are rare or the drift is worst."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     data = points(summary)
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(12.0, 4.2), layout="constrained")
+    with styled(12.0, 4.2) as drawing:
         bias, variance, size, harder = drawing.subplots(1, 4)
         by_bandwidth = data[data["design"] == "bandwidth"]
         for axes, measure, theory in ((bias, "bias", 1.0), (variance, "variance", -1.0)):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
-from paper_figures.shared.charts import LABELS, MARKS, error_bars, key, plain_log
+from paper_figures.shared.charts import LABELS, MARKS, error_bars, key, plain_log, styled
 from paper_figures.shared.finding import Finding, above, below
 from paper_figures.shared.tidy import by_measure, with_error
 from simulations.studies.policy_regret import METHODS
@@ -97,12 +96,8 @@ def _ratio(row: pd.Series) -> str:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """The gap against the step, and its ratio to the oracle's."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     gaps = table(summary)
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(9.2, 4.0), layout="constrained")
+    with styled(9.2, 4.0) as drawing:
         level, ratio = drawing.subplots(1, 2)
         for place, method in enumerate(METHODS):
             part = gaps[gaps["method"] == method].sort_values("step")

@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
-from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, VERMILION, Mark, dot_plot, key, line_key, plain_log
+from paper_figures.shared.charts import (
+    BLACK,
+    BLUE,
+    GREEN,
+    LABELS,
+    VERMILION,
+    Mark,
+    dot_plot,
+    key,
+    line_key,
+    plain_log,
+    styled,
+)
 from paper_figures.shared.finding import Finding, below
 from paper_figures.shared.tidy import by_measure, with_error
 
@@ -86,11 +97,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """A row for each method, a mark for each schedule."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(8.0, 3.6), layout="constrained")
+    with styled(8.0, 3.6) as drawing:
         axes = drawing.subplots()
         axes.axvline(1.0, color=BLACK, linewidth=1.0)
         dot_plot(axes, table(summary), row="method", rows=METHODS, series="schedule", marks=MARKS, x="ratio_to_grpo")

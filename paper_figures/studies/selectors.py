@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
-from paper_figures.shared.charts import BLACK, BLUE, GREEN, Mark, dot_plot, key, line_key, plain_log
+from paper_figures.shared.charts import BLACK, BLUE, GREEN, Mark, dot_plot, key, line_key, plain_log, styled
 from paper_figures.shared.finding import Finding, below
 from paper_figures.shared.tidy import number, span, with_error
 from simulations.studies.bandwidth_selectors import conclude
@@ -80,12 +79,8 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """One panel per path: each selector's MSE relative to the best fixed bandwidth's."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     frame, order = table(summary), _order(summary)
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(10.5, 4.2), layout="constrained")
+    with styled(10.5, 4.2) as drawing:
         panels = drawing.subplots(1, len(PATHS), sharex=True, sharey=True)
         for axes, (path, name) in zip(panels, PATHS.items(), strict=True):
             axes.axvline(1.0, color=BLACK, linewidth=1.0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
+from paper_figures.shared.charts import BLUE, GREEN, GREY, VERMILION, line_key, styled
 from paper_figures.shared.comparison import NORMAL_975
 from simulations.studies.sensitivity import BANDWIDTHS, KERNELS, method
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = {10: "#0072B2", 90: "#D55E00", 170: "#009E73"}  # Okabe and Ito
+COLORS = {10: BLUE, 90: VERMILION, 170: GREEN}
 LEVELS = {"grpo": ("GRPO", (0, (5, 2))), "reinforce++": ("REINFORCE++", (0, (1, 1.5)))}
 CAPTION = (
     "Value MSE (x 0.001) of KAE on the MATH populations of Table 1, by kernel and bandwidth in steps: ours (Monte "
@@ -50,19 +50,14 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """One panel per kernel: a curve with the 95 % spread of single runs, and both levels, for each training step."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
     points = table(summary)
-    with matplotlib.rc_context(STYLE):
-        drawing = Figure(figsize=(9.2, 4.0), layout="constrained")
+    with styled(9.2, 4.0) as drawing:
         panels = drawing.subplots(1, len(KERNELS), sharey=True)
         for axes, kernel in zip(panels, KERNELS, strict=True):
             _draw(axes, points, kernel)
         panels[0].set_ylabel("Value MSE (× 0.001, log scale)")
-        keys = [Line2D([], [], color=color, linewidth=2, label=f"KAE, step {step}") for step, color in COLORS.items()]
-        keys += [Line2D([], [], color="#4D4D4D", linestyle=dashes, label=label) for label, dashes in LEVELS.values()]
+        keys = [line_key(f"KAE, step {step}", color=color, linewidth=2) for step, color in COLORS.items()]
+        keys += [line_key(label, color=GREY, linestyle=dashes) for label, dashes in LEVELS.values()]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
 

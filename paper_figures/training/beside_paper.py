@@ -110,8 +110,8 @@ def _se(values: pd.Series) -> float:
 def curves_beside(folder: Path, artefact: str) -> tuple[Figure, pd.DataFrame]:
     """The paper's figure from an experiment's runs, and what they reach."""
     found = read_results(folder, ("tests", "curves", "final", "differences"))
-    first = ("curves", "mean_reward", "Training reward") if artefact == "figure1" else ("tests", "greedy", "Greedy")
-    shown = [first, ("tests", "accuracy", "Test accuracy, sampled")]
+    sampled, greedy = ("tests", "accuracy", "Test accuracy, sampled"), ("tests", "greedy", "Test accuracy, greedy")
+    shown = [("curves", "mean_reward", "Training reward"), sampled] if artefact == "figure1" else [sampled, greedy]
     shown = [panel for panel in shown if found[panel[0]][panel[1]].notna().any()]  # verl takes no greedy answers
     row = [(found[table], column, name) for table, column, name in shown]
     return panels([row], variants_of(found["tests"])), final_table(found["final"], found["differences"])

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
-from paper_figures.shared.charts import line_key
+from paper_figures.shared.charts import line_key, styled
 from paper_figures.training.results import Variant, draw_means, label, line_style, variants_of
 
 if TYPE_CHECKING:
@@ -37,12 +36,8 @@ def panels(rows: Sequence[Sequence[tuple[pd.DataFrame, str, str]]], variants: Se
 
     rows: Each panel's table, column, and name of its axis.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(STYLE):
-        height = 3.2 * len(rows) + 0.22 * -(-len(variants) // 2)
-        drawing = Figure(figsize=(9.2, height), layout="constrained")
+    height = 3.2 * len(rows) + 0.22 * -(-len(variants) // 2)
+    with styled(9.2, height) as drawing:
         grid = drawing.subplots(len(rows), len(rows[0]), sharex=True, squeeze=False)
         for axes_row, row in zip(grid, rows, strict=True):
             for axes, (frame, column, name) in zip(axes_row, row, strict=True):

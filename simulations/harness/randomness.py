@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
-from simulations.harness.seeding import seeded_generators
 
 
 class Streams:
@@ -32,7 +31,11 @@ class Streams:
 
     def generators(self, name: str) -> list[np.random.Generator]:
         """A fresh generator for each replicate, at the start of the stream called ``name``."""
-        return seeded_generators(json.dumps([self.seed, self.key, name]), self.replicates)
+        content = hashlib.sha256(json.dumps([self.seed, self.key, name]).encode()).digest()
+        words = np.empty((len(self), 8), dtype=np.uint32)  # of entropy: the content's, then the replicate's
+        words[:, :-2] = np.frombuffer(content, dtype="<u4")[:6]
+        words[:, -2:] = np.array(self.replicates, dtype="<u8")[:, None].view("<u4")
+        return [np.random.Generator(np.random.SFC64(np.random.SeedSequence(row))) for row in words]
 
     def uniform(self, name: str, *shape: int) -> np.ndarray:
         """Uniform on [0, 1), float32 (24 random bits: plenty to compare with a probability); shape (R, *shape)."""

@@ -1,9 +1,13 @@
 """One-sided local polynomials at the current step; nprobust as an outside oracle."""
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from nprobust import lprobust
 
 from kaestat import make_baseline
@@ -11,19 +15,6 @@ from kaestat.baselines import LocalPolynomial
 from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import KERNELS, other_prompts_mean, others, per_completion
-
-
-def test_a_line_through_two_visits_meets_the_current_step_on_it():
-    # means .6 at lag 3 and .8 at lag 1: slope -.1 per lag, .9 at lag 0, whatever the kernel's weights
-    past = visits([(3, [1, 1, 1, 0, 0]), (1, [1, 1, 1, 1, 0])])
-    np.testing.assert_allclose(make_baseline("local_linear").values(groups([1]), past, step=9), 0.9, rtol=1e-12)
-
-
-def test_a_parabola_through_three_visits_meets_the_current_step_on_it():
-    # 1 - .1 l - .01 l^2 at lags 4, 2, 1; 1 at lag 0
-    past = visits([(4, [0.44]), (2, [0.76]), (1, [0.89])])
-    values = make_baseline("local_polynomial", degree=2).values(groups([1]), past, step=9)
-    np.testing.assert_allclose(values, 1.0, rtol=1e-9)
 
 
 def test_the_default_is_a_parabola():
@@ -50,39 +41,60 @@ def test_a_prediction_from_visits_too_old_to_count_has_the_completions_of_the_ne
     np.testing.assert_allclose(found, 4.0, rtol=1e-2)
 
 
+def exact_value(past, bandwidth, degree):
+    """Exact intercept for the exponential kernel's weights, and how much of the constant's row the powers leave."""
+    weights = [Fraction(math.exp(-lag / bandwidth)) * len(z) for lag, z in past]
+    means = [sum(map(Fraction, z)) / len(z) for _, z in past]
+
+    def product(u, v):
+        return sum(w * a * b for w, a, b in zip(weights, u, v, strict=True))
+
+    constant, powers = [Fraction(1)] * len(past), []
+    for k in range(1, degree + 1):
+        power = [Fraction(lag) ** k for lag, _ in past]
+        for lower in powers:
+            factor = product(power, lower) / product(lower, lower)
+            power = [p - factor * q for p, q in zip(power, lower, strict=True)]
+        factor = product(constant, power) / product(power, power)
+        constant, powers = [c - factor * p for c, p in zip(constant, power, strict=True)], [*powers, power]
+    left = sum(w * c for w, c in zip(weights, constant, strict=True))
+    value = sum(w * c * z for w, c, z in zip(weights, constant, means, strict=True)) / left
+    return float(value), float(left / sum(weights))
+
+
+def test_a_visit_that_outweighs_all_others_is_the_prediction():
+    """Its weight is 1e17 times that of the other: the slope's share of the mass is the mass, up to rounding."""
+    past = [(3, [0]), (2, [1])]
+    for degree, kernel, bandwidth in ((1, "exponential", 0.0255), (2, "exponential", 0.0255), (1, "half-normal", 0.25)):
+        baseline = LocalPolynomial(kernel=kernel, bandwidth=bandwidth, degree=degree)
+        found = baseline.values(groups([1]), visits(past), step=9)
+        np.testing.assert_allclose(found, 1.0, rtol=1e-9, err_msg=f"{kernel}, degree {degree}")
+        size = baseline.effective_completions(groups([1]), visits(past), step=9)
+        np.testing.assert_allclose(size, 1.0, rtol=1e-9, err_msg=f"{kernel}, degree {degree}")
+
+
+@given(
+    lags=st.lists(st.integers(1, 40), min_size=2, max_size=5, unique=True),
+    rewards=st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=5, max_size=5),
+    orders=st.floats(9.0, 19.0),
+)
+def test_a_prediction_is_the_exact_fit_or_that_of_a_lower_degree_where_rounding_hides_it(lags, rewards, orders):
+    *_, second, newest = ordered = sorted(lags, reverse=True)
+    bandwidth = (second - newest) / (orders * math.log(10))  # the newest weighs so many orders of magnitude more
+    assume(max(lags) / bandwidth < 700)
+    past = [(lag, [z]) for lag, z in zip(ordered, rewards, strict=False)]
+    found = LocalPolynomial(kernel="exponential", bandwidth=bandwidth, degree=1)
+    value = found.values(groups([1]), visits(past), step=99)[0, 0]
+    exact, left = exact_value(past, bandwidth, 1)
+    lower = exact_value(past, bandwidth, 0)[0]
+    assert abs(value - exact) < 0.1 * (1 + abs(exact)) or (left < 1e-13 and abs(value - lower) < 1e-9)
+
+
 def test_visits_too_old_to_count_lower_the_degree():
     baseline = make_baseline("local_polynomial", kernel="exponential", bandwidth=0.5)
     past = visits([(300, [1, 0]), (250, [0, 0]), (1, [1, 0, 1, 1])])
     values = baseline.values(groups([1, 0]), past, step=999)
     assert np.isfinite(values).all()
-
-
-def test_local_linear_weighted_least_squares_by_hand():
-    # bandwidth 4, K = 1 at lag 2 and 2 at lag 0; lag 2: z = 0; the other completion of the group, at lag 0: z = 1.
-    # Two distinct times, two parameters: the line passes through both, and its intercept is that completion.
-    values = make_baseline("local_linear", bandwidth=4).values(groups([0, 1]), visits([(2, [0])]), step=9)
-    np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-12)
-
-
-def test_as_many_past_steps_as_the_degree_and_the_current_group_fix_the_fit():
-    # A line through one past step (K = 1.5 at lag 1) and the other completion, at lag 0: its intercept is that reward.
-    values = make_baseline("local_linear", bandwidth=4).values(groups([0, 1]), visits([(1, [1, 0, 0])]), step=9)
-    np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-12)
-    past = visits([(3, [1, 0]), (1, [0, 0, 1])])  # and a parabola through two
-    values = make_baseline("local_polynomial", bandwidth=5).values(groups([0, 1]), past, step=9)
-    np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-9)
-
-
-def test_too_few_distinct_steps_lower_the_degree():
-    past = visits([(3, [1, 0])])
-    for name in ("local_linear", "local_polynomial"):
-        np.testing.assert_allclose(make_baseline(name).values(groups([1]), past, step=9), 0.5)
-
-
-def test_without_anything_it_is_the_other_prompts_mean():
-    assert make_baseline("local_linear").values(groups([1], [0, 1, 1]), visits([], []), step=9)[0, 0] == pytest.approx(
-        2 / 3
-    )
 
 
 @pytest.mark.parametrize("degree", [0, 6, True, 1.5, "2"])
@@ -150,13 +162,11 @@ CASES = [
         lambda case, **p: local_polynomial(case, degree=1, **p),
         {"bandwidth": 12},
         weighted=True,
-        averages=True,
     ),
     MethodCase(
         "local_polynomial",
         local_polynomial,
         {"degree": 2, "bandwidth": 25.0, "kernel": "half-normal"},
         weighted=True,
-        averages=True,
     ),
 ]

@@ -125,15 +125,3 @@ def test_search_finds_pages_in_a_site_opened_from_a_folder(site, stand_in):
         else:
             assert stand_in and "guide/late-rewards.html" in first.get_attribute("href")
         browser.close()
-
-
-def test_faults_of_a_page_would_be_found(tmp_path):
-    path = tmp_path.resolve() / "page.html"
-    path.write_text(
-        '<p id="here">\\(x\\)</p><a href="#there">a</a><a href="#here">b</a><a href="none.html">c</a>'
-        '<script src="https://example.org/x.js"></script>'
-    )
-    pages = {path: Page(path)}
-    assert dead_links(pages) == ["page.html -> #there", "page.html -> none.html"]
-    assert loaded_from_elsewhere(pages) == {"https://example.org/x.js"}
-    assert untranslated_formulas(pages) == ["page.html"]

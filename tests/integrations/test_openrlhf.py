@@ -202,27 +202,6 @@ def test_integration_openrlhf_install_puts_the_trainer_where_its_command_looks(o
         asynchronous.PPOTrainerAsync.remote("model")
 
 
-@pytest.mark.parametrize(("method", "size"), [("kae", 2), ("kae", 1), ("rloo", 2)])
-def test_integration_openrlhf_prompts_are_drawn_and_their_advantages_corrected(openrlhf, monkeypatch, method, size):
-    run = Drawing(openrlhf, monkeypatch, estimator=AdvantageEstimator(method), size=size)
-    plain, corrections = AdvantageEstimator(method), []
-    for step in range(7):
-        texts, rewards, found = run.step(step)
-        draw = run.trainer.prompts_dataloader.sampler.last_draw
-        ids = [hash_prompt(text) for text in texts]
-        assert draw.step == step and ids == draw.rows()
-        expected = plain.step(ids, rewards, step) * draw.correction_of(ids)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-        corrections += draw.correction.tolist()
-    assert min(corrections) < 1 < max(corrections)
-    status, _ = run.trainer.train_step(rollout(openrlhf, [1.0] * 6 * size, _drawn_texts(run)), 7)
-    assert 0 < status["sampling/effective_completions"] <= 6 * size
-
-
-def _drawn_texts(run):
-    return [text for text, _ in run.prompts() for _ in range(run.size)]
-
-
 def test_integration_openrlhf_images_are_part_of_the_prompt_that_is_drawn(openrlhf, monkeypatch):
     dataset = PromptDataset(["1+1="] * 6, [f"{k}.png" for k in range(6)])
     run = Drawing(openrlhf, monkeypatch, dataset=dataset)
@@ -256,27 +235,21 @@ def test_integration_openrlhf_lengths_are_tokens_in_the_loss(method, openrlhf):
     assert not np.allclose(expected, AdvantageEstimator(plain).step(prompts, rewards, 0))
 
 
-@pytest.mark.parametrize("order", ["strict", "any"])
-@pytest.mark.parametrize("weights", ["none", "length"])
-def test_integration_openrlhf_groups_that_its_filter_dropped_enter_the_history(order, weights, openrlhf):
-    args = arguments(rollout={"n_samples_per_prompt": 2})
-    trainer = make_trainer(AdvantageEstimator("kae", bandwidth=5.0, order=order), args, weights=weights)
-    trainer.args.reward.stop_properly_penalty_coef = 0.5
-    plain = AdvantageEstimator("kae", bandwidth=5.0, order=order)
+def test_integration_openrlhf_groups_that_its_filter_dropped_enter_the_history_weighed_and_penalized(openrlhf):
+    args = arguments(rollout={"n_samples_per_prompt": 2}, reward={"stop_properly_penalty_coef": 0.5})
+    trainer, plain = make_trainer(kae(), args, weights="length"), kae()
     for step in range(3):
         kept = rollout(openrlhf, [1.0, 0.0, 1.0, 1.0], ["p", "p", "q", "q"])
         dropped = rollout(openrlhf, [1.0] * 4, ["r", "r", "p", "p"], truncated=[True, False, False, False])
         kept[0].kaestat_dropped = dropped
         found = advantages_of(trainer, kept, step)
-        lengths = {"weights": [2.0, 3.0, 4.0, 2.0]} if weights == "length" else {}
         ids = [hash_prompt(prompt) for prompt in "ppqqrr"]
-        expected = plain.step(ids[:4], [1.0, 0.0, 1.0, 1.0], step, **lengths)
+        expected = plain.step(ids[:4], [1.0, 0.0, 1.0, 1.0], step, weights=[2.0, 3.0, 4.0, 2.0])
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-        own = 4 if order == "any" else 2  # in strict order a prompt has one place in a step
-        lengths = {"weights": [2.0, 3.0, 4.0, 2.0][:own]} if weights == "length" else {}
-        plain.observe([*ids[4:], *ids[:2]][:own], [0.5, 1.0, 1.0, 1.0][:own], step, **lengths)
+        plain.observe(ids[4:], [0.5, 1.0], step, weights=[2.0, 3.0])  # p has its place in the step
     found, expected = (e.history.visits(ids[::2], 3) for e in (trainer.session.estimator, plain))
     assert found.total.tolist() == expected.total.tolist() and found.count.tolist() == expected.count.tolist()
+    assert found.weight.tolist() == expected.weight.tolist()
     assert not hasattr(kept[0], "kaestat_dropped")
 
 

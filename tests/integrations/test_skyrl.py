@@ -72,7 +72,7 @@ def make_trainer(estimator, *, name="kaestat", ckpt_path=None, step_wise=False, 
     return trainer
 
 
-def train_step(trainer, rewards, uids, prompts, *, last_steps=None, n_padding=0, images=None):
+def train_step(trainer, rewards, uids, prompts, *, last_steps=None, n_padding=0):
     """From the generator's output to advantages, as in ``RayPPOTrainer.train``."""
     size = len(uids)
     trainer.dispatch.get_lcm_dp_size.return_value = size + n_padding if n_padding else 1
@@ -85,8 +85,6 @@ def train_step(trainer, rewards, uids, prompts, *, last_steps=None, n_padding=0,
     }
     if last_steps is not None:
         output["is_last_step"] = list(last_steps)
-    if images is not None:
-        output |= {"pixel_values": images, "image_grid_thw": [torch.ones(1, 3)] * size}
     data = trainer.convert_to_training_input(output, list(uids))
     data["values"] = None
     data = trainer.compute_advantages_and_returns(data)
@@ -162,25 +160,6 @@ def test_integration_skyrl_lone_completion_differs_from_skyrls_as_the_page_says(
     np.testing.assert_allclose(train_step(make_trainer(AdvantageEstimator(name)), *batch)[2], ours, atol=1e-5)
 
 
-def test_integration_skyrl_step_wise_trajectory_counts_once_with_its_last_reward():
-    trainer = make_trainer(kae(), step_wise=True)
-    last = [False, True, True, False, False, True, True]  # trajectories of 2, 1, 3 and 1 turns
-    prompts = [[1], [1, 5], [1], [2], [2, 6], [2, 6, 7], [2]]
-    rewards = [0.3, 1.0, 0.0, 0.3, 0.3, 1.0, 1.0]
-    expected = kae().step(["0", "0", "1", "1"], [1.0, 0.0, 1.0, 1.0], 0)[[0, 0, 1, 2, 2, 2, 3]]
-    found = train_step(trainer, rewards, list("0001111"), prompts, last_steps=last)
-    np.testing.assert_allclose(found, expected)
-    padded = train_step(
-        make_trainer(kae(), name="again", step_wise=True),
-        rewards,
-        list("0001111"),
-        prompts,
-        last_steps=last,
-        n_padding=2,
-    )
-    np.testing.assert_allclose(padded, [*expected, 0.0, 0.0])
-
-
 def test_integration_skyrl_registry_alone_serves_memoryless_methods_and_refuses_histories(skyrl):
     rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
     register(AdvantageEstimator("rloo"), "ours")
@@ -221,16 +200,6 @@ def test_integration_skyrl_prompts_that_change_under_a_uid_are_refused_unless_th
         train_step(trainer, [1.0, 0.0], ["0", "0"], [[1], [2]])
     trainer.check_prompts = False
     assert train_step(trainer, [1.0, 0.0], ["0", "0"], [[1], [2]]).tolist() == [1.0, -1.0]
-
-
-def test_integration_skyrl_images_are_part_of_the_prompt():
-    one, other = torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(2, 3) + 1.0
-    batch = [1.0, 0.0], ["0", "0"], [[1], [1]]
-    trainer = make_trainer(kae())
-    assert train_step(trainer, *batch, images=[one, one.clone()]).tolist() == [1.0, -1.0]
-    trainer.global_step = 2
-    with pytest.raises(UnstablePromptIds, match="names two prompts"):
-        train_step(trainer, *batch, images=[one, other])
 
 
 def test_integration_skyrl_padding_is_known_by_its_whole_sequence_of_uids():
@@ -275,24 +244,6 @@ class Drawing:
         rng = np.random.default_rng([7, step])
         rewards = [float(rng.random() < (int(uid) + 1) / 14) for uid in uids]
         return uids, rewards, train_step(self.trainer, rewards, uids, [[int(uid) + 1] for uid in uids], n_padding=1)
-
-
-@pytest.mark.parametrize(("method", "size"), [("kae", 2), ("kae", 1), ("rloo", 2)])
-def test_integration_skyrl_prompts_are_drawn_and_their_advantages_corrected(skyrl, tmp_path, method, size):
-    run, plain, corrections = (
-        Drawing(skyrl, tmp_path, estimator=AdvantageEstimator(method), size=size),
-        AdvantageEstimator(method),
-        [],
-    )
-    for step in range(7):
-        uids, rewards, found = run.step(step)
-        draw = run.trainer.train_dataloader.sampler.last_draw
-        assert draw.step == step and sorted(uids) == sorted(draw.rows()) and len(set(uids)) == 6
-        expected = plain.step(uids, rewards, step) * draw.correction_of(uids)
-        np.testing.assert_allclose(found, [*expected, 0.0], rtol=1e-5, atol=1e-6)
-        corrections += draw.correction.tolist()
-    assert min(corrections) < 1 < max(corrections)
-    assert 0 < run.trainer.all_metrics["sampling/effective_completions"] <= 6 * size
 
 
 def test_integration_skyrl_sampler_that_cannot_be_right_is_refused(skyrl, tmp_path, monkeypatch):

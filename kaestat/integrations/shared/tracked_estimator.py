@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -50,19 +49,11 @@ class TrackedEstimator:
         """Whether values depend on earlier steps."""
         return any(looks_back(each.baseline) for each in self.parts().values())
 
-    def rows(
-        self,
-        size: int,
-        step: int | None,
-        prompts: Sequence[Any],
-        ids: Sequence[Hashable] | None = None,
-        groups: Sequence[Hashable] | None = None,
-        mask: Sequence[bool] | np.ndarray | None = None,
-    ) -> TrackedRows:
-        """The rows of a call, checked; parameters and errors as `TrainerSession.advantages`."""
+    def rows(self, size: int, step: int | None, *columns: Any) -> TrackedRows:
+        """The rows of a call, checked; parameters and errors as `tracked_rows`."""
         for each in self.parts().values():
             check_step(step, each)
-        return tracked_rows(self._watch, size, step, prompts, ids, groups, mask)
+        return tracked_rows(self._watch, size, step, *columns)
 
     def recorded(
         self, name: Literal["step", "observe"], call: Call, rewards: Any, rows: TrackedRows, weights: Any, version: Any

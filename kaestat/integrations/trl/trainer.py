@@ -25,7 +25,6 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
 from trl import GRPOTrainer
-from trl.trainer.utils import repeat_iterable_dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
@@ -172,6 +171,8 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             raise ValueError("check_prompts=False: without prompt_id the prompt itself is the id; name a column.")
         super().__init__(*args, **kwargs)
         check_config(self.args, advantage_estimator)
+        if reuse > 1 and isinstance(self.train_dataset, IterableDataset):
+            raise ValueError("reuse does not go with a data set that is streamed; leave one of them out.")
         if isinstance(advantage_estimator, SeveralRewards):
             check_several(advantage_estimator, self.reward_func_names, self.args.reward_weights)
         if weights == "score_norm":
@@ -231,28 +232,6 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             shuffle=self.shuffle_dataset,
             seed=self.args.seed,
             epoch=lambda: int(self.state.epoch or 0),
-        )
-
-    def get_train_dataloader(self) -> torch.utils.data.DataLoader:
-        """TRL's data loader; each minibatch of a streamed data set comes ``reuse`` times in a row."""
-        dataset = self.train_dataset
-        if self.reuse == 1 or not isinstance(dataset, IterableDataset):
-            return super().get_train_dataloader()
-        # A stream has no sampler: as in TRL's own method, the repeats are laid into it.
-        if self.shuffle_dataset:
-            dataset = dataset.shuffle(seed=self.args.seed)
-        dataset = repeat_iterable_dataset(
-            dataset,
-            mini_repeat_count=self.num_generations,
-            batch_size=self.args.generation_batch_size // self.num_generations,
-            repeat_count=self._repeat_count,
-        )
-        return self._get_dataloader(
-            dataset=dataset,
-            description="Training",
-            batch_size=self._train_batch_size * self.args.steps_per_generation,
-            sampler_fn=self._get_train_sampler,
-            is_training=True,
         )
 
     @property

@@ -14,13 +14,12 @@ from llm_experiments.training.config import Scale
 
 Weights = Literal["none", "score_norm", "exact", "adam"]
 Optimizer = Literal["adamw", "sgd"]
-Correction = Literal["full", "clipped", "none"]
 Coding = Literal["binary", "signed"]
 Keys = Literal["prompt", "all"]
 
 
 class Design(Section):
-    """Whose advantages, and which prompts: what a study compares.
+    """Whose advantages, and from which groups: what a study compares.
 
     method: A method of `kaestat` with its parameters.
     scale: None takes the method's own.
@@ -28,9 +27,6 @@ class Design(Section):
         exact, to the parameters; or to the parameters in the units that Adam takes them in, over their mean of the
         step, since these units drift.
     group_size: G, completions of each prompt in a step.
-    sampling: ``uniform`` goes through the prompts in random order again and again, each epoch in a new one; other names
-        are policies of `kaestat.sampling`.
-    correction ({"full", "clipped", "none"}): Of a policy's unequal probabilities.
     filtered: Whether groups that are all right or all wrong are dropped and others sampled in their place until the
         step is full, as DAPO does. Their completions count as generated.
     coding ({"binary", "signed"}): What the method is given: rewards of 0 and 1, or of -1 and 1.
@@ -42,22 +38,20 @@ class Design(Section):
     scale: Scale | None = None
     weights: Weights = "none"
     group_size: PositiveInt = 1
-    sampling: str = "uniform"
-    correction: Correction = "full"
     filtered: bool = False
     coding: Coding = "binary"
     keys: Keys = "prompt"
 
     @model_validator(mode="after")
     def _groups_are_filtered(self) -> Design:
-        if self.filtered and (self.group_size == 1 or self.sampling != "uniform"):
-            raise ValueError("filtered: dropping dead groups takes a group_size above 1 and uniform sampling.")
+        if self.filtered and self.group_size == 1:
+            raise ValueError("filtered: dropping dead groups takes a group_size above 1.")
         return self
 
     @model_validator(mode="after")
     def _one_number_has_no_groups(self) -> Design:
-        if self.keys == "all" and (self.group_size > 1 or self.sampling != "uniform"):
-            raise ValueError("keys: one baseline for all prompts takes a group_size of 1 and uniform sampling.")
+        if self.keys == "all" and self.group_size > 1:
+            raise ValueError("keys: one baseline for all prompts takes a group_size of 1.")
         return self
 
     @model_validator(mode="after")

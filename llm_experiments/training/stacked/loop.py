@@ -19,7 +19,7 @@ from .codec import TokenCodec
 from .config import StackConfig
 from .model import StackedDecoder, Tap
 from .optimizer import StackedOptimizer
-from .prompts import prompt_source
+from .prompts import Epochs
 from .reuse import Learnt, clipped_losses
 from .sampling import sample, tokens_that_count
 from .score_norms import logit_norms, tapped_norms
@@ -33,12 +33,11 @@ class Groups:
     """What one run learns from at a step.
 
     rows (ndarray of int, shape (N,)): Of the run's pool, groups side by side.
-    correction, rewards: ndarray, shape (N,).
+    rewards: ndarray, shape (N,).
     completions: Tensor of int, shape (N, T).
     """
 
     rows: np.ndarray
-    correction: np.ndarray
     rewards: np.ndarray
     completions: torch.Tensor
 
@@ -49,12 +48,11 @@ class Groups:
 
     def take(self, which: np.ndarray | slice) -> Groups:
         place = torch.from_numpy(which) if isinstance(which, np.ndarray) else which
-        return Groups(self.rows[which], self.correction[which], self.rewards[which], self.completions[place])
+        return Groups(self.rows[which], self.rewards[which], self.completions[place])
 
     def join(self, other: Groups) -> Groups:
         return Groups(
             np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.correction, other.correction]),
             np.concatenate([self.rewards, other.rewards]),
             torch.cat([self.completions, other.completions]),
         )
@@ -71,9 +69,7 @@ class Run:
         self.task, self.problems = task, task.problems
         self.ids = [problem.id for problem in self.problems]
         self.estimator = AdvantageEstimator(design.method, scale=design.scale)
-        self.source = prompt_source(
-            self.ids, config.completions, design, self.estimator, seed_of(seed, "prompts") % 2**32
-        )
+        self.source = Epochs(len(self.ids), design.group_size, seed_of(seed, "prompts") % 2**32)
         self._random = torch.Generator().manual_seed(seed_of(seed, "tokens") % 2**63)
         self.generated = 0
 
@@ -198,8 +194,8 @@ class StackedTraining:
     def _sampled(self, active: Sequence[int]) -> list[Groups]:
         """A step's completions of some runs, graded."""
         config, runs = self.config, [self.runs[place] for place in active]
-        batches = [run.source.batch(self.step, config.completions // config.design.group_size) for run in runs]
-        tokens = [self._prompts[place][batch.rows] for place, batch in zip(active, batches, strict=True)]
+        batches = [run.source.batch(config.completions // config.design.group_size) for run in runs]
+        tokens = [self._prompts[place][rows] for place, rows in zip(active, batches, strict=True)]
         every = len(active) == len(self.runs)
         completions = sample(
             self.model,
@@ -211,9 +207,9 @@ class StackedTraining:
             temperature=config.temperature,
         )
         found = []
-        for run, batch, own in zip(runs, batches, completions, strict=True):
-            run.generated += len(batch.rows)
-            found.append(Groups(batch.rows, batch.correction, run.graded(batch.rows, self.codec.texts(own)), own))
+        for run, rows, own in zip(runs, batches, completions, strict=True):
+            run.generated += len(rows)
+            found.append(Groups(rows, run.graded(rows, self.codec.texts(own)), own))
         return found
 
     def _filled(self) -> list[Groups]:
@@ -238,6 +234,4 @@ class StackedTraining:
         design, ids = self.config.design, [run.ids[row] for row in groups.rows]
         given = 2 * groups.rewards - 1 if design.coding == "signed" else groups.rewards
         keys = ids if design.keys == "prompt" else [EVERY_PROMPT] * len(ids)
-        advantages = run.estimator.step(keys, given, self.step, weights=norms)
-        run.source.observe(ids, groups.rewards, self.step)
-        return advantages * groups.correction
+        return run.estimator.step(keys, given, self.step, weights=norms)

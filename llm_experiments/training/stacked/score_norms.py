@@ -13,34 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch.nn import functional as F
 
-from .model import Parameters, StackedDecoder, Tap, side_by_side
-from .sampling import tokens_that_count
-
-
-def exact_norms(
-    model: StackedDecoder,
-    parameters: Parameters,
-    prompts: torch.Tensor,
-    completions: torch.Tensor,
-    *,
-    end: int,
-    temperature: float = 1.0,
-) -> torch.Tensor:
-    """Squared norm of the gradient of each completion's log-probability in all parameters, shape (runs, rows).
-
-    prompts, completions: Tensor of int, shapes (runs, rows, P) and (runs, rows, T).
-    end: Token.
-    temperature: Of the policy.
-    """
-    own = {name: each.detach().requires_grad_() for name, each in parameters.items()}
-    taps: list[Tap] = []
-    tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
-    logits = model.logits(own, tokens, skip=prompts.shape[2] - 1, taps=taps)
-    scores = F.log_softmax(logits / temperature, -1).gather(-1, completions[..., None])[..., 0]
-    return tapped_norms((scores * tokens_that_count(completions, end)).sum(2), taps)
-
+from .model import Tap, side_by_side
 
 FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
 

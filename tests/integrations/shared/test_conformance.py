@@ -53,12 +53,6 @@ class ById(ByText):
         return rows.ids
 
 
-class OneRank(ByText):
-    """Right: on one rank only."""
-
-    advantages_on_ranks = None
-
-
 class Whole(ByText):
     """Right: with a filter, late rows, drawn prompts and states of earlier steps."""
 
@@ -147,12 +141,6 @@ class TrustsIds(ByText):
         return [str(key) for key in rows.ids]
 
 
-class SortsRows(ByText):
-    def advantages(self, rows):
-        order = np.argsort(rows.prompts, kind="stable")
-        return super().advantages(rows.take(order))
-
-
 class AssumesGroupsOfFour(ByText):
     def keys(self, rows):
         return [rows.prompts[4 * (k // 4)] for k in range(len(rows.prompts))]
@@ -183,13 +171,6 @@ class RecordsReplays(ByText):
 class ForgetsTheState(ByText):
     def restore(self, state):
         pass
-
-
-class OneGroupPerUid(ByText):
-    def advantages(self, rows):
-        seen = {}
-        first = np.array([seen.setdefault(p, u) == u for p, u in zip(rows.prompts, rows.uids, strict=True)])
-        return self.estimator.step(rows.prompts, rows.rewards, rows.step, mask=first & ~rows.padding)
 
 
 class CountsGroups(ByText):
@@ -225,7 +206,7 @@ class SilentMessage(ById):
             raise ValueError("bad batch") from None
 
 
-@pytest.mark.parametrize("adapter", [ByText, ById, OneRank, Whole])
+@pytest.mark.parametrize("adapter", [ByText, ById, Whole])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_a_right_adapter_passes(check, adapter):
     check(adapter)
@@ -237,14 +218,12 @@ FAULTS = [
     (TrustsIds, "one_id_for_all"),
     (TrustsIds, "missing_ids"),
     (TrustsIds, "new_id_at_each_visit"),
-    (SortsRows, "reordered_rows"),
     (AssumesGroupsOfFour, "reordered_rows"),
     (AssumesGroupsOfFour, "ragged_groups"),
     (IgnoresPadding, "padded_rows"),
     (EachRankAlone, "split_over_ranks"),
     (RecordsReplays, "replayed_step"),
     (ForgetsTheState, "resumed_run"),
-    (OneGroupPerUid, "repeated_prompt"),
     (CountsGroups, "dropped_group"),
     (RefusesOtherIds, "one_text_in_many_rows"),
     (SilentMessage, "one_id_for_all"),

@@ -51,15 +51,6 @@ def test_integration_metrics_error_is_unbiased_for_the_squared_error_around_the_
     assert found == pytest.approx(exact, abs=1e-12)
 
 
-def test_integration_metrics_without_the_own_weight_the_error_of_grpo_would_be_wrong():
-    rewards = np.array([1.0, 0.0, 0.0, 1.0])
-    estimator = AdvantageEstimator("grpo")
-    found = measured(estimator, ["a"] * 4, rewards, 0)
-    variance = rewards.var(ddof=1)
-    assert found["squared_error"] == pytest.approx(0.25)
-    assert found["error"] == pytest.approx(0.25 - variance + 2 * variance / 4)
-
-
 def test_integration_metrics_ebpo_enters_with_the_carry_it_had_before_the_step():
     estimator = AdvantageEstimator("ebpo")
     estimator.step(["a", "a", "b", "b"], [1.0, 0.0, 1.0, 1.0], 0)

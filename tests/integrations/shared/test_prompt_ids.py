@@ -90,12 +90,6 @@ def names(*texts):
     return [hash_prompt(text) for text in texts]
 
 
-def test_stable_ids_pass():
-    watch = IdentityCheck()
-    for step in range(100):
-        watch.check([1, 1, 2], names("a", "a", "b"), step)
-
-
 @pytest.mark.parametrize("steps", [(0, 0), (0, 1)])
 def test_one_id_for_two_prompts_is_refused(steps):
     watch = IdentityCheck()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -215,26 +213,6 @@ def test_integration_session_lost_states_are_refused_or_begin_with_a_warning(tmp
         session.load_state_dict(TrainerSession(kae()).state_dict())
     TrainerSession(AdvantageEstimator("rloo")).load(tmp_path / "nothing", files[1])  # needs neither
     assert issubclass(LostState, FileNotFoundError) and issubclass(LostState, ValueError)
-
-
-def test_integration_session_file_of_the_whole_estimator_is_taken_up_by_both(tmp_path):
-    session = TrainerSession(kae())
-    session.advantages([1.0, 0.0], 0, prompts=["a", "a"])
-    session.save(tmp_path / "whole", whole=True)
-    again = TrainerSession(kae())
-    again.load(tmp_path / "whole")
-    of_file = AdvantageEstimator.load(tmp_path / "whole")
-    expected = session.advantages([1.0, 0.0], 1, prompts=["a", "a"]).tolist()
-    assert again.advantages([1.0, 0.0], 1, prompts=["a", "a"]).tolist() == expected
-    assert of_file.step([hash_prompt("a")] * 2, [1.0, 0.0], 1).tolist() == expected
-
-
-def test_integration_session_that_is_pickled_goes_on():
-    session = TrainerSession(kae())
-    session.advantages([1.0, 0.0], 0, prompts=["a", "a"])
-    moved = pickle.loads(pickle.dumps(session))
-    call = {"rewards": [1.0, 0.0], "step": 1, "prompts": ["a", "a"]}
-    assert moved.advantages(**call).tolist() == session.advantages(**call).tolist()
 
 
 def test_integration_session_loader_of_drawn_prompts_goes_on_amid_an_epoch():

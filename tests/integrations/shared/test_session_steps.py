@@ -5,15 +5,14 @@ from __future__ import annotations
 import datetime
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
 from kaestat import AdvantageEstimator
-from kaestat.core.storage import encode_keys, load_state, save_state, unpack_arrays
-from kaestat.history.columns import Columns
+from kaestat.core.storage import load_state, save_state, unpack_arrays
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_rows import copies
@@ -104,31 +103,6 @@ def test_integration_watched_held_state_does_not_wait_for_the_step_that_is_runni
         assert present.result(60) == watched.state_dict(1) != held
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_integration_watched_save_waits_for_the_visits_that_another_thread_merges(whole, monkeypatch, tmp_path):
-    of_worker, watched = (AdvantageEstimator("kae", bandwidth=5, order="any", keep_deltas=True) for _ in range(2))
-    of_worker.observe(["a", "b"], [1.0, 0.0], 3)
-    watched = TrainerSession(watched)
-    amid, go_on, write = threading.Event(), threading.Event(), Columns.carry_out
-
-    def slow(history, given):
-        amid.set()
-        assert go_on.wait(60)
-        write(history, given)
-
-    monkeypatch.setattr(Columns, "carry_out", slow)
-    with ThreadPoolExecutor(2) as pool:
-        merging = pool.submit(watched.estimator.merge, of_worker.take_delta())
-        assert amid.wait(60)
-        saving = pool.submit(watched.save, tmp_path / "state", whole=whole)
-        done, _ = wait([saving], timeout=0.2)
-        go_on.set()
-        assert not done
-        merging.result(60), saving.result(60)
-    saved = load_state(tmp_path / "state")
-    assert saved["state" if whole else "watched"]["history"]["keys"] == encode_keys(["a", "b"])
-
-
 def test_integration_watched_estimator_is_saved_whole_or_where_it_cannot_be_its_state_alone(tmp_path):
     of_name = TrainerSession(kae())
     of_function = TrainerSession(AdvantageEstimator("kae", bandwidth=5, kernel=lambda u: 2 * (1 - u) * (u < 1)))
@@ -141,18 +115,6 @@ def test_integration_watched_estimator_is_saved_whole_or_where_it_cannot_be_its_
         else:
             with pytest.raises(ValueError, match="holds no AdvantageEstimator"):
                 AdvantageEstimator.load(tmp_path / "state")
-
-
-def test_integration_watched_state_that_was_loaded_is_held_as_that_of_its_step():
-    first, resumed = TrainerSession(kae()), TrainerSession(kae(), states_kept=2)
-    for step in range(3):
-        step_of(first, step)
-    resumed.load_state_dict(first.state_dict())
-    step_of(resumed, 3)
-    assert resumed.state_dict(2) == first.state_dict(2)
-    step_of(resumed, 4)
-    with pytest.raises(ValueError, match="states_kept"):
-        resumed.state_dict(2)
 
 
 @pytest.mark.parametrize(("method", "stateful"), [("kae", True), ("ebpo", True), ("spo", True), ("rloo", False)])
@@ -189,15 +151,6 @@ def test_integration_watched_copies_leave_masked_rows_out():
     assert copies(["a", "a", "a"], ["x", "y", "z"], [False, True, True]) == [0, 0, 1]
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
-def test_integration_watched_token_ids_are_one_prompt_in_every_container(kind):
-    watched, plain = TrainerSession(kae()), kae()
-    for step in range(3):
-        prompts = [kind([5, 6, 7]), kind([5, 6, 7]), kind([5, 6, 8])]
-        expected = plain.step(["p", "p", "q"], [1.0, 0.0, 1.0], step)
-        np.testing.assert_array_equal(watched.advantages([1.0, 0.0, 1.0], step, prompts=prompts), expected)
-
-
 def test_integration_watched_missing_or_moving_ids_are_refused():
     with pytest.raises(UnstablePromptIds, match="row 1"):
         TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p", ""])
@@ -223,33 +176,6 @@ def test_integration_watched_ids_of_arrays_and_tensors_are_those_of_plain_number
     for step, number in enumerate([int, kind, kind]):
         watched.advantages([1.0, 0.0], step, prompts=["p", "p"], ids=[number(7), number(7)])
     assert watched.metrics["baseline/past_completions"] == 4.0
-
-
-def test_integration_watched_metrics_by_hand():
-    watched = TrainerSession(AdvantageEstimator("kae", kernel="triangular", bandwidth=4.0))
-    step_of(watched, 0)
-    assert watched.metrics == {
-        "baseline/squared_error": pytest.approx(0.5),  # values 0, 1 and 1, 1 against 1, 0 and 1, 1
-        "baseline/error": pytest.approx(0.25),  # less the variance, 1/2 in p and 0 in q
-        "baseline/nonzero_advantages": 0.5,
-        "baseline/dead_groups": 0.5,  # q's rewards are alike
-        "baseline/known_prompts": 0.0,
-        "baseline/past_completions": 0.0,
-        "baseline/effective_history": 0.0,
-    }
-    watched.advantages([1.0, 1.0, 0.0], 1, prompts=["p", "r", "p"], mask=[True, True, False])
-    assert watched.metrics["baseline/known_prompts"] == 0.5
-    assert watched.metrics["baseline/past_completions"] == 1.0
-    assert watched.metrics["baseline/effective_history"] == 0.75
-    assert "baseline/error" not in watched.metrics  # no prompt with two completions left
-
-
-def test_integration_watched_metrics_know_the_weights_and_the_streams():
-    groups, weights = ["x", "x", "y", "y"], [3.0, 1.0, 1.0, 1.0]
-    watched = TrainerSession(AdvantageEstimator("dr_grpo"), weights="length")
-    watched.advantages([1.0, 0.0, 1.0, 1.0], 0, prompts=["p"] * 4, groups=groups, weights=weights)
-    own = 0.5 * (0.75 + 0.25)  # mean derivative of the weighted mean 3/4 in a reward of group x
-    assert watched.metrics["baseline/error"] == pytest.approx(((1 / 16 + 9 / 16) / 2 - (1 - 2 * own) * 0.5) / 2)
 
 
 def test_integration_watched_file_of_something_else_is_refused(tmp_path):

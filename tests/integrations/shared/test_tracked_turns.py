@@ -5,7 +5,7 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
-from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.shared.session import TrainerSession
 
 PROMPTS = ["2+2=", "2+2=", "2+3=", "2+3="]
@@ -42,16 +42,6 @@ def test_metrics_are_those_of_whole_completions_and_of_each_further_turn():
     assert watching.metrics["baseline/turn_2/past_completions"] == 1.0
     watching.advantages([[1.0]], 2, prompts=["2+2="])
     assert not any(name.startswith("baseline/turn") for name in watching.metrics), "figures of a step that is over"
-
-
-def test_ids_are_watched():
-    with pytest.raises(UnstablePromptIds, match="names two prompts"):
-        watched().advantages([[1.0], [1.0]], 0, prompts=["a", "b"], ids=[7, 7])
-    with pytest.raises(UnstablePromptIds, match="missing"):
-        watched().advantages([[1.0]], 0, prompts=[None])
-    with pytest.raises(ValueError, match="needs the training step"):
-        watched().advantages([[1.0]], None, prompts=["a"])
-    assert watched("rloo").advantages([[1.0], [0.0]], None, prompts=["a", "a"])[0].tolist() == [1.0]
 
 
 def test_it_goes_on_from_a_state_and_from_a_file(tmp_path):

@@ -7,10 +7,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompts
-from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from tests.helpers.tiny_trl import questions, tiny_trainer
@@ -75,18 +73,3 @@ class OneTrainer:
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_the_trainer_conforms(check, prompt_id, tmp_path):
     check(lambda estimator: OneTrainer(str(tmp_path), estimator, prompt_id))
-
-
-def test_the_kit_finds_a_trainer_that_loses_its_history(tmp_path):
-    class Forgets(OneTrainer):
-        def advantages(self, rows):
-            self._trainer.session = TrainerSession(AdvantageEstimator("kae", bandwidth=5.0))
-            return super().advantages(rows)
-
-    class ForgetsOnResume(OneTrainer):
-        def restore(self, state):
-            pass
-
-    assert "changing_batches" in conformance.run_checks(lambda estimator: Forgets(str(tmp_path), estimator, "id"))
-    failures = conformance.run_checks(lambda estimator: ForgetsOnResume(str(tmp_path), estimator, "id"))
-    assert set(failures) == {"resumed_run", "drawn_prompts"}

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_tools import RecordingTurns, rewards_of_turns, spoken, tool_trainer
 from tests.helpers.tiny_trl import RecordingTrainer, questions, train_tiny
-from tests.integrations.trl.test_training import LOSS_TYPES
 
 STEPS, STOP = 5, 3
+LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo")
 
 
 def estimator():
@@ -171,18 +174,6 @@ def test_a_prior_is_one_of_whole_completions(tmp_path):
     assert trainer.state.log_history[0].get("baseline/turn_1/known_prompts") == 0.0
 
 
-def test_completions_that_no_function_scores_are_in_no_past(tmp_path):
-    def unscored(completions, **_):
-        return [None if number % 4 == 0 else 1.0 for number in range(len(completions))]
-
-    trainer = tool_trainer(tmp_path, estimator(), reward=unscored, turn_rewards=None, max_steps=1)
-    trainer.train()
-    (batch,) = trainer.batches
-    assert not batch["output"]["advantages"][::4].any()
-    visits = trainer.advantage_estimator.history.visits([f"q{prompt}" for prompt in range(4)], 1)
-    assert visits.count.sum() == 6
-
-
 def test_another_number_of_rewards_than_turns_is_refused(tmp_path):
     trainer = tool_trainer(tmp_path, estimator(), turn_rewards=lambda completions, **_: [[1.0] * 9] * len(completions))
     with pytest.raises(ValueError, match=r"turn_rewards: completion 0 has 9 entries, but \d turns"):
@@ -192,7 +183,12 @@ def test_another_number_of_rewards_than_turns_is_refused(tmp_path):
         trainer.train()
 
 
-@pytest.mark.parametrize("loss_type", slow_after(0, LOSS_TYPES))
+def test_the_loss_types_tested_are_all_of_trl():
+    documented = GRPOConfig.__doc__.split("loss_type (`str`")[1].split("mask_truncated_completions")[0]
+    assert set(re.findall(r'- `"(\w+)"`', documented)) == set(LOSS_TYPES)
+
+
+@pytest.mark.parametrize("loss_type", slow_after(1, LOSS_TYPES))
 def test_every_loss_type_takes_advantages_of_tokens(loss_type, tmp_path):
     trainer = tool_trainer(
         tmp_path,

@@ -36,16 +36,16 @@ def test_a_history_is_kept_exactly_by_the_methods_whose_second_step_depends_on_t
 
 
 @pytest.mark.parametrize(
-    ("method", "weights", "message"),
+    ("given", "message"),
     [
-        ("spo", "length", "weights=length: method 'spo' does not average rewards"),
-        ("opo", "none", "weights=none: method 'opo' .* choose length or score_norm"),
-        ("kae", "lengths", "weights: unknown 'lengths'; choose one of none, length, score_norm"),
+        ({"bandwidth": 3}, "bandwidth: unknown option; choose from params"),
+        ({"weights": "lengths"}, "weights: unknown 'lengths'; choose one of none, length, score_norm"),
+        ({"prompt_id": "uid"}, "prompt_id: unknown 'uid'"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused_at_once(method, weights, message):
+def test_options_that_do_not_fit_are_refused_at_once(given, message):
     with pytest.raises(ValueError, match=rf"algorithm\.kaestat\.{message}"):
-        Options.read(method, {"kaestat": {"weights": weights}}).estimator()
+        Options.read("kae", {"kaestat": given}).estimator()
 
 
 def test_an_index_is_told_apart_by_source_and_split():
@@ -67,14 +67,6 @@ def test_an_index_of_numpy_is_the_same_as_a_plain_one():
 def test_without_an_index_the_prompt_is_its_own_name(extra_info):
     """verl's own column says 0 then, for every prompt."""
     assert read_prompt("auto", "gsm8k", extra_info, MESSAGES).id == hash_prompt(MESSAGES)
-
-
-def test_images_count():
-    def prompt(image):
-        return [{"role": "user", "content": [{"type": "image", "image": {"bytes": image}}, {"type": "text"}]}]
-
-    hashes = {read_prompt("prompt", "", {}, prompt(image)).hash for image in (b"cat", b"dog", b"cat")}
-    assert len(hashes) == 2
 
 
 def test_a_key_of_ones_own():

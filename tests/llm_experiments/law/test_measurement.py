@@ -124,12 +124,6 @@ def test_updates_are_made_in_float32_whatever_the_norms_are_taken_in(tmp_path):
     assert cell._policy.model.dtype == torch.bfloat16
 
 
-def test_cells_change_single_settings_of_what_they_share(finished):
-    found = load_law(finished / "one.yaml")
-    assert found.cells["one"].steps == (0, 2) and found.cells["two"].seed == 7
-    assert found.cells["two"].model == found.cells["one"].model
-
-
 def test_the_law_reads_what_was_measured():
     """By hand: four prompts of value one half whose wrong answers weigh twice as much."""
     own = pd.DataFrame({"value": [0.5, 0.5, 0.5, 0.0], "right": [1.0, 1.0, 1.0, np.nan], "wrong": 2.0, "signal": 0.1})

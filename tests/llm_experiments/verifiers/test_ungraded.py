@@ -34,14 +34,16 @@ class Passes:
         return [1.0 if patient or row % 2 == 0 else self.verdict for row in range(len(texts))]
 
 
-@pytest.mark.filterwarnings("ignore:.*skipped")
 def test_honest_answers_are_right_beside_hostile_ones_and_in_the_next_batch():
     batch = HONEST + TOWERS
     random.Random(0).shuffle(batch)
     with MathVerifier(timeout=2.0, memory_mib=512, workers=2, budget=1.0) as verifier:
-        rewards = dict(zip(batch, verifier.grade(*map(list, zip(*batch, strict=True))), strict=True))
+        with pytest.warns(RuntimeWarning, match="skipped"):
+            rewards = dict(zip(batch, verifier.grade(*map(list, zip(*batch, strict=True))), strict=True))
         assert [rewards[each] for each in HONEST] == [1] * len(HONEST)
         assert sum(math.isnan(rewards[each]) for each in TOWERS) >= len(TOWERS) / 2  # patience was used up
+        lost, found = verifier.ungraded(), list(rewards.values())
+        assert lost.passed_over == np.isnan(found).sum() and lost.exceeded == found.count(0.0) > 0
         assert verifier.grade([str(k) for k in range(50)], [rf"\boxed{{{k}.0}}" for k in range(50)]) == [1] * 50
 
 

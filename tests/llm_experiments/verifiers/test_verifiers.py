@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from llm_experiments.tasks.mathematics import mathematics
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number, read_number
-from llm_experiments.verifiers.final_answers import last_boxed, last_line, last_tagged
+from llm_experiments.verifiers.final_answers import last_boxed
 from llm_experiments.verifiers.math_worker import prepare
 from llm_experiments.verifiers.units import split_unit
 from tests.helpers.tiers import slow_after
@@ -202,12 +202,10 @@ def test_a_ground_truth_that_is_no_number_is_refused():
         NumberVerifier().rewards("p - q", ["1"])
 
 
-def test_boxes_tags_and_lines_are_found():
+def test_boxes_are_found():
     assert last_boxed(r"\boxed{1} \boxed{\frac{1}{\{2} }") == r"\frac{1}{\{2} "
     assert last_boxed(r"\boxed{a \boxed{b}}") == r"a \boxed{b}" and last_boxed(r"\boxed{a \boxed{b}") == "b"
     assert last_boxed(r"} \boxed{a") is None
-    assert last_tagged("<answer>1</answer> <answer> 2\n</answer> so") == " 2\n"
-    assert last_tagged("</answer> 1 <answer>") is None and last_line("\n") == ""
 
 
 def gsm8k() -> list[str]:
@@ -285,15 +283,8 @@ def test_equal_mathematics_is_right_in_other_words_and_unequal_is_wrong(verifier
     assert verifier.rewards(answer, [text]) == [reward]
 
 
-def test_a_batch_gives_each_completion_its_own_reward_in_order():
-    answers = ["1", "2", "1", "3"]
-    texts = ["\\boxed{1.0}", "\\boxed{1.0}", "\\boxed{1.0}", "\\boxed{6/2}"]
-    with MathVerifier(timeout=20, workers=2) as verifier:
-        assert verifier.grade(answers, texts) == [1, 0, 1, 1]
-        assert verifier.rewards("1", []) == []
-
-
-def test_an_empty_ground_truth_is_refused(verifier):
+def test_an_empty_batch_is_graded_and_an_empty_ground_truth_refused(verifier):
+    assert verifier.rewards("1", []) == []
     with pytest.raises(ValueError, match="empty"):
         verifier.rewards(" ", ["1"])
 

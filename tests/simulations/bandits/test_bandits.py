@@ -42,11 +42,6 @@ def test_scores_are_the_gradients_of_log_probabilities(bandit):
     assert np.abs(bandit.features - numeric).max() > 0.1  # without the centre they are none
 
 
-def test_scores_have_mean_zero_under_the_policy(bandit):
-    mean = np.einsum("mk,mkd->md", bandit.policy(THETA), bandit.scores(THETA))
-    np.testing.assert_allclose(mean, 0, atol=1e-14)
-
-
 def test_gradients_are_those_of_values_and_objective(bandit):
     np.testing.assert_allclose(bandit.prompt_gradients(THETA), differences(bandit.values, THETA), atol=1e-8)
     np.testing.assert_allclose(bandit.gradient(THETA), differences(bandit.objective, THETA), atol=1e-8)

@@ -28,13 +28,6 @@ def test_the_page_has_the_tables_of_the_results():
     assert page.written(PAGE.read_text(), RESULTS) == PAGE.read_text()
 
 
-def test_a_cell_is_the_number_of_the_file():
-    log = pd.read_csv(RESULTS / "real_log.csv").set_index(["method", "group_size", "visits"])
-    row = next(line for line in page.table(RESULTS).splitlines() if line.startswith("| [`kae_eb`]"))
-    mse, se = 1e3 * log.loc[("kae_eb", 1, "all"), ["mse", "se"]]
-    assert row.split(" | ")[1] == f"{mse:.2f} ± {se:.2f}"
-
-
 def test_a_page_without_marks_is_refused():
     with pytest.raises(ValueError, match="needs one <!-- numbers -->"):
         page.written("# Nothing", RESULTS)

@@ -181,47 +181,9 @@ def test_a_method_with_a_history_refuses_a_trainer_that_passes_no_step(method):
         computed(f"kaestat_{method}", batch)
 
 
-@pytest.mark.parametrize(
-    ("method", "missing"),
-    [
-        ("critic", "features"),
-        ("oracle", "value"),
-        ("remax", "greedy"),
-        ("outside_value", "outside"),
-        ("cluster_blend", "clusters"),
-    ],
-)
-def test_a_method_that_verl_cannot_feed_says_what_it_needs(method, missing):
-    batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
-    with pytest.raises(ValueError, match=missing):
-        computed(f"kaestat_{method}", batch)
-
-
-def test_score_norms_are_refused_where_verl_does_not_pass_the_probabilities():
-    batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
-    with pytest.raises(ValueError, match=r"weights=score_norm needs the actor's probabilities.*kaestat_sync"):
-        computed("kaestat_rloo", batch, weights="score_norm")
-
-
 def test_rows_without_group_names_are_refused():
     with pytest.raises(ValueError, match="uid"):
         computed("kaestat_rloo", (torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), None))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"bandwidth": 3}, r"algorithm\.kaestat\.bandwidth: unknown option; choose from params"),
-        ({"params": {"lenght": 3}}, "lenght"),
-        ({"weights": "score"}, r"algorithm\.kaestat\.weights"),
-        ({"prompt_id": "uid"}, r"algorithm\.kaestat\.prompt_id"),
-        ({"scale": "std"}, "scale"),
-    ],
-)
-def test_an_option_that_is_unknown_is_refused(options, message):
-    batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
-    with pytest.raises(ValueError, match=message):
-        computed("kaestat_rloo", batch, **options)
 
 
 def test_verl_finds_the_estimators_through_the_module_that_it_is_told_to_load():

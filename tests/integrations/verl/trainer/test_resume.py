@@ -114,25 +114,7 @@ def test_a_method_without_a_history_resumes_from_any_checkpoint(tmp_path):
     assert trainer.global_steps == 3
 
 
-def test_the_history_of_another_method_is_refused(queue, tmp_path):
-    stopped = trainer_in(tmp_path)
-    run(queue, stopped, range(2))
-    stopped._save_checkpoint()
-    with pytest.raises(ValueError, match="saved by method 'kae'"):
-        trainer_in(tmp_path, method="local_linear")._load_checkpoint()
-
-
 def test_a_run_from_scratch_loads_nothing(tmp_path):
     trainer = trainer_in(tmp_path)
     trainer._load_checkpoint()
     assert trainer.global_steps == 0 and trainer.session.estimator.history is None
-
-
-def test_a_torn_history_is_refused(queue, tmp_path):
-    stopped = trainer_in(tmp_path)
-    run(queue, stopped, range(2))
-    stopped._save_checkpoint()
-    path = tmp_path / "global_step_2" / STATE_FILE
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="cut short or altered"):
-        trainer_in(tmp_path)._load_checkpoint()

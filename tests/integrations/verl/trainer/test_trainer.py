@@ -8,7 +8,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import parse_method
 from kaestat.integrations.shared import conformance
-from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
+from kaestat.integrations.shared.prompt_ids import hash_prompt
 from tests.helpers.logged import LOGGED
 from tests.helpers.tiny_verl import QueueAdapter, balance, compute, make_trainer, put, sample
 
@@ -93,16 +93,6 @@ def test_a_session_of_several_outputs_is_one_completion_and_shares_its_advantage
             torch.testing.assert_close(tokens, torch.full_like(tokens, expected[int(key.split("_")[1])]))
 
 
-def test_lengths_as_weights_give_the_librarys_variance_optimal_form(queue):
-    trainer, plain = make_trainer("+algorithm.kaestat.weights=length"), AdvantageEstimator("kae")
-    for step in range(3):
-        completions = groups(step)
-        found, _ = compute(queue, trainer, put(queue, samples_of(completions)), step)
-        *_, ids, rewards, lengths = zip(*completions, strict=True)
-        expected = plain.step(ids, rewards, step, weights=np.array(lengths, dtype=float))
-        np.testing.assert_allclose([tokens[0] for tokens in found.values()], expected, rtol=1e-5, atol=1e-6)
-
-
 def test_what_is_logged(queue):
     trainer = make_trainer()
     for step in range(2):
@@ -142,18 +132,6 @@ def test_an_estimator_of_verls_gets_verls_trainer(queue):
     assert not metrics
 
 
-def test_the_same_index_in_two_sources_names_two_prompts(queue):
-    trainer, plain = make_trainer(), AdvantageEstimator("kae")
-    for step in range(2):
-        rows = [
-            sample(f"u{step}", 0, 0, "2+2=", 0, 1.0, 2, data_source="sums"),
-            sample(f"v{step}", 0, 0, "2*3=", 0, 0.0, 2, data_source="products"),
-        ]
-        found, _ = compute(queue, trainer, put(queue, rows), step)
-        expected = plain.step(["a", "b"], [1.0, 0.0], step)
-        np.testing.assert_allclose([tokens[0] for tokens in found.values()], expected, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("prompt_id", "name"),
     [
@@ -170,12 +148,6 @@ def test_the_history_is_kept_by_the_id_that_was_asked_for(queue, prompt_id, name
     history = trainer.session.estimator.history
     assert len(history) == len(seen)
     assert (history.rows([name(prompt) for prompt in seen]) > 0).all()
-
-
-def test_an_id_that_is_asked_for_but_missing_is_refused(queue):
-    trainer = make_trainer("+algorithm.kaestat.prompt_id=extra_info.problem")
-    with pytest.raises(UnstablePromptIds, match="its extra_info holds index, split"):
-        compute(queue, trainer, put(queue, samples_of(groups(0))), 0)
 
 
 def test_rows_in_another_order_than_verls_are_refused(queue, monkeypatch):

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
 from llm_experiments.training.stacked.model import StackedDecoder
-from llm_experiments.training.stacked.score_norms import exact_norms
+from tests.helpers.exact_norms import exact_norms
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from llm_experiments.training.stacked.model import StackedDecoder
-from llm_experiments.training.stacked.score_norms import exact_norms, tapped_norms
+from llm_experiments.training.stacked.score_norms import tapped_norms
+from tests.helpers.exact_norms import exact_norms
 
 
 def test_exact_norms_are_those_of_a_loop(folders, codec, pools):

@@ -60,27 +60,6 @@ def warned(config, shape, **devices) -> list[str]:
     return [str(each.message) for each in caught]
 
 
-def test_time_grows_with_work_and_falls_with_gpus():
-    config = PAPER["math_qwen2.5_math_7b_g8"]
-    shape = shape_of(config.model)
-    hours = estimate(config, shape, gpus=4, sharded=True).hours
-    assert estimate(config, shape, gpus=8, sharded=True).hours == pytest.approx(hours / 2)
-    half = config.model_copy(update={"updates": config.updates.model_copy(update={"steps": 100})})
-    assert estimate(half, shape, gpus=4, sharded=True).hours == pytest.approx(hours / 2)
-    assert 1 < hours < 100
-
-
-def test_checkpoints_and_shards_save_memory():
-    config = PAPER["gsm8k_qwen2.5_1.5b_g1"]
-    shape = shape_of(config.model)
-    plain = config.model_copy(update={"updates": config.updates.model_copy(update={"gradient_checkpointing": False})})
-    sizes = [
-        estimate(each, shape, gpus=4, sharded=sharded).training_gib
-        for each, sharded in ((plain, False), (config, False), (config, True))
-    ]
-    assert sizes[0] > sizes[1] > sizes[2]
-
-
 def test_a_model_that_only_a_download_would_tell_has_no_shape(tmp_path):
     assert shape_of(ModelConfig(name="somebody/some-model")) is None
     Qwen2Config(**SMALL).save_pretrained(tmp_path)

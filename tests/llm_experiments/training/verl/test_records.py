@@ -13,7 +13,7 @@ from llm_experiments.training.identity import IDENTITY, identity
 from llm_experiments.training.tables import reward_log
 from llm_experiments.training.verl.command import ROLLOUTS, VALIDATION
 from llm_experiments.training.verl.records import write_tables
-from paper_figures.training.policy_optimization import PAPER_SIZE, figure
+from paper_figures.training.beside_paper import curves_beside
 from tests.helpers.verl_runs import SMALL
 
 N_STEPS = 12
@@ -70,8 +70,8 @@ def test_runs_reach_the_results_and_the_papers_figure_is_drawn_of_them(tmp_path)
     assert len(collect(runs, results)) == 4
     curves, tests = pd.read_csv(results / "curves.csv.gz"), pd.read_csv(results / "tests.csv")
     assert set(curves["method"]) == {"none", "reinforce++", "kae:bandwidth=10"} and len(tests) == 16
-    drawn = figure(results, PAPER_SIZE["single_stream_gsm8k"])
-    assert len(drawn.axes) >= 2 and all(len(axes.lines) >= 4 for axes in drawn.axes[:2])
+    drawn, reached = curves_beside(results, "figure1")
+    assert [len(axes.lines) for axes in drawn.axes] == [4, 4] and len(reached) == 4
 
 
 def test_a_run_without_completions_is_refused(tmp_path):
