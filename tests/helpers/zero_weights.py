@@ -69,7 +69,7 @@ def read_model(folder: Path, stage: int) -> None:
     tiny_trl.tiny_model = lambda *given, **options: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-def run(folder: Path, stage: int, weights: str, group: int = 1, *, options=(), **config) -> Fixed:
+def run(folder: Path, stage: int, weights: str, group: int = 1, **config) -> Fixed:
     processes = 2 if stage else 1
     trainer = tiny_trainer(
         folder,
@@ -77,7 +77,7 @@ def run(folder: Path, stage: int, weights: str, group: int = 1, *, options=(), *
         n_prompts=PROMPTS // group,
         trainer_class=Fixed,
         num_generations=group,
-        trainer_options={"prompt_id": "question_id", "weights": weights} | dict(options),
+        trainer_options={"prompt_id": "question_id", "weights": weights},
         per_device_train_batch_size=8 // processes,
         gradient_accumulation_steps=2,
         loss_type="grpo",
