@@ -1,7 +1,5 @@
 """Numbers of pages: they come from committed tables, which are what the committed scripts measure."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

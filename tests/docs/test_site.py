@@ -1,7 +1,5 @@
 """The site builds without a warning and without the network, and what is built holds together."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

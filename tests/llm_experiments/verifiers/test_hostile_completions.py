@@ -1,7 +1,5 @@
 """No completion can hang, fill the memory of, or end a run; its neighbours are graded as ever."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """A run gives the same bits however it is split, ordered, distributed or resumed; a failure costs its cell alone."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
