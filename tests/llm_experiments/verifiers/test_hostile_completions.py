@@ -239,12 +239,6 @@ def read_pids(process: subprocess.Popen) -> list[int]:
     return [worker, child]
 
 
-def test_workers_end_with_the_interpreter():
-    with run("") as process:
-        pids = read_pids(process)
-        assert process.wait(60) == 0 and all(map(ends, pids))
-
-
 @pytest.mark.parametrize("busy", [False, True])
 def test_workers_end_when_their_parent_is_killed_even_in_the_middle_of_a_request(busy):
     with run("pool.ask(['spin'])" if busy else "time.sleep(60)") as process:
