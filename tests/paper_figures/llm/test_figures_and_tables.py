@@ -110,6 +110,12 @@ def test_an_empty_folder_is_no_results_folder(tmp_path):
 # --- tables
 
 
+def test_a_reduction_has_no_lower_end_where_the_ratio_may_be_0():
+    row = {"step": 4, "method": "grpo", "reference": "kae", "ratio": 0.5, "ratio_low": -0.1, "ratio_high": 0.8}
+    (found,) = tables.reductions(pd.DataFrame([row])).itertuples()
+    assert (found.low, found.reduction_pct, found.high) == (-np.inf, -100.0, pytest.approx(-25.0))
+
+
 def test_the_order_is_read_off_the_paired_intervals():
     columns = ["step", "method", "reference", "difference", "ci_low", "ci_high"]
     rows = [(1, "grpo", "kae", 2, 1, 3), (1, "reinforce++", "grpo", -2, -3, -1), (2, "grpo", "kae", 1, -1, 3)]
