@@ -1,7 +1,5 @@
 """One process of a sharded training run: what it holds after loading and at the end, written to a folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
