@@ -163,7 +163,7 @@ def test_prompts_of_different_sizes_have_the_error_of_a_ratio_of_sums():
     assert same["noise"] == 2.0 and same["se"] == pytest.approx(0.0, abs=1e-12)
 
 
-@pytest.mark.parametrize("method", ["james_stein", "kae_eb", "reinforce++", "kae"])
+@pytest.mark.parametrize("method", ["james_stein", "kae_eb", "kae_eb:bandwidth=4", "reinforce++", "kae"])
 def test_methods_that_pool_are_replayed_without_each_group(method):
     log = weighted_log(kept=lambda frame: frame["step"] <= 2 + frame["prompt"] % 4)
     rows = rows_of(log, [method])
@@ -171,7 +171,8 @@ def test_methods_that_pool_are_replayed_without_each_group(method):
     group = jackknife_groups(len(log.prompts), seed=4, n_groups=REPLAYS)
     options = {"weights": "weight", "n_boot": 0}
     left = [gradient_risk(log.subset(group != k), [method], **options)["noise"] for k in range(REPLAYS)]
-    np.testing.assert_allclose(scored.left_out[:, :-1], left, rtol=1e-8)
+    candidates_with_all = method == "kae_eb"  # `tests.logs.test_replay_without_prompts.scores_with_all`
+    np.testing.assert_allclose(scored.left_out[:, :-1], left, rtol=5e-3 if candidates_with_all else 1e-8)
     table = gradient_risk(log, [method], weights="weight", seed=4)
     risks = scored.take(range(len(rows)))
     plain = risks.per_prompt.std(axis=0, ddof=1) / np.sqrt(len(risks.per_prompt))

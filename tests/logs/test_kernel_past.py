@@ -46,7 +46,7 @@ def directly(units, kernel, bandwidth):
 def test_sums_that_go_on_are_those_over_all_earlier_visits(kernel, whole):
     units = irregular(whole=whole).prompt_units
     baseline = make_baseline("kae", kernel=kernel, bandwidth=1.0)
-    summed = summed_past(baseline.at_each(BANDWIDTHS), units)[..., units.by_number]
+    summed = summed_past(baseline.at_each(BANDWIDTHS), units)
     for k, bandwidth in enumerate(BANDWIDTHS):
         expected = directly(units, baseline.weighting, bandwidth)
         scale = np.abs(expected).max(axis=1, keepdims=True) + 1e-300
