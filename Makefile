@@ -42,6 +42,7 @@ test-slow: $(VENV)/.test ## Run the rest: whole studies, notebooks, training, pr
 
 test-all: test test-slow ## Run all tests
 
+# verl and TransferQueue install a package called tests. pytest loads tests/conftest.py under that name first, so it finds ours.
 test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environment of its own
 	$(VERL)/bin/python -m pytest -q kaestat/integrations/verl $(VERL_TESTS) tests/llm_experiments/training/verl/test_launch.py
 

@@ -48,8 +48,9 @@ class BayesFilter(RangedBaseline):
       and from earlier prompts if there are fewer than 100 (as in `KaeEb`).
     - *A shock*: a move of all values at once, from the other prompts of the same step (`common_shock`).
     - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
-      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Other rewards in [low, high] count as
-      shares of a success (quasi-likelihood; Wedderburn, 1974).
+      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Steps of zeros and ones alone discount
+      what earlier steps said by 0.97 per reward. Other rewards in [low, high] count as shares of a success
+      (quasi-likelihood; Wedderburn, 1974).
 
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.
@@ -128,7 +129,8 @@ class _Now:
     groups: Groups
     visits: Visits  # Both with rewards for which the range that was given is [0, 1]
     unit: Array  # shape (..., P, G); rewards, 0 in the padding
-    binary: bool  # Whether all of these are 0 or 1, and whole completions
+    plain: Array  # shape (..., P); whether all of a prompt's are 0 or 1, and whole completions
+    binary: bool  # Whether that is so for all prompts
     low: Array  # shape (..., 1); range of the rewards of earlier steps
     width: Array
     is_unit: bool  # Whether that is [0, 1], and whether a reward lies outside of it
@@ -163,12 +165,13 @@ class _Now:
         unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
         if not is_unit or outside:
             unit = ((unit - low[..., None]) / width[..., None]).clip(0.0, 1.0)
-        rates = Rates.of(reward)
+        rates, plain = Rates.of(reward), _zeros_and_ones(unit, groups.times)
         return cls(
             groups=groups,
             visits=visits,
             unit=unit,
-            binary=bool(_zeros_and_ones(unit, groups.times).all()),
+            plain=plain,
+            binary=bool(plain.all()),
             low=low,
             width=width,
             is_unit=is_unit,
@@ -256,7 +259,7 @@ class _Now:
                 belief, here = shocked(belief, known, here, self.coarse(shock[..., -1:]))
             value, likely = self.values_of(*asked, rows, n, s)
             if shock is not None or likely is None:
-                likely = likely_of_group(belief, here, n, s, self.plain(rows))
+                likely = likely_of_group(belief, here, n, s, self.exact(rows))
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
@@ -321,10 +324,9 @@ class _Now:
         rests = as_type_of(not_negative(summed(unit, times)[..., None] - unit), self.rates.variance)
         return values_of_any(belief, known, rests, count), None
 
-    def plain(self, rows: slice) -> Array:
+    def exact(self, rows: slice) -> Array:
         """Groups of zeros and ones where the dispersion is 1; (..., 1, P)."""
-        times = None if self.groups.times is None else self.groups.times[..., rows, :]
-        return _zeros_and_ones(self.unit[..., rows, :], times)[..., None, :] & (self.population.dispersion == 1)
+        return self.plain[..., None, rows] & (self.population.dispersion == 1)
 
     def scale_of(self, rows: slice, unit_total: Array) -> Scale | None:
         """For rewards on their own scale, those of the group whatever they are."""
@@ -336,7 +338,7 @@ class _Now:
         return Scale(low, width, self.coarse(came) - inside)
 
     def dispersion_sums(self, past: tuple[Array, Array], count: Array, total: Array) -> Array:
-        """Squares of rewards around their mean, and ``u (1 - u)`` of as many; (..., 2).
+        """Squares of rewards around their mean, ``u (1 - u)`` of as many, completions, prompts not `plain`; (..., 4).
 
         Around the mean of the group, or where a prompt has one completion around that of its past.
         """
@@ -353,10 +355,10 @@ class _Now:
         if bool(alone.any()):
             known = past[0] > 0
             n = xp.where(known, past[0], 1.0)
-            share = xp.where(known & alone, n / (n + 1), 0.0)
-            within = within + share * (total - past[1] / n) ** 2
-            mixed = xp.where(count > 1, mixed, share * total * (1 - total))
-        return groups.pooled(xp.stack([within, mixed], axis=-2).swapaxes(-1, -2))[..., 0, :]
+            within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
+            mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
+        rows = xp.broadcast_arrays(within, mixed, count, as_type_of(~self.plain, unit))
+        return groups.pooled(xp.stack(rows, axis=-2).swapaxes(-1, -2))[..., 0, :]
 
 
 def _zeros_and_ones(unit: Array, times: Array | None) -> Array:

@@ -14,6 +14,7 @@ from kaestat.core.arrays import Array, namespace, not_negative
 RENEWED = 0.02  # per visit: the chance that all prompts begin to move in another way
 KEPT_APART = 0.998  # of a prompt's evidence per visit: the rest is for a change of the way in which it moves
 TINY = 1e-30
+LEAST_WAYS = 1e-20  # probability of the ways together where a jump is as good as certain: odds are relative to them
 LARGEST_COUNT = 1e9  # of a prompt that is never solved, a downward drift makes more and more
 PARTS = 4  # arrays of a state
 WAYS, JUMPED = slice(None, -AGES), slice(-AGES, None)  # of the hypotheses
@@ -151,7 +152,13 @@ class Belief:
         for j, came in enumerate((total, not_negative(count - total))):
             past = self.parts[..., j, :, :]
             past += came if known.exact else came / known.dispersion
-        return Belief(self.parts, likely / (added_up(likely) + TINY))
+        of_ways = added_up(likely[..., WAYS, :])
+        together = of_ways + added_up(likely[..., JUMPED, :]) + TINY
+        probability, lost = likely / together, of_ways < LEAST_WAYS * together
+        if bool(lost.any()):
+            ways = namespace(likely).where(lost, LEAST_WAYS * known.ways, probability[..., WAYS, :])
+            probability[..., WAYS, :] = ways
+        return Belief(self.parts, probability)
 
 
 def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:

@@ -20,6 +20,7 @@ MIN_OTHERS = 5.0  # degrees of freedom given up in the spread of values
 FIRST_SIZE = 0.7  # completions that a prior counts as while the spread is unknown
 SMALLEST_SIZE, LARGEST_SIZE = 0.05, 2000.0
 SMALLEST_DISPERSION = 0.01
+SOFT_REWARDS = 0.97  # what a reward of 0 or 1 leaves of the evidence for others, where a step has none of these
 PSEUDO_SQUARES = 0.05  # of binary rewards, while little is known
 
 
@@ -85,8 +86,10 @@ class Population:
         out = {name: kept * now[name] + (1 - kept) * first[name] + sums[name] for name in first}
         for name in ("mixture", "jumps"):
             out[name] = out[name] - largest(out[name], -1)
-        faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN)
-        return out | {"dispersion": faded * carry["dispersion"] + sums["dispersion"]}
+        squares, count, soft = sums["dispersion"][..., :2], sums["dispersion"][..., 2], sums["dispersion"][..., 3]
+        alike = SOFT_REWARDS ** xp.where(soft > 0, 0.0, count)  # of the evidence that rewards are not of 0 and 1 alone
+        faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN) * xp.stack([xp.ones_like(alike), alike], axis=-1)
+        return out | {"dispersion": faded * carry["dispersion"] + squares}
 
     def learned_from(
         self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None
@@ -105,7 +108,7 @@ class Population:
         jumped = after[..., -1:, :] / (known.jump * added_up(after[..., WAYS, :]) + TINY)
         jumped = xp.where(jumped > 0, jumped.clip(0.0, 1e6), 1.0)
         jump = as_type_of(self.rates.jump, before)[:, None]
-        terms = {"mixture": xp.log(ratio), "jumps": xp.log(1 + jump * (jumped - 1)), "each": after[..., WAYS, :]}
+        terms = {"mixture": xp.log(ratio + TINY), "jumps": xp.log(1 + jump * (jumped - 1)), "each": after[..., WAYS, :]}
         if here is not None:
             terms = {name: here * term for name, term in terms.items()}
         return {name: added_up(as_type_of(term, self.learned), -1)[..., 0] for name, term in terms.items()}

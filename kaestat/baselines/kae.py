@@ -23,6 +23,7 @@ from kaestat.smoothing.selectors.running_scores import Ahead, RunningScores
 from kaestat.smoothing.selectors.settled import Settled
 
 NORMALIZATIONS = ("nadaraya-watson", "algorithm1")
+ROUNDING = 1e-12  # share of a candidate that changes no value
 APART = ("prompt_ids", "divergence", "state", "sums")  # what no kernel mean reads
 
 
@@ -80,6 +81,11 @@ class KernelBaseline(Baseline):
         return False
 
     @property
+    def pools_values(self) -> bool:
+        """Whether values at a given bandwidth depend on other prompts."""
+        return False
+
+    @property
     def max_visits(self) -> float:
         return self.selector.max_visits
 
@@ -95,9 +101,12 @@ class KernelBaseline(Baseline):
             values = settled.values(groups, visits, step=step, carry=carry)
             return Served(values, self.advance(carry, groups, visits, step=step), settled)
         carry = running.initial_carry() if carry is None else carry
-        ahead, of_each = self._tried(running, carry, groups, visits, step)
+        ahead, past, of_each = self._tried(running, carry, groups, visits, step)
+        copies = groups.among is not None and self.pools_values
         return Served(
-            values=groups.xp.sum(ahead.shares * of_each, axis=0),
+            values=self._of_copies(ahead, groups, past, step)
+            if copies
+            else groups.xp.sum(ahead.shares * of_each, axis=0),
             carry=running.after(carry, ahead, of_each, groups, visits, step=step),
             settled=self._settled(ahead.pairs()),
             scores=partial(running.of_step, ahead, of_each, groups, visits, step=step, kernel=self.weighting),
@@ -106,22 +115,46 @@ class KernelBaseline(Baseline):
     def scores(self, groups: Groups, visits: Visits, *, step: int) -> dict[str, np.ndarray]:
         """Scores of the candidates of a learned bandwidth on one step (`RunningScores.of_step`)."""
         running = cast(RunningScores, self.selector.running)
-        ahead, of_each = self._tried(running, running.initial_carry(), groups, visits, step)
+        ahead, _, of_each = self._tried(running, running.initial_carry(), groups, visits, step)
         return running.of_step(ahead, of_each, groups, visits, step=step, kernel=self.weighting)
 
     def _tried(
         self, running: RunningScores, carry: Any, groups: Groups, visits: Visits, step: int | Array
-    ) -> tuple[Ahead, Array]:
-        """The candidates of a learned bandwidth, and their values, way by way; (K B, ..., P, G)."""
-        ways = self.ways(groups, visits)
+    ) -> tuple[Ahead, Visits, Array]:
+        """The candidates of a learned bandwidth, the past for them, and their values, way by way; (K B, ..., P, G).
+
+        Where values pool prompts, these pool all prompts of the step: copies of a log without some of them score the
+        candidates by these values, on their own prompts.
+        """
         ahead = running.ahead(
-            carry, groups, visits, step=step, kernel=self.weighting, rule=self.rule_of_thumb, ways=len(ways)
+            carry,
+            groups,
+            visits,
+            step=step,
+            kernel=self.weighting,
+            rule=self.rule_of_thumb,
+            ways=len(self.ways(groups, visits)),
         )
         past = _with_axis(visits)
         if self.kernel_sums_suffice and type(self.weighting) is Triangular and NewestSums.pays(groups, visits):
             past = replace(past, sums=NewestSums(visits, ahead.bandwidths))
-        row = _with_axis(groups), past, ahead.bandwidths, step
-        return ahead, ways[0](*row) if len(ways) == 1 else groups.xp.concat([way(*row) for way in ways], axis=0)
+        every = replace(groups, among=None) if self.pools_values and groups.among is not None else groups
+        return ahead, past, self._way_by_way(every, past, ahead.bandwidths, step)
+
+    def _way_by_way(self, groups: Groups, past: Visits, bandwidths: Array, step: int | Array) -> Array:
+        row = _with_axis(groups), past, bandwidths, step
+        found = [way(*row) for way in self.ways(groups, past)]
+        return found[0] if len(found) == 1 else groups.xp.concat(found, axis=0)
+
+    def _of_copies(self, ahead: Ahead, groups: Groups, past: Visits, step: int | Array) -> Array:
+        """Values of the mixture with what each copy of a log pools over its own prompts; (..., P, G)."""
+        n = len(ahead.place)
+        shares = ahead.shares.reshape(-1, n, *ahead.shares.shape[1:])
+        counted = np.flatnonzero((shares > ROUNDING).any(axis=(0, *range(2, shares.ndim))))
+        if isinstance(past.sums, NewestSums):
+            past = replace(past, sums=past.sums.at(counted))
+        found = self._way_by_way(groups, past, ahead.bandwidths[counted], step)
+        return np.sum(shares[:, counted].reshape(-1, *shares.shape[2:]) * found, axis=0)
 
     def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:
         """The same baseline at several bandwidths, in steps, at once; its values have one more leading axis."""

@@ -91,6 +91,10 @@ class KaeEb(KernelBaseline):
         return True
 
     @property
+    def pools_values(self) -> bool:
+        return True
+
+    @property
     def kernel_sums_suffice(self) -> bool:
         return True
 

@@ -6,6 +6,7 @@ With lags ``l`` and weights ``2 (1 - l / b)`` of the visits nearer than ``b`` st
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from kaestat.core.arrays import Groups, Visits
 
 FEWEST_VISITS, FEWEST_NUMBERS = 16, 2048  # of each prompt, and of all; measured
+
+OF_VISITS = ("_lag", "_here", "_visits", "_shape")  # what has no axis of bandwidths
 
 
 class NewestSums:
@@ -48,6 +51,12 @@ class NewestSums:
         rows = np.arange(int(np.prod(shape[:-1]))).reshape(shape[:-1]) * (shape[-1] + 1)
         self._at = (within + rows)[..., None]
         self._lag, self._here, self._visits, self._shape = lag, here, visits, shape
+
+    def at(self, bandwidths: np.ndarray) -> NewestSums:
+        """The same at some of the bandwidths, by their position."""
+        some = copy(self)
+        some.__dict__ |= {name: a[bandwidths] for name, a in vars(self).items() if name not in OF_VISITS}
+        return some
 
     def _moment(self, column: np.ndarray, power: int) -> np.ndarray:
         """``sum x l^k`` over the visits within each bandwidth."""

@@ -8,6 +8,7 @@ are too small, and a symmetric interval misses on one side. Every interval here 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,16 +28,24 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
     """
     samples = _columns("samples", samples, most=1e300)
     n_boot = check_whole("n_boot", n_boot, least=0)
-    n_clusters = len(samples)
+    check_seed(seed)
+    drawn = _drawn if isinstance(seed, int) else _drawn.__wrapped__  # a generator goes on from call to call
+    sums = [times @ samples for times in drawn(len(samples), n_boot, seed)]
+    return np.concatenate([np.empty((0, samples.shape[1])), *sums]) / len(samples)
+
+
+@lru_cache(maxsize=1)
+def _drawn(n_clusters: int, n_boot: int, seed: int) -> list[np.ndarray]:
+    """How often each sample has each cluster, in blocks of samples, (size, C); tables of one log share it."""
     rng = check_seed(seed)
-    means = np.empty((n_boot, samples.shape[1]))
-    draws_at_once = max(1, 4_000_000 // n_clusters)
-    for start in range(0, n_boot, draws_at_once):  # blocks of draws, to bound memory
-        size = min(draws_at_once, n_boot - start)
+    at_once = max(1, 4_000_000 // n_clusters)  # bounds memory
+    blocks = []
+    for start in range(0, n_boot, at_once):
+        size = min(at_once, n_boot - start)
         drawn = rng.integers(n_clusters, size=(size, n_clusters)) + n_clusters * np.arange(size)[:, None]
         times = np.bincount(drawn.reshape(-1), minlength=size * n_clusters).reshape(size, n_clusters)
-        means[start : start + size] = times @ samples / n_clusters
-    return means
+        blocks.append(times.astype(np.min_scalar_type(times.max())))
+    return blocks
 
 
 def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import cast
 
 import numpy as np
 
+from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.arrays import KernelSums
 from kaestat.logs.units import LogUnits
@@ -29,21 +31,13 @@ NAMES = tuple(field.name for field in fields(KernelSums))
 def summed_past(baseline: KernelBaseline, units: LogUnits) -> np.ndarray | None:
     """`KernelSums` of every visit, shape (8, B, W), in the order of its fields, at each of the baseline's bandwidths.
 
-    Visits are in the order of `LogUnits.by_number`.
-
     None if the baseline needs more of the past, its bandwidth is learned, or completions have weights.
     """
+    if not sums_suffice(baseline, units):
+        return None
     kernel, selector = baseline.weighting, baseline.selector
-    if not baseline.kernel_sums_suffice or units.weight is not None:
-        return None
-    if isinstance(selector, Settled) and len(selector.resolved) == 1:
-        bandwidths = np.ravel(np.asarray(selector.resolved[0][0], dtype=float))
-    elif isinstance(selector, Fixed):
-        bandwidths = np.array([selector.steps], dtype=float)
-    else:
-        return None
-    if not isinstance(kernel, Exponential | Triangular):
-        return None
+    given = selector.steps if isinstance(selector, Fixed) else cast(Settled, selector).resolved[0][0]
+    bandwidths = np.ravel(np.asarray(given, dtype=float))
     key = kernel, tuple(bandwidths)
     if key not in units.newest_sums:  # other methods at the same bandwidths come next (`scoring.batches`)
         units.newest_sums.clear()
@@ -53,24 +47,37 @@ def summed_past(baseline: KernelBaseline, units: LogUnits) -> np.ndarray | None:
     return units.newest_sums[key]
 
 
-def sums_at(summed: np.ndarray, units: LogUnits, visit: np.ndarray) -> KernelSums:
+def sums_suffice(baseline: Baseline, units: LogUnits) -> bool:
+    """Whether a baseline's values follow from sums over the past at bandwidths that are known beforehand."""
+    if not isinstance(baseline, KernelBaseline) or not baseline.kernel_sums_suffice or units.weight is not None:
+        return False
+    selector = baseline.selector
+    known = isinstance(selector, Fixed) or (isinstance(selector, Settled) and len(selector.resolved) == 1)
+    return known and isinstance(baseline.weighting, Exponential | Triangular)
+
+
+def sums_at(summed: np.ndarray, visit: np.ndarray) -> KernelSums:
     """The sums at some visits, (T, P), -1 for padding; shape (B, T, P, 1), without the first axis for B = 1."""
-    here = summed[..., units.by_number[visit]]
-    found = (here if (visit >= 0).all() else np.where(visit >= 0, here, 0.0))[..., None]
+    if (visit >= 0).all():  # they follow one another
+        here = summed[..., visit[0, 0] : visit[-1, -1] + 1].reshape(*summed.shape[:2], *visit.shape)
+    else:
+        here = np.where(visit >= 0, summed[..., visit], 0.0)
+    found = here[..., None]
     return KernelSums(**{name: found[k] if found.shape[1] > 1 else found[k, 0] for k, name in enumerate(NAMES)})
 
 
 def _by_number(units: LogUnits, kernel: _Exponential | _Triangular) -> np.ndarray:
     """Run through the visits by their number among those of the unit: the first of all, the second of all, ..."""
-    position = units.by_number
+    order = units.by_number
     start = np.concatenate([[0], np.cumsum(np.bincount(units.earlier))])
-    columns = np.empty((4, len(position)))
-    for column, of_log in zip(columns, (units.visit_step, units.counts, units.total, units.total_sq), strict=True):
-        column[position] = of_log
-    found = np.zeros((len(NAMES), len(kernel.bandwidths), len(position)))
+    read = (units.visit_step, units.counts, units.total, units.total_sq)
+    columns = np.array([column[order] for column in read], dtype=float)
+    found = np.zeros((len(NAMES), len(kernel.bandwidths), len(order)))
     for number, sums in enumerate(kernel.run(columns, start), 1):
+        visit = order[start[number] : start[number + 1]]
         for row, sum_ in zip(found, sums, strict=True):
-            row[:, start[number] : start[number + 1]] = sum_
+            for of_log, of_number in zip(row, sum_, strict=True):  # faster than all bandwidths at once
+                of_log[visit] = of_number
     return found
 
 
@@ -109,7 +116,7 @@ class _Triangular:
         first = (len(self.bandwidths), int(start[1]))
         moments = np.zeros((9, *first))  # sum n l^k for k = 0..3, sum Z l^k for k = 0..2, sum Z^2 l^k for k = 0, 1
         oldest = np.zeros(first, dtype=np.int64)  # number of the oldest visit within the window
-        over = 1 / self.bandwidths
+        over, earliest = 1 / self.bandwidths, columns[0, : start[1]].min()
         for number in range(1, len(start) - 1):
             size = int(start[number + 1] - start[number])
             now, before = (columns[:, at : at + size] for at in start[[number, number - 1]])
@@ -125,7 +132,8 @@ class _Triangular:
             s2 += gap * (2 * s1 + gap * s0)
             s1 += gap * s0
             q1 += gap * q0
-            self._leave(moments, oldest, columns, start, number, now[0])
+            for row in np.flatnonzero(self.bandwidths <= now[0].max() - earliest).tolist():
+                _leave(moments[:, row], oldest[row], columns, start, number, now[0], self.bandwidths[row, 0])
             yield (
                 2 * (n0 - over * n1),
                 2 * (s0 - over * s1),
@@ -137,29 +145,30 @@ class _Triangular:
                 (number - oldest).astype(float),
             )
 
-    def _leave(
-        self,
-        moments: np.ndarray,
-        oldest: np.ndarray,
-        columns: np.ndarray,
-        start: np.ndarray,
-        number: int,
-        now: np.ndarray,
-    ) -> None:
-        """Take out visits as old as the bandwidth, one of each unit in a turn; the sums of an empty window are 0."""
-        lag = now - columns[0, start[oldest] + np.arange(len(now))]
-        width, unit = np.nonzero(lag >= self.bandwidths)
-        while len(unit):
-            at = start[oldest[width, unit]] + unit
-            lag = now[unit] - columns[0, at]
-            _, count, total, total_sq = columns[:, at]
-            powers = (count, count * lag, count * lag**2, count * lag**3, total, total * lag, total * lag**2)
-            for moment, left in zip(moments, (*powers, total_sq, total_sq * lag), strict=True):
-                moment[width, unit] -= left
-            oldest[width, unit] += 1
-            empty = oldest[width, unit] == number
-            moments[:, width[empty], unit[empty]] = 0.0
-            width, unit = width[~empty], unit[~empty]
-            lag = now[unit] - columns[0, start[oldest[width, unit]] + unit]
-            leaving = lag >= self.bandwidths[width, 0]
-            width, unit = width[leaving], unit[leaving]
+
+def _leave(
+    moments: np.ndarray,
+    oldest: np.ndarray,
+    columns: np.ndarray,
+    start: np.ndarray,
+    number: int,
+    now: np.ndarray,
+    bandwidth: float,
+) -> None:
+    """Take out visits as old as the bandwidth, one of each unit in a turn; the sums of an empty window are 0."""
+    lag = now - columns[0, start[oldest] + np.arange(len(now))]
+    unit = np.flatnonzero(lag >= bandwidth)
+    while len(unit):
+        at = start[oldest[unit]] + unit
+        lag = now[unit] - columns[0, at]
+        count, total, total_sq = columns[1:, at]
+        n1, s1 = count * lag, total * lag
+        left = (count, n1, n1 * lag, n1 * lag**2, total, s1, s1 * lag, total_sq, total_sq * lag)
+        every = unit if len(unit) < len(now) else slice(None)
+        for moment, part in zip(moments, left, strict=True):
+            moment[every] -= part
+        oldest[every] += 1
+        empty = oldest[unit] == number
+        moments[:, unit[empty]] = 0.0
+        unit = unit[~empty]
+        unit = unit[now[unit] - columns[0, start[oldest[unit]] + unit] >= bandwidth]

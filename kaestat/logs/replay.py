@@ -10,7 +10,7 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.arrays import BLOCK_NUMBERS, Array, Groups, Visits
-from kaestat.logs.kernel_past import summed_past, sums_at
+from kaestat.logs.kernel_past import summed_past, sums_at, sums_suffice
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
 
@@ -25,7 +25,8 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
     """
     values, own = np.empty((2, len(log.frame)))
     for part in replayed(log, baseline, weights):
-        values[part.completions], own[part.completions] = part.values[0], part.own_derivatives[0]
+        values[part.completions] = part.values[0]
+        own[part.completions] = np.broadcast_to(part.own_derivatives, part.values.shape)[0]
     return values, own
 
 
@@ -35,7 +36,7 @@ class Replayed:
 
     completions: slice  # The n positions in ``log.frame``, or in the rewards of the given units
     values: np.ndarray  # shape (L, n); L copies of the log or of the baseline
-    own_derivatives: np.ndarray
+    own_derivatives: np.ndarray | float  # The same shape; a number for leave-one-out baselines: 0
 
 
 def replayed(
@@ -77,7 +78,7 @@ def replayed(
     for piece in _single_steps(blocks, units, log) if stepwise else _whole_blocks(blocks):
         groups, visits = piece.groups, _shared_lags(piece.visits)
         if summed is not None:
-            visits = replace(visits, sums=sums_at(summed, units, piece.visit))
+            visits = replace(visits, sums=sums_at(summed, piece.visit))
         if kept is not None:
             groups = replace(groups, among=kept[:, units.visit_prompt[piece.visit]][..., None])
         rows = _rows(units.visit_unit[piece.visit])  # for the only step, if steps are served one at a time
@@ -87,9 +88,11 @@ def replayed(
         own = served.settled.own_derivative(groups, visits, step=piece.step, carry=carry)
         there, shape = groups.mask, groups.reward.shape
         if groups.times is not None:
-            there = np.broadcast_to(piece.visit[..., None] >= 0, shape)
-        values, own = (_of_copies(array, shape, there, copies) for array in (served.values, own))
-        yield Replayed(_positions(piece.visit, units), values, own)
+            here = piece.visit >= 0
+            there = None if here.all() else np.broadcast_to(here[..., None], shape)
+        if not isinstance(own, float):
+            own = _of_copies(own, shape, there, copies)
+        yield Replayed(_positions(piece.visit, units), _of_copies(served.values, shape, there, copies), own)
         carry = served.carry
         if served.state is not None:
             state[..., rows, :] = served.state
@@ -99,13 +102,15 @@ def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:
     """The number of copies that `replayed` can handle at once within its memory limit; at least 1."""
     units = log.units(baseline.unit)
     width = int(np.unique(units.visit_step, return_counts=True)[1].max())
-    reach = min(float(units.reach(baseline.horizon).max()), baseline.max_visits)
+    reach = (
+        0.0 if sums_suffice(baseline, units) else min(float(units.reach(baseline.horizon).max()), baseline.max_visits)
+    )
     depth = max(reach, float(units.counts.max()), float(baseline.state_size))
     kept = baseline.state_size * (int(units.visit_unit.max()) + 1) / 10  # once for the whole log, not in each temporary
     return max(1, min(copies, int(LARGEST_STEP / max(width * depth, kept))))
 
 
-def _of_copies(array: Array | float, shape: tuple[int, ...], there: np.ndarray | None, copies: int) -> np.ndarray:
+def _of_copies(array: Array, shape: tuple[int, ...], there: np.ndarray | None, copies: int) -> np.ndarray:
     """What stands at the completions of a block, shape (L, n); ``there`` are all where it is None."""
     if np.ndim(array) <= len(shape):
         array = np.asarray(array)[None]

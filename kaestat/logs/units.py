@@ -99,15 +99,14 @@ class LogUnits:
 
     @cached_property
     def by_number(self) -> np.ndarray:
-        """Place of each visit if the first visits of all units come first, then the second ones, ..., shape (W,).
-
-        Units with more visits come first among those of the same number.
-        """
+        """The first visits of all units, then the second ones, ..., (W,); units with more visits come first."""
         visits_of = np.bincount(self.visit_unit)
         place = np.empty(len(visits_of), dtype=np.int64)
         place[np.argsort(-visits_of, kind="stable")] = np.arange(len(visits_of))
         start = np.cumsum(np.bincount(self.earlier)) - np.bincount(self.earlier)
-        return np.asarray(start[self.earlier] + place[self.visit_unit])
+        order = np.empty_like(self.by_unit)
+        order[start[self.earlier] + place[self.visit_unit]] = np.arange(len(order))
+        return order
 
     @cached_property
     def newest_sums(self) -> dict[Any, np.ndarray]:

@@ -57,7 +57,8 @@ def reductions(differences: pd.DataFrame, ratio: str = "ratio") -> pd.DataFrame:
     """KAE's reductions of the MSE in per cent.
 
     differences: Paired differences, every method against KAE.
-    Returns: ``step, versus, reduction_pct, low, high``; 95 % intervals.
+    Returns: ``step, versus, reduction_pct, low, high``; 95 % intervals. An end is -inf if the data leave open how small
+        the other method's MSE is, so the interval of the ratio reaches 0 or below.
     """
     against = differences[(differences["reference"] == "kae") & differences["method"].isin(PAPERS)]
     # Of theirs to ours: the ends change places.
@@ -66,8 +67,8 @@ def reductions(differences: pd.DataFrame, ratio: str = "ratio") -> pd.DataFrame:
             "step": against["step"],
             "versus": against["method"],
             "reduction_pct": 100 * (1 - 1 / against[ratio]),
-            "low": 100 * (1 - 1 / against[f"{ratio}_low"]),
-            "high": 100 * (1 - 1 / against[f"{ratio}_high"]),
+            "low": 100 * (1 - 1 / against[f"{ratio}_low"].clip(lower=0.0)),
+            "high": 100 * (1 - 1 / against[f"{ratio}_high"].clip(lower=0.0)),
         }
     ).reset_index(drop=True)
 

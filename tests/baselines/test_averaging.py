@@ -1,20 +1,9 @@
-"""Baselines that average take completions with weights, and a weight counts like that many completions."""
+"""What baselines say of the weights that they take, and of what they keep apart."""
 
 import pytest
 
 from kaestat import make_baseline, methods
-from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.method_table import METHODS as CASES
-
-AVERAGING = [name for name in methods() if make_baseline(name).takes_weights]
-
-
-@pytest.mark.parametrize("name", AVERAGING)
-def test_a_completion_of_weight_two_is_two_completions(name):
-    baseline = make_baseline(name)
-    weighted = baseline.values(groups([1, 0, 1], weights=[[1, 2, 1]]), NO_PAST, step=0)
-    doubled = baseline.values(groups([1, 0, 0, 1], weights=[[1, 1, 1, 1]]), NO_PAST, step=0)
-    assert weighted[0, 0] == pytest.approx(doubled[0, 0], rel=1e-12)
 
 
 def test_baselines_whose_references_take_weights_and_no_others_say_that_they_do():

@@ -7,17 +7,9 @@ import pytest
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from kaestat.baselines import Critic
-from tests.helpers.cases import NO_PAST, groups
+from tests.helpers.cases import NO_PAST
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import per_completion
-
-
-def test_an_intercept_alone_is_the_forgetting_mean():
-    # step 0: 1, 1; step 1: 0. Before step 2: (.5*2 + 0) / (.5*2 + 1) = 1/2
-    baseline, carry = Critic(forgetting=0.5), None
-    for step, row in enumerate(([1, 1], [0])):
-        carry = baseline.advance(carry, groups(row), NO_PAST, step=step)
-    np.testing.assert_allclose(baseline.values(groups([1, 0]), NO_PAST, step=2, carry=carry), 0.5, rtol=1e-8)
 
 
 def test_ridge_by_hand():
@@ -27,15 +19,6 @@ def test_ridge_by_hand():
     np.testing.assert_array_equal(estimator.values, [0, 0])
     estimator.step(["p", "q"], [0.0, 1.0], 1)
     np.testing.assert_allclose(estimator.values, [1 / 3, 2 / 3], rtol=1e-8)
-
-
-def test_features_may_be_a_function_of_the_prompts():
-    by_function = AdvantageEstimator("critic", features=lambda prompts: np.array([[len(p)] for p in prompts]))
-    by_mapping = AdvantageEstimator("critic", features={"a": [1], "bb": [2]})
-    for step in range(3):
-        np.testing.assert_array_equal(
-            by_function.step(["a", "bb"], [1.0, 0], step), by_mapping.step(["a", "bb"], [1.0, 0], step)
-        )
 
 
 def test_a_prompt_without_features_is_refused_and_nothing_is_learnt():

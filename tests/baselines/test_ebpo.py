@@ -20,14 +20,6 @@ def test_two_steps_by_hand():
     np.testing.assert_allclose(estimator.values, [0.375 * 0.5] * 2, rtol=1e-12)
 
 
-def test_small_groups_shrink_more():
-    # rewards 1, 1, 0, 0, 0: sigma^2 = .3, mu = .4; means 1, .25: tau^2 = .28125; noise .3 and .075
-    values = make_baseline("ebpo").values(groups([1], [1, 0, 0, 0]), NO_PAST, step=0)
-    first, second = 0.3 / (0.3 + 0.28125), 0.075 / (0.075 + 0.28125)
-    np.testing.assert_allclose(values[0, 0], (1 - first) + first * 0.4, rtol=1e-12)
-    np.testing.assert_allclose(values[1], (1 - second) * 0.25 + second * 0.4, rtol=1e-12)
-
-
 def test_one_completion_in_all_is_its_own_value():
     assert make_baseline("ebpo").values(groups([1]), NO_PAST, step=0).tolist() == [[1.0]]
 
@@ -42,13 +34,6 @@ def test_accumulators_equal_the_moments_of_everything_seen():
     everything = np.concatenate(seen)
     n, mean, m2 = carry["rewards"]
     np.testing.assert_allclose([n, mean, m2 / (n - 1)], [240, everything.mean(), everything.var(ddof=1)], rtol=1e-9)
-
-
-def test_own_weight_of_a_hand_computed_step():
-    # The value of [1, 0] beside [1, 1] is 5/8 as in the first step by hand. With [0, 0], mu = 1/2, sigma^2 / G = 1/6,
-    # tau^2 = 1/2 and S = 1/4, so the value is 1/8; with [1, 1] nothing varies and it is 1.
-    own = make_baseline("ebpo").own_derivative(groups([1, 0], [1, 1]), NO_PAST, step=0)
-    np.testing.assert_allclose(own[0], [5 / 8 - 1 / 8, 1 - 5 / 8])
 
 
 def test_the_carry_keeps_its_shape_from_the_start():

@@ -22,37 +22,6 @@ def test_lambdas_of_the_designs_table():
     np.testing.assert_allclose(lambdas, exact, rtol=1e-12)
 
 
-def test_values_shrink_the_leave_one_out_mean_towards_the_other_groups_mean():
-    # group 1, lambda .181817, target (.75 + 0) / 2 = .375: the success has LOO 0, a failure 1/3
-    shrinkage = 0.03125 / (0.171875 + 1e-6)
-    values = make_baseline("james_stein").values(THREE, NO_PAST, step=0)
-    np.testing.assert_allclose(values[0, 0], shrinkage * 0.375, rtol=1e-12)
-    np.testing.assert_allclose(values[0, 1:], (1 - shrinkage) / 3 + shrinkage * 0.375, rtol=1e-12)
-
-
-def test_paper_factor_is_n_minus_1_over_n_for_n_other_prompts():
-    plain, factored = (make_baseline("james_stein", paper_factor=flag).shrinkage(THREE) for flag in (False, True))
-    np.testing.assert_allclose(factored, plain / 2)
-
-
-def test_no_other_prompt_leaves_the_leave_one_out_mean():
-    np.testing.assert_allclose(make_baseline("james_stein").values(groups([1, 0, 0]), NO_PAST, step=0), [[0, 0.5, 0.5]])
-
-
-def test_a_lone_completion_gets_the_other_groups_mean():
-    # means 1/4 and 3/4
-    values = make_baseline("james_stein").values(groups([1], [1, 0, 0, 0], [1, 1, 1, 0]), NO_PAST, step=0)
-    assert values[0, 0] == 0.5
-
-
-def test_lambda_and_target_of_a_prompt_ignore_its_own_rewards():
-    lambdas = [
-        make_baseline("james_stein").shrinkage(groups(own, [1, 1, 1, 0], [0, 1, 0, 0]))[0, 0]
-        for own in ([0, 0], [1, 0])
-    ]
-    np.testing.assert_allclose(lambdas[0], lambdas[1], rtol=1e-12)
-
-
 def test_without_eps_others_that_agree_and_never_vary_do_not_shrink():
     # v = s = 0 over the others: lambda is 0 / 0, taken as 0
     values = make_baseline("james_stein", eps=0).values(groups([1, 0], [1, 1], [1, 1]), NO_PAST, step=0)

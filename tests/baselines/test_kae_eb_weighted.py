@@ -1,4 +1,4 @@
-"""kae_eb with weights: the properties of a best baseline estimated well, for both ways to use weights."""
+"""kae_eb with weights: both ways to use them, against the slow reference and against no weights."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
+from kaestat import AdvantageEstimator
 from kaestat.baselines import KaeEb
 from kaestat.core.storage import pack_arrays
 from kaestat.smoothing.selectors import Auto
 from tests.baselines.test_kae_eb import random_case
-from tests.helpers.cases import groups, visits
 from tests.helpers.strategies import groups_of, visits_of
 from tests.helpers.weighted_references import kae_eb_from_values
 
@@ -54,50 +53,6 @@ def test_constant_weights_give_the_values_without_weights(seed, n_prompts, way):
     case = random_case(seed, n_prompts, drift=0.03 if seed % 2 else 0.0)
     plain = values_of(case, weighted=False)
     np.testing.assert_allclose(values_of(with_weights(case, lambda z, w: 3.7), way), plain, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_the_unit_of_weights_changes_nothing(way):
-    case = random_case(2, 12, weighted=True)
-    other = with_weights(case, lambda z, w: 1e3 * w)
-    np.testing.assert_allclose(values_of(other, way), values_of(case, way), rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_value_does_not_depend_on_its_own_reward(seed, way):
-    case = random_case(seed, 9, weighted=True)
-    first = case.rewards[0]
-    changed = replace(case, rewards=[[1 - first[0], *first[1:]], *case.rewards[1:]])
-    before, after = values_of(case, way), values_of(changed, way)
-    assert after[0] == pytest.approx(before[0], rel=1e-9, abs=1e-12)
-    assert np.abs(after[len(first) :] - before[len(first) :]).max() > 1e-6, "others must see it"
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_prompts_alike_have_the_pooled_ratio(way):
-    """Forty prompts with one distribution of (W, Z): the ratio of all sums, not the mean of the prompts' ratios."""
-    rng = np.random.default_rng(0)
-    reward = (rng.random((40, 12, 2)) < 0.9).astype(float)
-    weight = np.where(reward > 0, 1.0, 30.0) * rng.uniform(0.7, 1.3, reward.shape)
-    lag = np.broadcast_to(np.arange(11, 0, -1.0), (40, 11))
-    past = Visits.of(lag, reward[:, 1:], weight[:, 1:])
-    now = Groups(reward[:, 0], weight=weight[:, 0])
-    values = getattr(KaeEb(bandwidth=1e9), way)(now, past, 1e9, 20)
-    pooled = (weight * reward).sum() / weight.sum()
-    ratios = (weight * reward).sum((1, 2)) / weight.sum((1, 2))
-    assert ratios.mean() - pooled > 0.07, "the mean of ratios must be another number"
-    assert np.abs(values - pooled).max() < (0.06 if way == "values_at" else 0.12)
-
-
-def test_a_prompt_without_wrong_answers_moves_to_what_the_others_show():
-    """Its own ratio is 1, its scatter 0: only the others know how wrong answers weigh."""
-    others = [[(lag, [1, 1, 1, 0], [1, 1, 1, 40]) for lag in (3, 2, 1)] for _ in range(12)]
-    past = visits([(lag, [1, 1, 1, 1], [1, 1, 1, 1]) for lag in (3, 2, 1)], *others)
-    rows = groups(*[[1, 1]] * 13, weights=[[1, 1]] * 13)
-    value = make_baseline("kae_eb", bandwidth=20).values(rows, past, step=5)[0, 0]
-    pooled = 9 / 129
-    assert value < 0.5 and value > pooled
 
 
 def test_torch_gives_what_numpy_gives():
@@ -147,21 +102,3 @@ def test_a_state_that_knew_one_way_goes_on_with_both():
     continued = served(other, steps[9:], 9)
     assert all(np.isfinite(values).all() for values in continued)
     assert other.held.state.carry["loss"].shape == (2 * n,)
-
-
-def test_what_a_run_learns_does_not_depend_on_the_completions_own_reward():
-    steps = a_run()
-    ids, rewards, weights = steps[7]
-    changed = [*steps[:7], (ids, np.array([1 - rewards[0], *rewards[1:]]), weights), *steps[8:]]
-    before, after = (served(AdvantageEstimator("kae_eb"), run) for run in (steps, changed))
-    assert after[7][0] == pytest.approx(before[7][0], rel=1e-9, abs=1e-12)
-    assert np.abs(after[8] - before[8]).max() > 1e-6
-
-
-def test_constant_weights_learn_what_no_weights_learn():
-    steps = [(ids, rewards, np.full(len(ids), 2.5)) for ids, rewards, _ in a_run()]
-    weighted = served(AdvantageEstimator("kae_eb"), steps)
-    estimator = AdvantageEstimator("kae_eb")
-    for step, (ids, rewards, _) in enumerate(steps):
-        estimator.step(ids, rewards, step)
-        np.testing.assert_allclose(weighted[step], estimator.values, rtol=1e-7, atol=1e-9)

@@ -1,13 +1,12 @@
 """The local-level Kalman filter across steps (design, section 4)."""
 
-from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 import pytest
 
 from kaestat import make_baseline
-from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import others, per_completion
 
@@ -20,41 +19,6 @@ def test_one_visit_and_a_group_by_hand():
     values = make_baseline("kalman", **KNOWN).values(groups([1, 0]), visits([(2, [1, 1])]), step=5)
     gain = 0.275 / 0.475
     np.testing.assert_allclose(values, [[0.875 * (1 - gain), 0.875 + gain * 0.125]], rtol=1e-12)
-
-
-def test_a_lone_completion_gets_the_prediction():
-    assert make_baseline("kalman", **KNOWN).values(groups([1]), visits([(2, [1, 1])]), step=5) == pytest.approx(0.875)
-
-
-def test_without_past_the_prior_is_updated_by_the_others():
-    # gain .3 / (.3 + .2) = .6: .5 + .6*(0 - .5), .5 + .6*(1 - .5)
-    values = make_baseline("kalman", **KNOWN).values(groups([1, 0]), NO_PAST, step=5)
-    np.testing.assert_allclose(values, [[0.2, 0.8]], rtol=1e-12)
-
-
-def test_noise_is_binomial_around_the_pulled_mean():
-    # past 2 of 2, pulled by 2 pseudo-completions at 1/2: m = 3/4, s2 = 3/16; the same as that number given
-    past, group = visits([(2, [1, 1])]), groups([1, 0, 1])
-    given = make_baseline("kalman", reward_variance=3 / 16).values(group, past, step=5)
-    np.testing.assert_allclose(make_baseline("kalman").values(group, past, step=5), given, rtol=1e-12)
-
-
-def test_steady_state_is_the_exponential_kernel():
-    """Weights on past rewards fall by rho = 1 - K per step, with K^2 / (1 - K) = q n / s2."""
-    baseline = make_baseline("kalman", drift_variance=0.004, reward_variance=0.2)
-    past = visits([(lag, [0.0, 0.0]) for lag in range(300, 0, -1)])
-
-    def weight(lag):
-        total = past.total.copy()
-        total[0, -lag] += 1
-        group = groups([0.0])
-        return (
-            baseline.values(group, replace(past, total=total), step=300) - baseline.values(group, past, step=300)
-        ).item()
-
-    ratio = 0.004 * 2 / 0.2
-    gain = (-ratio + np.sqrt(ratio**2 + 4 * ratio)) / 2
-    np.testing.assert_allclose([weight(lag + 1) / weight(lag) for lag in (1, 5, 40)], 1 - gain, rtol=1e-9)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 7, 8, 16, 17])
@@ -87,14 +51,6 @@ def test_parameters_must_be_finite_numbers(name, value):
 def test_variances_must_make_a_filter(name, value):
     with pytest.raises(ValueError, match=name):
         make_baseline("kalman", **{name: value})
-
-
-def test_without_drift_it_is_the_posterior_mean_of_all_past_completions():
-    # prior worth s2 / v0 = .2 / .1 = 2 completions at .5; past 3 of 4, wherever they lie; the other of the group fails
-    values = make_baseline("kalman", drift_variance=0, initial_variance=0.1, reward_variance=0.2).values(
-        groups([1, 0]), visits([(40, [1, 1]), (3, [1, 0])]), step=50
-    )
-    np.testing.assert_allclose(values, [[(1 + 3) / 7, (1 + 3 + 1) / 7]], rtol=1e-12)
 
 
 def test_the_plug_in_variance_of_a_prompt_that_always_succeeds_is_kept_from_zero():

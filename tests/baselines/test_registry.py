@@ -15,7 +15,7 @@ from kaestat.baselines.registry import DEFAULT_METHOD, FIXED_PARAMETERS, METHODS
 from kaestat.estimator.scaling import DEVIATION, SCALINGS
 from kaestat.report.analysis import default_methods
 from kaestat.smoothing.kernels import Exponential, Triangular
-from kaestat.smoothing.selectors import SELECTORS, Auto, Fixed, Fraction, Rate, make_selector
+from kaestat.smoothing.selectors import SELECTORS, Auto, Fixed, Fraction, Rate
 from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.estimators import PARAMETERS
 
@@ -175,13 +175,6 @@ def test_what_is_dumped_and_loaded_through_json_is_equal(value):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_baseline_survives_dump_and_load(name):
     assert specification.load(json.loads(json.dumps(specification.dump(make_baseline(name))))) == make_baseline(name)
-
-
-@pytest.mark.parametrize("name", sorted(SELECTORS))
-def test_every_selector_survives_dump_and_load(name):
-    selector = make_selector(name)
-
-    assert specification.load(json.loads(json.dumps(specification.dump(selector)))) == selector
 
 
 def test_stored_types_do_not_share_a_name():

@@ -2,14 +2,9 @@
 
 import numpy as np
 
-from kaestat import AdvantageEstimator, make_baseline
-from tests.helpers.cases import NO_PAST, groups
+from kaestat import AdvantageEstimator
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import per_completion
-
-
-def test_the_value_is_zero():
-    assert make_baseline("none").values(groups([1, 0], [1]), NO_PAST, step=0).tolist() == [[0, 0], [0, 0]]
 
 
 def test_the_advantage_is_the_reward():

@@ -5,15 +5,9 @@ import pytest
 from scipy.interpolate import BSpline
 
 from kaestat import make_baseline
-from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import other_prompts_mean, others, per_completion, weighted_mean
-
-
-def test_one_basis_function_is_the_running_mean():
-    # past 1, 0, 1; the others of [1, 0]: (2 + 0) / 4, (2 + 1) / 4
-    values = make_baseline("sieve", n_basis=1).values(groups([1, 0]), visits([(5, [1, 0]), (2, [1])]), step=9)
-    np.testing.assert_allclose(values, [[0.5, 0.75]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("basis", ["bspline", "polynomial"])
@@ -24,20 +18,10 @@ def test_a_line_through_two_visits_and_the_group(basis):
     np.testing.assert_allclose(values, [[2 / 6, 7 / 6]], rtol=1e-9)
 
 
-def test_the_number_of_visits_bounds_the_basis():
-    past = visits([(4, [1, 0, 0, 0])])
-    np.testing.assert_allclose(make_baseline("sieve", n_basis=5, degree=3).values(groups([1]), past, step=9), 0.25)
-
-
 def test_after_a_long_gap_the_last_spline_has_no_data_and_is_not_taken_for_certain_zero():
     # Three visits right at the start, always successful: the hat function at the current step sees none of them.
     past = visits([(100, [1, 1]), (99, [1, 1]), (98, [1, 1])])
     np.testing.assert_allclose(make_baseline("sieve", n_basis=3).values(groups([1]), past, step=100), 1.0, rtol=1e-6)
-
-
-def test_without_past_it_is_the_leave_one_out_mean_or_the_other_prompts():
-    np.testing.assert_allclose(make_baseline("sieve").values(groups([1, 0, 1]), NO_PAST, step=0), [[0.5, 1.0, 0.5]])
-    assert make_baseline("sieve").values(groups([1], [0, 1, 1]), visits([], []), step=9)[0, 0] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +99,8 @@ def sieve(case, *, n_basis=3, degree=1, basis="bspline"):
 
 
 CASES = [
-    MethodCase("sieve", sieve, weighted=True, averages=True),
-    MethodCase("sieve", sieve, {"n_basis": 1, "degree": 0}, weighted=True, averages=True),
-    MethodCase("sieve", sieve, {"n_basis": 4, "degree": 2}, averages=True),
-    MethodCase("sieve", sieve, {"n_basis": 3, "basis": "polynomial"}, weighted=True, averages=True),
+    MethodCase("sieve", sieve, weighted=True),
+    MethodCase("sieve", sieve, {"n_basis": 1, "degree": 0}, weighted=True),
+    MethodCase("sieve", sieve, {"n_basis": 4, "degree": 2}),
+    MethodCase("sieve", sieve, {"n_basis": 3, "basis": "polynomial"}, weighted=True),
 ]

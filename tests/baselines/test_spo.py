@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator, make_baseline
-from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import per_completion
 
@@ -16,33 +16,6 @@ def test_constant_forgetting_by_hand():
     np.testing.assert_allclose(values, 2.35 / 4.5, rtol=1e-12)
     values = baseline.values(groups([1, 0]), visits([(4, [1, 0, 0]), (3, [1])]), step=9)
     np.testing.assert_allclose(values, 2.175 / 3.25, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("divergence", "rho"), [(0.006, 2**-0.1), (0.5, 0.875), (0.0, 0.96)], ids=["between", "clipped low", "clipped high"]
-)
-def test_adaptive_forgetting(divergence, rho):
-    # prior count 1 / (1 - .875) = 8, so a = b = 4; one success: a = 4 rho + 1, b = 4 rho
-    values = make_baseline("spo").values(groups([1]), visits([(1, [1])], divergence=[[divergence]]), step=3)
-    np.testing.assert_allclose(values, (4 * rho + 1) / (8 * rho + 1), rtol=1e-12)
-
-
-def test_without_divergence_nothing_is_taken_to_have_changed():
-    values = make_baseline("spo").values(groups([1]), visits([(1, [1])]), step=3)
-    np.testing.assert_allclose(values, (4 * 0.96 + 1) / (8 * 0.96 + 1), rtol=1e-12)
-
-
-def test_the_value_comes_before_the_update_so_current_rewards_do_not_matter():
-    assert make_baseline("spo").values(groups([1, 0, 1]), NO_PAST, step=0).tolist() == [[0.5] * 3]
-
-
-def test_divergence_passed_along_with_the_step_reaches_the_tracker():
-    estimator = AdvantageEstimator("spo", scale="none")
-    estimator.step(["a", "b"], [1.0, 1], 0, divergence=[0.006, 0.5])
-    estimator.step(["a", "b"], [0.0, 0], 1, divergence=[0.0, 0.0])
-    np.testing.assert_allclose(
-        estimator.values, [(4 * rho + 1) / (8 * rho + 1) for rho in (2**-0.1, 0.875)], rtol=1e-12
-    )
 
 
 @pytest.mark.parametrize("rewards", [[1.5, 0.0], [-0.5, 1.0], [2.0, -1.0]], ids=["above", "below", "outweighed"])
@@ -82,12 +55,6 @@ def test_bounds_must_be_in_order():
 def test_a_tracker_that_is_none_is_refused(name, value):
     with pytest.raises(ValueError, match=name):
         make_baseline("spo", **{name: value})
-
-
-def test_a_certain_prior_is_forgotten_as_fast_as_its_count_says():
-    # a, b = 0, 2 before; after one success with rho = 1: 1 of 3
-    values = make_baseline("spo", rho=1, prior_mean=0, prior_count=2).values(groups([0]), visits([(1, [1])]), step=2)
-    np.testing.assert_allclose(values, 1 / 3, rtol=1e-12)
 
 
 def test_a_lower_bound_of_one_never_forgets_and_starts_from_one_completion():

@@ -9,8 +9,10 @@ import pytest
 import kaestat
 from kaestat import make_baseline, methods, value_risk
 from kaestat.baselines import Baseline
+from kaestat.baselines.registry import parse_method
 from kaestat.baselines.workbench import CHECKS, FaultyBaseline
 from kaestat.logs.prompt_risks import NegativeRiskWarning
+from kaestat.smoothing.selectors import SELECTORS
 from tests.helpers.estimators import PARAMETERS
 from tests.helpers.made_logs import small_run
 
@@ -181,10 +183,11 @@ def test_a_planted_fault_gets_its_own_name(name):
     assert list(caught.value.faults) == [name]
 
 
-@pytest.mark.parametrize("name", methods())
-def test_every_method_of_ours_passes(name):
+@pytest.mark.parametrize("method", [*methods(), *(f"kae:bandwidth={name}" for name in SELECTORS)])
+def test_every_method_of_ours_passes(method):
     with_torch = find_spec("torch") is not None
-    passed = kaestat.check(make_baseline(name, **PARAMETERS.get(name, {})))
+    name, params = parse_method(method)
+    passed = kaestat.check(make_baseline(name, **params, **PARAMETERS.get(name, {})))
     assert passed == tuple(each.__name__ for each in CHECKS if with_torch or each.__name__ != "torch")
 
 

@@ -47,13 +47,6 @@ def test_unpacking_inverts_packing(keys):
     assert packing.counts.sum() == len(keys)
 
 
-def test_nothing_packs_to_nothing():
-    packing = packed([])
-
-    assert packing.pack(np.zeros(0)).shape == (0, 0)
-    assert packing.unpack(packing.pack(np.zeros(0))).shape == (0,)
-
-
 def test_unhashable_keys_are_a_type_error():
     with pytest.raises(TypeError):
         packed([["a"], ["b"]])

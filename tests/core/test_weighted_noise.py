@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +12,7 @@ from hypothesis import strategies as st
 from kaestat import AdvantageEstimator
 from kaestat.core.weighted_noise import PRIOR, SUMS, evenness, moments, of_population, weighted_noise
 from kaestat.sampling import PromptSampler, expected_noise
-from tests.helpers.statistical import generator
 
-SEED = int(generator().integers(2**31))
 ROWS = st.lists(st.tuples(st.floats(0.0, 10.0), st.floats(-2.0, 3.0)), min_size=1, max_size=6)
 
 
@@ -92,43 +89,6 @@ def test_constant_weights_are_none(method, params, group_size):
     expected, found = (expected_noise(plan.prediction, group_size=group_size) for plan in (plain, heavy))
     np.testing.assert_allclose(found, 3.0 * expected, rtol=1e-9)
     np.testing.assert_allclose(heavy.expected, plain.expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize(("method", "params"), METHODS)
-def test_a_factor_of_all_weights_is_a_factor_of_the_noise_and_none_of_the_allocation(method, params):
-    def weights(rows, reward):
-        return 1 + rows % 5 + 2 * reward
-
-    once, often = run(weights, method, **params), run(lambda *given: 7.0 * weights(*given), method, **params)
-    np.testing.assert_allclose(expected_noise(often.prediction), 7.0 * expected_noise(once.prediction), rtol=1e-6)
-    np.testing.assert_allclose(often.expected, once.expected, rtol=1e-6)
-
-
-def test_heavy_prompts_get_more():
-    plain, heavy = run(lambda rows, reward: None), run(lambda rows, reward: np.where(rows % 2, 1.0, 16.0))
-    seen = np.isfinite(plain.prediction.lag) & (np.arange(40) % 2 == 0)
-    assert (heavy.expected[seen] > plain.expected[seen]).mean() > 0.8
-
-
-def test_weighted_residuals_are_predicted_better_than_without_weights():
-    """Of 4,000 prompts with wrong answers twice as heavy, and weights of their own."""
-    rng, size = np.random.default_rng(SEED), 4000
-    value, scale = rng.beta(1, 2, size), rng.gamma(2.0, 0.5, size)
-    ids = np.repeat(np.arange(size), 3)
-    reward = (rng.random(3 * size) < value[ids]).astype(float)
-    estimator = AdvantageEstimator("kae_eb", bandwidth=math.inf)
-    estimator.step(ids, reward, 0, weights=scale[ids] * (2 - reward))
-    found = estimator.predict(list(range(size)), 1)
-    fresh = (rng.random(size) < value).astype(float)
-    weight = scale * (2 - fresh)
-    served = AdvantageEstimator("kae_eb", bandwidth=math.inf)
-    served.step(ids, reward, 0, weights=scale[ids] * (2 - reward))
-    served.step(list(range(size)), fresh, 1, weights=weight)
-    residual = weight * (fresh - served.values) ** 2
-    predicted = expected_noise(found)
-    assert 0.9 < predicted.mean() / residual.mean() < 1.3  # its prior is wider than the truth; a factor plays no part
-    without = expected_noise(replace(found, weighted=None))
-    assert np.corrcoef(predicted, residual)[0, 1] > 1.5 * np.corrcoef(without, residual)[0, 1]
 
 
 def test_the_state_with_weights_is_kept_and_its_shape_checked():

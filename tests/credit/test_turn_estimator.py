@@ -91,36 +91,6 @@ def test_with_one_turn_it_is_the_ordinary_estimator_bit_for_bit(method):
         assert np.concatenate(turns.values).tolist() == plain.values.tolist()
 
 
-@pytest.mark.parametrize("method", LEAVE_OWN_OUT)
-def test_no_value_depends_on_what_its_own_completion_earns(method):
-    """From the turn on it would bias the gradient, and before it is no part of the return."""
-    for changed in range(3):
-        runs = []
-        for reward in (0.0, 5.0):
-            rng = np.random.default_rng(1)
-            turns = TurnEstimator(method, **LEAVE_OWN_OUT[method])
-            for step in range(4):
-                ids, rewards = completions(rng, successes=True)
-                if step == 3:
-                    ids[0], rewards[0] = "p0", [0.0, 1.0, 0.0]
-                    rewards[0][changed] += reward
-                turns.step(ids, rewards, step)
-            runs.append(turns.values)
-        np.testing.assert_allclose(runs[0][0], runs[1][0], atol=1e-12)
-        others = zip(runs[0][1:], runs[1][1:], strict=True)
-        assert any(np.abs(before - after).max() > 0.01 for before, after in others), "nothing depends on it at all"
-
-
-def test_all_turns_in_one_call_would_let_a_completions_own_reward_in():
-    """Why each turn has an estimator of its own: keys (prompt, turn) alone do not keep turns apart."""
-    values = []
-    for outcome in (0.0, 1.0):
-        pooled = AdvantageEstimator("kae", bandwidth=3.0)
-        pooled.step([("a", 0), ("a", 1), ("b", 0)], [outcome, outcome, 0.0], step=0)
-        values.append(pooled.values[0])
-    assert values == [0.0, 0.5]
-
-
 def tree(theta):
     """Stop, or go on to a second turn and choose there: turns, their probabilities, scores, and rewards."""
     p, q = 1 / (1 + np.exp(-np.asarray(theta)))

@@ -38,12 +38,3 @@ def faults(text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_lines_of_a_page_need_no_published_package(page):
     assert faults(page.read_text()) == []
-
-
-def test_lines_are_found_and_faults_too():
-    assert sum(len(requirements(page.read_text())) for page in PAGES) > 20
-    assert faults('pip install kaestat "x[y]"  # a') == ["kaestat"]
-    assert faults("pip install 'path/to/kaestat[nothing]' \\\n  'kaestat[cli]'") == [
-        "path/to/kaestat[nothing]",
-        "kaestat[cli]",
-    ]

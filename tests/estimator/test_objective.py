@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kaestat import AdvantageEstimator, Prior
+from kaestat import AdvantageEstimator
 from kaestat.estimator.objective import objective_slope
 
 F = {
@@ -82,22 +82,6 @@ def test_the_mean_update_is_the_mean_slope_times_the_gradient_of_the_success_rat
     assert update == pytest.approx(promised, rel=1e-10)
 
 
-def test_divided_by_the_groups_own_mean_a_group_of_two_maximises_the_mean_and_not_the_logarithm():
-    """The published form, for contrast: its expansion ends at order G - 1, whatever is known of the prompt."""
-    update, _ = mean_update(lambda: AdvantageEstimator("maxrl"))
-    assert update == pytest.approx(P["x"] * (1 - P["x"]), rel=1e-5)
-    assert update != pytest.approx(1 - P["x"], rel=0.5)
-
-
-@pytest.mark.parametrize("objective", F)
-def test_with_a_long_past_the_mean_update_is_the_gradient_of_the_objective(objective):
-    prior = Prior.of_rates(["x", "y"], [P["x"], P["y"]], [10**6, 10**6])
-    update, _ = mean_update(lambda: AdvantageEstimator("kae", bandwidth=1e6, objective=objective, prior=prior))
-    h, rate = 1e-6, P["x"]
-    moved = h * rate * (1 - rate)
-    assert update == pytest.approx((F[objective](rate + moved) - F[objective](rate - moved)) / (2 * h), rel=1e-4)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_advantages_are_those_of_the_mean_times_the_slope_at_the_rate_of_the_past(method):
     plain, weighed = (AdvantageEstimator(method, objective=objective) for objective in ("mean", "log"))
@@ -135,12 +119,6 @@ def test_completions_in_any_order_have_the_same_slopes():
     for step in range(4):
         rewards = (rng.random(4) < 0.5).astype(float)
         np.testing.assert_allclose(loose.step(ids, rewards, step), strict.step(ids, rewards, step), rtol=1e-12)
-
-
-def test_prompts_of_which_nothing_is_known_are_alike():
-    estimator = AdvantageEstimator("kae", bandwidth=5, objective="log")
-    advantages = estimator.step(["x", "x", "y", "y"], [1.0, 0.0, 0.0, 0.0], 0)
-    np.testing.assert_allclose(advantages, 2 * (np.array([1.0, 0, 0, 0]) - estimator.values), rtol=1e-12)
 
 
 def test_an_estimator_from_a_file_goes_on_with_its_objective(tmp_path):

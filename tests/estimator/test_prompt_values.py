@@ -95,16 +95,6 @@ def test_histories_with_a_prior_are_merged_and_sent():
         np.testing.assert_array_equal(one[:, -3:], two[:, -3:])
 
 
-def test_a_prior_fades_as_a_visit_does():
-    known = {step: AdvantageEstimator("kae", bandwidth=10, cold_start=0.5) for step in (-1, -6, -20)}
-    for step, estimator in known.items():
-        estimator.add_prior(Prior.of_mapping({"a": (1.0, 8)}, step=step))
-        estimator.step(["a"], [0.0], 0)
-    later = {step: estimator.predict(["a"], 1).value[0] for step, estimator in known.items()}
-    weights = {step: 8 * max(1 - (1 - step) / 10, 0.0) for step in known}
-    assert later == pytest.approx({step: w / (w + 0.9) for step, w in weights.items()})
-
-
 def test_ids_of_another_kind_are_told_at_the_first_step_alone():
     estimator = AdvantageEstimator("kae", prior={"7": (0.5, 8)})
     with pytest.warns(UserWarning, match="the first step has 1 prompt, none with one. An id of the prior is '7'"):

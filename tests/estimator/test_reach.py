@@ -35,14 +35,6 @@ def test_returns_beyond_the_bandwidth_are_told_once_and_early_with_a_bandwidth_t
     assert train(epoch, method=method, bandwidth=wide) == []
 
 
-def test_the_advice_is_told_of_a_value_that_equals_rloo_without_it():
-    kae, rloo = AdvantageEstimator("kae", bandwidth=10), AdvantageEstimator("rloo")
-    rng = np.random.default_rng(1)
-    for step in range(24):  # too few returns for a warning
-        prompts, reward = [f"p{step % 12}"] * 4, rng.integers(0, 2, 4).astype(float)
-        np.testing.assert_allclose(kae.step(prompts, reward, step), rloo.step(prompts, reward, step), atol=1e-12)
-
-
 def test_long_epochs_are_not_put_down_to_unstable_ids_alone():
     (first, text), (second, told) = train(150, bandwidth=10)
     assert first == STEPS_WITHOUT_RETURN - 1 and "If an epoch is longer than that" in text

@@ -1,8 +1,7 @@
 """Every formula of `kaestat.theory` and `kaestat.inference`, and the simulated run, for any arguments."""
 
-from __future__ import annotations
-
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -33,118 +32,65 @@ def array(elements: st.SearchStrategy, *shape: int) -> st.SearchStrategy:
     return mostly(proper | proper.map(np.ndarray.tolist), ODD_ARRAYS | arrays(float, (1, 2), elements=st.floats()))
 
 
-FORMULAS: dict[Callable[..., Any], dict[str, st.SearchStrategy]] = {
-    theory.algorithm1_error: {
-        "path": array(SHARES, 4),
-        "visits": WHOLE,
-        "group_size": WHOLE,
-        "h": NUMBER,
-        "kernel": KERNEL,
-        "noise_variance": st.none() | array(SHARES, 4),
-    },
-    theory.theorem1_bound: {
-        "step": WHOLE,
-        "visits": WHOLE,
-        "group_size": WHOLE,
-        "h": NUMBER,
-        "drift": NUMBER,
-        "value_bound": NUMBER,
-        "noise_variance": NUMBER,
-        "kernel": KERNEL,
-    },
+EITHER, ROW = NUMBER | array(SHARES, 3), array(SHARES, 3)
+PARAMETERS: dict[str, st.SearchStrategy] = {  # of every formula that takes one of this name
+    **dict.fromkeys(("visits", "group_size", "step", "batch", "seed"), WHOLE),
+    **dict.fromkeys(("h", "drift", "value_bound", "lipschitz", "per_step", "drift_variance", "target"), NUMBER),
+    **dict.fromkeys(("initial_gap", "largest_mse", "beta", "pl", "smoothness"), NUMBER),
+    **dict.fromkeys(("value_mse", "other_value_mse", "reward_variance", "bias", "covariance"), EITHER),
+    **dict.fromkeys(("own_derivative", "value_gradient_norm2"), EITHER),
+    **dict.fromkeys(("weights", "path", "gradient_mse"), ROW),
+    **dict.fromkeys(("lags", "learning_rate"), array(POSITIVE, 3)),
+    **dict.fromkeys(("n_boot", "n_prompts", "n_epochs"), mostly(SIZES, ODD_SIZES)),
+    "kernel": KERNEL,
+    "noise_variance": EITHER,
+    "score_norm2": NUMBER | array(POSITIVE, 3),
+    "sizes": mostly(st.lists(st.integers(1, 10**6), max_size=4), ODD_ARRAYS),
+    "samples": array(SHARES, 4, 2),
+    "draws": array(SHARES, 5, 2),
+}
+GROUPS = Groups(np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.5]]))
+VISITS = Visits(
+    *(np.array(rows) for rows in ([[3.0, 1], [4, 2]], [[3.0, 3], [2, 0]], [[1.0, 2], [2, 0]], [[1.0, 2], [2, 0]]))
+)
+FORMULAS: dict[Callable[..., Any], dict[str, st.SearchStrategy]] = {  # with what differs from the above
+    theory.algorithm1_error: {"path": array(SHARES, 4), "noise_variance": st.none() | array(SHARES, 4)},
+    theory.theorem1_bound: {"noise_variance": NUMBER},
     theory.integer_bandwidth_error: {
         "bandwidth": WHOLE | array(POSITIVE, 2),
-        "lipschitz": NUMBER,
         "noise_variance": NUMBER | array(POSITIVE, 2),
     },
-    theory.optimal_integer_bandwidth: {"lipschitz": NUMBER, "noise_variance": NUMBER},
-    theory.local_rate_slopes: {
-        "sizes": mostly(st.lists(st.integers(1, 10**6), max_size=4), ODD_ARRAYS),
-        "lipschitz": NUMBER,
-        "noise_variance": NUMBER,
-    },
-    theory.optimal_bandwidth: {
-        "kernel": KERNEL,
-        "lipschitz": NUMBER,
-        "noise_variance": NUMBER,
-        "per_step": NUMBER,
-    },
-    theory.optimal_mse: {"kernel": KERNEL, "lipschitz": NUMBER, "noise_variance": NUMBER, "per_step": NUMBER},
-    theory.steady_state_gain: {"drift_variance": NUMBER, "noise_variance": NUMBER},
-    theory.linear_error: {
-        "weights": array(SHARES, 3),
-        "path": array(SHARES, 3),
-        "noise_variance": NUMBER | array(SHARES, 3),
-        "target": NUMBER,
-    },
-    theory.worst_case_bias: {"weights": array(SHARES, 3), "lags": array(POSITIVE, 3), "lipschitz": NUMBER},
-    theory.worst_case_error: {
-        "weights": array(SHARES, 3),
-        "lags": array(POSITIVE, 3),
-        "noise_variance": NUMBER | array(SHARES, 3),
-        "lipschitz": NUMBER,
-    },
-    theory.minimax_weights: {
-        "lags": array(POSITIVE, 3),
-        "noise_variance": NUMBER | array(POSITIVE, 3),
-        "lipschitz": NUMBER,
-    },
-    theory.excess_gradient_mse: {
-        "value_mse": NUMBER | array(SHARES, 3),
-        "score_norm2": NUMBER | array(POSITIVE, 3),
-        "batch": WHOLE,
-        "group_size": WHOLE,
-        "bias": NUMBER | array(SHARES, 3),
-        "covariance": NUMBER | array(SHARES, 3),
-        "own_derivative": NUMBER | array(SHARES, 3),
-        "value_gradient_norm2": NUMBER | array(SHARES, 3),
-    },
-    theory.gradient_mse_reduction: {
-        "value_mse": NUMBER | array(SHARES, 3),
-        "other_value_mse": NUMBER | array(SHARES, 3),
-        "reward_variance": NUMBER | array(SHARES, 3),
-    },
-    theory.suboptimality_recursion: {
-        "initial_gap": NUMBER,
-        "gradient_mse": array(SHARES, 3),
-        "learning_rate": array(POSITIVE, 3),
-        "pl": NUMBER,
-        "smoothness": NUMBER,
-    },
-    theory.theorem3_bound: {
-        "initial_gap": NUMBER,
-        "largest_mse": NUMBER,
-        "beta": NUMBER,
-        "pl": NUMBER,
-        "smoothness": NUMBER,
-    },
-    bootstrap.cluster_bootstrap: {"samples": array(SHARES, 4, 2), "n_boot": mostly(SIZES, ODD_SIZES), "seed": WHOLE},
-    bootstrap.mean_with_interval: {"samples": array(SHARES, 4, 2), "draws": array(SHARES, 5, 2)},
+    theory.optimal_integer_bandwidth: {"noise_variance": NUMBER},
+    theory.local_rate_slopes: {"noise_variance": NUMBER},
+    theory.optimal_bandwidth: {"noise_variance": NUMBER},
+    theory.optimal_mse: {"noise_variance": NUMBER},
+    theory.steady_state_gain: {"noise_variance": NUMBER},
+    theory.linear_error: {},
+    theory.worst_case_bias: {},
+    theory.worst_case_error: {},
+    theory.minimax_weights: {"noise_variance": NUMBER | array(POSITIVE, 3)},
+    theory.excess_gradient_mse: {},
+    theory.gradient_mse_reduction: {},
+    theory.suboptimality_recursion: {},
+    theory.theorem3_bound: {},
+    bootstrap.cluster_bootstrap: {},
+    bootstrap.mean_with_interval: {},
     inference.value_interval: {
-        "groups": st.just(Groups(np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.5]]))),
-        "visits": st.just(
-            Visits(
-                *(
-                    np.array(rows)
-                    for rows in ([[3.0, 1], [4, 2]], [[3.0, 3], [2, 0]], [[1.0, 2], [2, 0]], [[1.0, 2], [2, 0]])
-                )
-            )
-        ),
-        "step": WHOLE,
-        "kernel": KERNEL,
+        "groups": st.just(GROUPS),
+        "visits": st.just(VISITS),
         "bandwidth": mostly(POSITIVE | st.just("loo_cv"), NUMBERS | JUNK),
         "kind": mostly(st.sampled_from(inference.KINDS)),
         "level": mostly(st.sampled_from([0.5, 0.9, 0.95]), NUMBERS | JUNK),
         "lipschitz": st.none() | NUMBER,
         "bounds": mostly(st.sampled_from([(0.0, 1.0), (-1, 2)]), st.tuples(NUMBERS, NUMBERS) | JUNK),
     },
-    simulated_run: {
-        "n_prompts": mostly(SIZES, ODD_SIZES),
-        "n_epochs": mostly(SIZES, ODD_SIZES),
-        "group_size": mostly(SIZES, ODD_SIZES),
-        "seed": WHOLE,
-    },
+    simulated_run: {"group_size": mostly(SIZES, ODD_SIZES)},
 }
+
+
+def arguments_of(formula: Callable[..., Any]) -> dict[str, st.SearchStrategy]:
+    """A strategy for each of its parameters."""
+    return {name: (PARAMETERS | FORMULAS[formula])[name] for name in inspect.signature(formula).parameters}
 
 
 def numbers_of(result: Any) -> list[np.ndarray]:
@@ -163,7 +109,7 @@ def is_known_to_be_nan(formula: Callable[..., Any], arguments: dict[str, Any]) -
 
 @given(data=st.data(), formula=st.sampled_from(list(FORMULAS)))
 def test_any_arguments_have_a_number_for_an_answer_or_are_refused_by_name(data, formula):
-    arguments = {name: data.draw(strategy) for name, strategy in FORMULAS[formula].items()}
+    arguments = {name: data.draw(strategy) for name, strategy in arguments_of(formula).items()}
     result = attempt(lambda: formula(**arguments), [*arguments, "selector", "shapes"])
     if result is not REFUSED and not is_known_to_be_nan(formula, arguments):
         for numbers in numbers_of(result):

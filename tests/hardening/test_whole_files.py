@@ -1,7 +1,7 @@
 """A command that is killed leaves whole files alone: every file goes through `kaestat.core.storage.write_atomically`.
 
 That a killed writer leaves nothing under the file's own name is shown in ``tests/core/test_temporary_files.py``, and
-that killed commands go on where they stopped in the tests of studies, training and `paper`.
+that killed commands go on where they stopped in the tests of training and `paper`.
 """
 
 import re
@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("kaestat", "simulations", "llm_experiments", "paper_figures")
 WRITES = re.compile(
     r"\.write_(?:text|bytes)\(|open\([^)\n]*[\"'][wax]b?[\"']|\.savefig\((?!buffer)|\.to_(?:csv|parquet)\((?!index|text)\w"
+    r"|p(?:arquet|q)\.write_table\((?!.*buffer)"
 )
 # What they write lies in a new folder or file of their own, which takes its place when it is whole.
 WITHIN_NEW_ONES = {
@@ -21,7 +22,7 @@ WITHIN_NEW_ONES = {
 
 
 def test_no_file_is_written_in_its_place():
-    for code in ('path.write_text("x")', 'open(path, "w")', "frame.to_csv(path)"):
+    for code in ('path.write_text("x")', 'open(path, "w")', "frame.to_csv(path)", "pq.write_table(table, path)"):
         assert WRITES.search(code)
     found = {
         path.relative_to(ROOT).as_posix()

@@ -1,7 +1,5 @@
 """Ctrl-C at a chosen place: a KeyboardInterrupt at the k-th line or operation of kaestat that a call runs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,12 +17,8 @@ class Places:
     Counting ends where the call is marked as finished: after that the call only returns, and Python looks for signals
     where functions begin, after calls of C code and where loops start again.
 
-    Parameters
-    ----------
-    at : int
-        Number of the place, from 0 on; -1 for none.
-    operations : bool
-        Whether each operation of the bytecode is a place, and not each line only.
+    at: Number of the place, from 0 on; -1 for none.
+    operations: Whether each operation of the bytecode is a place, and not each line only.
     """
 
     def __init__(self, at: int = -1, *, operations: bool = False):

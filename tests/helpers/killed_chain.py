@@ -13,28 +13,11 @@ def run_killed(
 ) -> tuple[str, list[dict[Path, int]]]:
     """What a command said in its last run, after it was killed, with all its processes, at each sign.
 
-    Parameters
-    ----------
-    command : sequence of str
-    folder : Path
-        Where it writes.
-    signs : sequence of str
-        Patterns of files below the folder. A run is killed with SIGKILL once there is a file of its sign.
-    patience : float
-        Seconds until then, and until the end of the last run.
-    **options
-        Of `subprocess.Popen`.
-
-    Returns
-    -------
-    said : str
-    found : list of dict
-        All files that were there at each kill, with the times of their last writing in nanoseconds.
-
-    Raises
-    ------
-    AssertionError
-        If a run ends before it can be killed, or the last one fails.
+    folder: Where it writes.
+    signs: Patterns of files below the folder. A run is killed with SIGKILL once there is a file of its sign.
+    patience: Seconds until then, and until the end of the last run.
+    **options: Of `subprocess.Popen`.
+    Returns: Also all files that were there at each kill, with the times of their last writing in nanoseconds.
     """
     found = []
     for sign in signs:

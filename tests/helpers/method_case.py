@@ -1,6 +1,4 @@
-"""A method beside its slow reference, and which invariances it claims; the test of each baseline lists its cases."""
-
-from __future__ import annotations
+"""A method beside its slow reference, and what else it claims; the test of each baseline lists its cases."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,13 +11,12 @@ TRUTH = {f"p{k}": 0.2 * k for k in range(4)}
 
 @dataclass(frozen=True)
 class MethodCase:
-    """A method with its slow reference, and which of the invariances it claims."""
+    """A method with its slow reference, and what else it claims."""
 
     name: str
     reference: Callable
     params: dict = field(default_factory=dict)
     weighted: bool = False  # takes weights, and so does its reference
-    averages: bool = False  # a weighted mean of rewards, weights summing to one
     sees_own: bool = False
     by_rank: bool = False  # a reward of the group in place of a mean
 

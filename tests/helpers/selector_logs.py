@@ -1,7 +1,5 @@
 """Small logs for the selectors, as the slow references and as the library read them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat import RewardLog, Visits
@@ -61,6 +59,6 @@ def reward_log(log: Log) -> RewardLog:
     return RewardLog(prompt, time, reward)
 
 
-def transformed(log: Log, *, time_scale: float = 1.0, shift: float = 0.0) -> Log:
-    """Times multiplied, rewards shifted."""
-    return [[(time_scale * t, [z + shift for z in rewards]) for t, rewards in prompt] for prompt in log]
+def stretched(log: Log, factor: float) -> Log:
+    """Times multiplied."""
+    return [[(factor * t, rewards) for t, rewards in prompt] for prompt in log]

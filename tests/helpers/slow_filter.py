@@ -106,6 +106,9 @@ class SlowFilter:
         self.each = self._faded(self.each, [8 * p for p in FIRST], kept, kept_ways)
         faded = min(kept, 0.9**0.1)
         self.dispersion = [faded * v for v in self.dispersion]
+        rewards = [z for group in groups.values() for z in group]
+        if all(z in (0, 1) for z in rewards):
+            self.dispersion[1] *= 0.97 ** len(rewards)
         for name, rewards in groups.items():
             mean, count = sum(rewards) / len(rewards), len(rewards)
             if count > 1:
@@ -114,7 +117,7 @@ class SlowFilter:
             elif past[name][0] > 0:
                 n, total = past[name]
                 self.dispersion[0] += n / (n + 1) * (mean - total / n) ** 2
-                self.dispersion[1] += n / (n + 1) * mean * (1 - mean)
+                self.dispersion[1] += mean * (1 - mean)
 
     @staticmethod
     def _faded(old, first, kept, gained):

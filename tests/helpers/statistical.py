@@ -7,8 +7,6 @@ negative control: a wrong variant, a discrepancy of at least ``detect``, that mu
 Seeds are fixed unless the environment variable KAESTAT_TEST_SEED varies them.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from typing import Literal
@@ -43,29 +41,12 @@ def check_mean(
 ) -> None:
     """Raise `Discrepancy` if a mean differs from its target by more than chance allows.
 
-    Parameters
-    ----------
-    observations : ndarray, shape (N,), optional
-        Independent replicates; their mean and standard error are tested.
-    target : float
-        The expected mean.
-    detect : float
-        Discrepancy, positive, that must be found with probability ``power``.
-    estimate, se : float, optional
-        Instead of observations.
-    side : {"equal", "at least", "at most"}
-        Whether the mean shall equal the target, or only not fall below, or not exceed it.
-    false_fail : float
-        Probability that a mean at the target raises.
-    power : float
-        Probability that a mean off by ``detect`` raises.
-
-    Raises
-    ------
-    Discrepancy
-        If the data contradict the target.
-    ValueError
-        If the replicates are too few, or too noisy, for both error rates: before the data are compared with the target.
+    observations (shape (N,)): Independent replicates, of which mean and standard error are tested. Or give both.
+    detect: Discrepancy, positive, that must be found with probability ``power``.
+    side: Whether the mean shall equal the target, or only not fall below, or not exceed it.
+    false_fail: Probability that a mean at the target raises.
+    Raises ValueError, before the data are compared with the target, if the replicates are too few, or too noisy, for
+        both error rates.
     """
     if observations is not None:
         estimate, se = _mean_and_error(np.asarray(observations, dtype=float))

@@ -1,7 +1,5 @@
 """The helper behind the statistical tests keeps the error rates it promises."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -24,12 +22,6 @@ def test_a_mean_at_the_target_passes_and_one_off_by_detect_fails():
         check_mean(observations + 0.1, target=0.0, detect=0.1)
 
 
-def test_false_fail_is_the_probability_of_raising_at_the_target():
-    estimates = generator(2).standard_normal(4_000)
-    fails = [raises_discrepancy(estimate=e, se=1.0, target=0.0, detect=10.0, false_fail=0.1) for e in estimates]
-    assert abs(np.mean(fails) - 0.1) < 5 * np.sqrt(0.1 * 0.9 / 4_000)
-
-
 @pytest.mark.parametrize("side", ["equal", "at least", "at most"])
 def test_power_at_the_smallest_accepted_discrepancy_is_as_promised(side):
     false_fail, power = 0.01, 0.9
@@ -46,28 +38,12 @@ def test_power_at_the_smallest_accepted_discrepancy_is_as_promised(side):
     assert not raises_discrepancy(estimate=sign * (quantile - 1e-6), detect=smallest + 1, **arguments)
 
 
-def test_one_sided_checks_let_the_good_side_pass():
-    check_mean(estimate=0.99, se=1e-4, target=0.95, detect=0.01, side="at least")
-    check_mean(estimate=0.90, se=1e-4, target=0.95, detect=0.01, side="at most")
-    with pytest.raises(Discrepancy):
-        check_mean(estimate=0.90, se=1e-4, target=0.95, detect=0.01, side="at least")
-    with pytest.raises(Discrepancy):
-        check_mean(estimate=0.99, se=1e-4, target=0.95, detect=0.01, side="at most")
-
-
 def test_too_few_replicates_are_refused_even_when_the_mean_is_right():
     observations = np.resize([-1.0, 1.0], 200)
     with pytest.raises(ValueError, match="times as many"):
         check_mean(observations, target=0.0, detect=0.1)
     with pytest.raises(ValueError, match="at least 100"):
         check_mean(observations[:50], target=0.0, detect=100.0)
-
-
-def test_the_refusal_states_how_many_replicates_suffice():
-    with pytest.raises(ValueError) as refusal:
-        check_mean(estimate=0.0, se=1.0, target=0.0, detect=1.0)
-    factor = float(str(refusal.value).split("take ")[1].split(" times")[0])
-    check_mean(estimate=0.0, se=1 / np.sqrt(factor + 0.1), target=0.0, detect=1.0)
 
 
 def test_missing_or_meaningless_input_is_refused():

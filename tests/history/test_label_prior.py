@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, Prior
+from kaestat import Prior
 
 
 def made(spread, n_prompts=900, seed=0):
@@ -40,20 +40,6 @@ def test_measured_prompts_have_their_own_rate_and_unknown_labels_that_of_all():
     assert of["p0"] == (8 * measured["p0"][0], 8)
     assert of["unlabelled"] == (1.0, 4)
     assert of["new"][0] / of["new"][1] == pytest.approx(np.mean([rate for rate, _ in measured.values()]))
-
-
-@pytest.mark.parametrize("method", [None, "kae_eb"])
-def test_it_lowers_the_error_of_the_first_step(method):
-    labels, measured, value = made(6.0)
-    rest = [key for key in labels if key not in measured]
-    truth = value[300:]
-    reward = (np.random.default_rng(1).random(len(rest)) < truth).astype(float)
-    errors = []
-    for prior in (None, Prior.of_labels(labels, measured)):
-        estimator = AdvantageEstimator(method, prior=prior)
-        estimator.step(rest, reward, 0)
-        errors.append(np.mean((estimator.values - truth) ** 2))
-    assert errors[1] < 0.7 * errors[0]
 
 
 def test_what_cannot_be_used_is_refused():

@@ -1,36 +1,11 @@
-"""Visits that come late, by hand."""
+"""Small steps on the way of late visits, by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from kaestat import Visits
-from kaestat.history.late_visits import add_to_columns, hidden, in_rounds, named, newest_of
-
-
-def columns():
-    """Two prompts: visits at steps 2, 5, 7, and at 4."""
-    return {
-        "step": np.array([[2, 5, 7], [0, 0, 4]], dtype=np.int32),
-        "count": np.array([[1, 1, 1], [0, 0, 2]], dtype=np.int32),
-        "total": np.array([[0.2, 0.5, 0.7], [0.0, 0.0, 0.4]]),
-    }
-
-
-def test_a_visit_that_is_there_grows_and_a_new_one_stands_in_between():
-    table = columns()
-    sums = {"count": np.array([3.0, 1.0]), "total": np.array([1.5, 0.25])}
-    add_to_columns(table, np.array([0, 1]), np.array([1, 1]), np.array([False, True]), np.array([5, 3]), sums)
-    assert table["step"].tolist() == [[2, 5, 7], [0, 3, 4]]
-    assert table["count"].tolist() == [[1, 4, 1], [0, 1, 2]]
-    assert table["total"].tolist() == [[0.2, 2.0, 0.7], [0.0, 0.25, 0.4]]
-
-
-def test_what_stands_in_the_first_column_makes_room():
-    table = columns()
-    sums = {"count": np.array([1.0]), "total": np.array([0.6])}
-    add_to_columns(table, np.array([0]), np.array([1]), np.array([True]), np.array([6]), sums)
-    assert table["step"][0].tolist() == [5, 6, 7] and table["total"][0].tolist() == [0.5, 0.6, 0.7]
+from kaestat.history.late_visits import hidden, in_rounds, named, newest_of
 
 
 def test_no_turn_has_two_visits_of_a_row_and_a_row_s_come_in_order():

@@ -73,13 +73,6 @@ def test_equal_weights_without_drift_give_the_closed_form_of_relative_entropy():
     assert interval.high[0] == pytest.approx(brentq(missing, 0.3, 1 - 1e-9), abs=2e-6)
 
 
-def test_no_success_in_n_has_the_upper_end_that_n_failures_leave():
-    groups = Groups(np.zeros((1, 8)))
-    interval = value_interval(groups, Visits.empty(groups), step=0)
-    assert interval.low[0] == pytest.approx(0, abs=1e-12)
-    assert interval.high[0] == pytest.approx(1 - 0.025 ** (1 / 8), abs=2e-6)
-
-
 def test_score_intervals_are_wilsons():
     groups = Groups(np.array([[1.0] * 3 + [0.0] * 7]))
     interval = value_interval(groups, Visits.empty(groups), step=0, kind="score")
@@ -139,21 +132,3 @@ def test_rare_successes_and_few_visits_are_covered_by_default_and_not_by_the_nor
     with pytest.raises(Discrepancy):
         normal = np.abs(default.estimate - 0.05) <= Z * se
         check_mean(normal.astype(float), target=0.95, detect=0.06, side="at least")
-
-
-def test_the_default_covers_the_worst_drift_only_if_it_is_told_of_it():
-    groups, visits = falling(0.2, 0.01, 8, 30, 4000, salt=42)
-    told = value_interval(groups, visits, step=30, bandwidth=60, lipschitz=0.01)
-    check_mean(covered(told, 0.2), target=0.95, detect=0.02, side="at least")
-    with pytest.raises(Discrepancy):
-        untold = value_interval(groups, visits, step=30, bandwidth=60)
-        check_mean(covered(untold, 0.2), target=0.95, detect=0.02, side="at least")
-
-
-def test_rewards_between_the_bounds_are_covered_too():
-    """Beta rewards have less variance than 0/1 rewards of the same mean: the interval is valid, and long."""
-    rng = generator(43)
-    reward = rng.beta(0.2, 0.6, size=(4000, 12))
-    groups = Groups(reward)
-    interval = value_interval(groups, Visits.empty(groups), step=0)
-    check_mean(covered(interval, 0.25), target=0.95, detect=0.02, side="at least")

@@ -50,10 +50,3 @@ def test_rewards_of_many_values_stay_as_they_are():
     rng = np.random.default_rng(0)
     log = RewardLog(np.repeat(np.arange(5), 8), np.zeros(40, int), rng.random(40))
     assert log.prompt_units.condensed is log.prompt_units
-
-
-def test_condensed_units_have_the_sums_of_all_completions():
-    units = ragged((0.0, 0.1, 1.0)).prompt_units
-    for name in ("total", "total_sq"):
-        np.testing.assert_allclose(getattr(units.condensed, name), getattr(units, name), rtol=1e-14)
-    assert (np.add.reduceat(units.condensed.times, units.condensed.first) == units.counts).all()

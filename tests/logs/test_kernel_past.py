@@ -8,7 +8,7 @@ import pytest
 from kaestat import RewardLog, make_baseline
 from kaestat.baselines.registry import parse_method
 from kaestat.logs import replay
-from kaestat.logs.kernel_past import NAMES, summed_past, sums_at
+from kaestat.logs.kernel_past import NAMES, summed_past
 from kaestat.logs.risk import visit_risk
 
 BANDWIDTHS = [0.8, 1.5, 3.0, 7.3, 40.0, 5000.0]
@@ -46,7 +46,7 @@ def directly(units, kernel, bandwidth):
 def test_sums_that_go_on_are_those_over_all_earlier_visits(kernel, whole):
     units = irregular(whole=whole).prompt_units
     baseline = make_baseline("kae", kernel=kernel, bandwidth=1.0)
-    summed = summed_past(baseline.at_each(BANDWIDTHS), units)[..., units.by_number]
+    summed = summed_past(baseline.at_each(BANDWIDTHS), units)
     for k, bandwidth in enumerate(BANDWIDTHS):
         expected = directly(units, baseline.weighting, bandwidth)
         scale = np.abs(expected).max(axis=1, keepdims=True) + 1e-300
@@ -55,13 +55,6 @@ def test_sums_that_go_on_are_those_over_all_earlier_visits(kernel, whole):
         else:
             found = summed[:, k]
         assert np.max(np.abs(found - expected) / scale) < 1e-12
-
-
-def test_padding_has_no_past():
-    units = irregular().prompt_units
-    summed = summed_past(make_baseline("kae", bandwidth=9.0), units)
-    found = sums_at(summed, units, np.array([[len(units.counts) - 1, -1]]))
-    assert found.mass[0, 0, 0] > 0 and found.mass[0, 1, 0] == found.visits[0, 1, 0] == 0
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,8 +38,3 @@ def test_parts_are_joined_and_entries_taken(parts):
     check(joined, column)
     kept = np.arange(len(column)) % 3 == 1
     check(joined.take(kept), column[1::3])
-
-
-def test_a_wrong_order_would_be_seen():
-    with pytest.raises(AssertionError):
-        check(Labels(np.array([1, 0], dtype=np.int32), ["b", "a"]), ["a", "b"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, RewardLog, make_baseline
 from kaestat.baselines.registry import parse_method
@@ -56,28 +55,3 @@ def test_replay_equals_a_training_loop_over_the_same_rewards(specification, colu
     """Which has not seen later steps."""
     baseline, log = make(specification), RewardLog(*columns)
     np.testing.assert_allclose(replay(log, baseline)[0], served_step_by_step(log, baseline), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("specification", ["kae", "ebpo", "critic", "kalman"])
-def test_rewards_of_earlier_steps_do_change_values_of_history_methods(specification):
-    before, after = ([replay(RewardLog(["a"] * 4, [0, 0, 5, 5], [r, r, 0, 1]), make(specification))[0]] for r in (0, 1))
-    assert not np.allclose(before[0][2:], after[0][2:])
-
-
-@pytest.mark.parametrize(
-    "specification", ["kae", "kae_eb", "bayes_filter", "ebpo", "spo", "critic", "kae:bandwidth=auto"]
-)
-@given(columns=rows(), seed=st.integers(0, 2**32 - 1))
-def test_the_order_of_rows_does_not_matter(specification, columns, seed):
-    baseline, order = make(specification), np.random.default_rng(seed).permutation(len(columns[0]))
-    rounding = 2e-6 if specification.startswith("bayes_filter") else 1e-9  # its messages are of single precision
-    shuffled = [None if column is None else [column[i] for i in order] for column in columns]
-    np.testing.assert_allclose(
-        values_by_row(RewardLog(*columns), baseline), values_by_row(RewardLog(*shuffled), baseline), atol=rounding
-    )
-
-
-def values_by_row(log: RewardLog, baseline) -> np.ndarray:
-    """Values sorted by what their rows say, so that two orders of the same rows can be compared."""
-    frame = log.frame.assign(value=replay(log, baseline)[0], prompt=[str(log.prompts[c]) for c in log.frame["prompt"]])
-    return frame.sort_values(["step", "prompt", "reward", "value"])["value"].to_numpy()

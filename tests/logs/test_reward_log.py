@@ -105,6 +105,21 @@ def test_counts_of_a_small_log():
     assert len(log.group_units.visit_step) == 5 and log.prompt_units.earlier.tolist() == [0, 0, 1, 1]
 
 
+def test_a_subset_is_the_log_of_those_prompts():
+    rng = np.random.default_rng(3)
+    prompt, step, _ = np.indices((12, 10, 4))
+    whole = RewardLog(prompt.ravel(), step.ravel(), rng.integers(0, 2, prompt.size).astype(float))
+    kept = np.arange(12) % 3 != 0
+    frame = whole.frame[kept[whole.frame["prompt"]]]
+    fresh = RewardLog(np.array(whole.prompts)[frame["prompt"]], frame["step"], frame["reward"])
+    part = whole.subset(kept)
+    assert part.prompts == fresh.prompts
+    np.testing.assert_array_equal(part.frame.to_numpy(), fresh.frame.to_numpy())
+    np.testing.assert_array_equal(part.prompt_units.total, fresh.prompt_units.total)
+    with pytest.raises(ValueError, match="kept is False for every prompt"):
+        whole.subset(np.zeros(12, dtype=bool))
+
+
 def test_rows_are_sorted_by_step_and_prompt_with_the_order_inside_a_group_kept():
     log = RewardLog(["b", "a", "b", "a", "b"], [1, 0, 1, 1, 0], [1, 2, 3, 4, 5])
     assert log.frame["step"].tolist() == [0, 0, 1, 1, 1]

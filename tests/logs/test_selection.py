@@ -1,20 +1,14 @@
 """`kaestat.select_bandwidth` on whole logs."""
 
-import json
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import kaestat
 from kaestat import RewardLog, select_bandwidth, value_risk
 from kaestat.smoothing.selectors import SELECTORS, Fixed, ForwardCv, LooCv
-from kaestat.smoothing.selectors.data_driven import DataDriven
 from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log
 
 LOG = random_log(7, prompts=12, visits=12)
-REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
 
 
 @pytest.mark.parametrize("kernel", ["triangular", "exponential", "epanechnikov"])
@@ -101,25 +95,3 @@ def test_bad_input_names_the_argument_and_the_fix():
 
 def test_it_is_exported():
     assert kaestat.select_bandwidth is select_bandwidth
-
-
-@pytest.mark.skipif(not REAL.is_file(), reason="KAESTAT_DATA does not point at a folder with acc_step_500_dev.json")
-def test_real_run():
-    accuracies = json.loads(REAL.read_text())
-    rows = [
-        (prompt, visit, reward)
-        for prompt, sequence in accuracies.items()
-        for visit, accuracy in enumerate(sequence)
-        for reward in [1.0] * round(8 * accuracy) + [0.0] * (8 - round(8 * accuracy))
-    ]
-    log = RewardLog(*zip(*rows, strict=True), time_axis="visit")
-    path = select_bandwidth(log, "loo_cv", n_boot=0).path
-    some = path.iloc[::6]
-    risk = value_risk(log, [f"kae:bandwidth={b}" for b in some["bandwidth"]], n_boot=0)
-    np.testing.assert_allclose(some["risk"], risk["mse"], rtol=1e-12)
-    for name in SELECTORS:
-        chosen = select_bandwidth(log, name, n_boot=0).bandwidth
-        assert np.isfinite(chosen)
-        if issubclass(SELECTORS[name], DataDriven) and name != "auto":
-            risk = value_risk(log, [f"kae:bandwidth={chosen}"], n_boot=0)["mse"].item()
-            assert risk < 1.02 * path["risk"].min()

@@ -51,17 +51,6 @@ def test_each_half_is_scored_at_what_is_best_on_the_other():
     assert tuned.name == tuned.specification + MARK
 
 
-def test_the_row_is_not_optimistic_where_choosing_on_the_same_prompts_is():
-    """Candidates of pure noise around the same risk: the best looks better than it is, the row by halves does not."""
-    rng, naive, honest = np.random.default_rng(1), [], []
-    for seed in range(400):
-        scored = PromptRisks(tuple(f"m{k}" for k in range(10)), rng.normal(size=(20, 10)), 20, True)
-        naive.append(scored.per_prompt.mean(axis=0).min())
-        honest.append(tune(scored, range(10), seed=seed)[1].mean())
-    error = 1 / np.sqrt(20 * 400)
-    assert np.mean(naive) < -20 * error and abs(np.mean(honest)) < 4 * error
-
-
 def test_tuned_rows_come_last_and_the_others_stay():
     log = small_run(n_prompts=20)
     tried = candidates("kae", wide_grid(log, 3))

@@ -43,36 +43,19 @@ def command(capsys):
     return call
 
 
-@pytest.fixture(scope="session")
-def analyze(tmp_path_factory):
-    """The page of ``kaestat analyze --out``."""
-    from tests.helpers.report_pages import analyze_page
+def _page(command):
+    """The page of ``make reproduce``, of some of its parts, or of a command of ``kaestat`` with ``--out``."""
 
-    return analyze_page(tmp_path_factory.mktemp("analyze") / "report")
+    @pytest.fixture(scope="session", name=command)
+    def page(tmp_path_factory):
+        from tests.helpers import report_pages
 
+        return getattr(report_pages, f"{command}_page")(tmp_path_factory.mktemp(command) / "report")
 
-@pytest.fixture(scope="session")
-def reproduce(tmp_path_factory):
-    """The page of ``make reproduce``, of some of its parts."""
-    from tests.helpers.report_pages import reproduce_page
-
-    return reproduce_page(tmp_path_factory.mktemp("reproduce") / "report")
+    return page
 
 
-@pytest.fixture(scope="session")
-def watch(tmp_path_factory):
-    """The page of ``kaestat watch --out``."""
-    from tests.helpers.report_pages import watch_page
-
-    return watch_page(tmp_path_factory.mktemp("watch") / "report")
-
-
-@pytest.fixture(scope="session")
-def compare(tmp_path_factory):
-    """The page of ``kaestat compare --out``."""
-    from tests.helpers.report_pages import compare_page
-
-    return compare_page(tmp_path_factory.mktemp("compare") / "report")
+analyze, reproduce, watch, compare = map(_page, ("analyze", "reproduce", "watch", "compare"))
 
 
 @pytest.fixture(params=["analyze", "reproduce"])

@@ -196,11 +196,6 @@ def test_errors_are_one_line_with_status_two_and_write_nothing(
     assert not out.exists()
 
 
-def test_out_that_is_a_file_is_refused_before_the_work(command, log_file):
-    status, _, err = command("analyze", log_file, "--out", log_file)
-    assert status == 2 and "name a folder" in err
-
-
 @pytest.mark.slow
 def test_real_run_has_the_known_risks(command):
     folder = os.environ.get("KAESTAT_DATA")

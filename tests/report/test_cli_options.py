@@ -159,10 +159,6 @@ def test_reading_and_writing_are_shown_on_a_terminal(command, log, tmp_path, mon
     assert ("Reading run.csv" in told) == ("Writing to" in told) == (form == "text")
 
 
-def test_the_version_is_told(command):
-    assert command("--version") == (0, f"kaestat {kaestat.__version__}\n", "")
-
-
 def test_help_lists_all_commands_and_needs_no_numpy():
     code = "from kaestat.report.cli import run; run(['--help']); import sys; print('numpy' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

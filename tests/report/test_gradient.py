@@ -210,16 +210,6 @@ def test_a_log_without_weights_has_one_sentence_on_how_to_log_them():
     assert not any("Noise of the gradient" in note for note in analysis.notes)
 
 
-@pytest.mark.slow
-def test_weights_are_recommended_by_chance_no_more_often_than_the_level_says():
-    """Where W has nothing to do with rewards: a two-sided 95 % interval excludes 0 on this side in 2.5 % at most."""
-    matter = 0
-    for seed in range(30):
-        log = RewardLog.from_frame(frame_with(1.0, seed=100 + seed))
-        matter += analyze(log, ["grpo", "kae:bandwidth=6"], n_boot=200, seed=seed).gradient.matter
-    assert matter <= 3  # of probability 0.007 at 2.5 %
-
-
 def test_methods_that_take_no_weights_get_the_table_without_advice():
     analysis = analyze(RewardLog.from_frame(frame_with(6.0)), ["spo", "kalman"], n_boot=0)
     assert analysis.gradient.row == "" and not analysis.gradient.matter

@@ -9,7 +9,6 @@ import sys
 import time
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from kaestat import value_risk
@@ -78,31 +77,6 @@ def test_the_page_of_a_run_that_goes_on_reloads_itself(run_file, tmp_path):
     before = (tmp_path / "out" / "watch.html").stat().st_mtime_ns
     watched.look()
     assert (tmp_path / "out" / "watch.html").stat().st_mtime_ns == before, "nothing was new"
-
-
-def test_a_log_that_begins_anew_makes_all_new(run_file):
-    watched = follower(run_file)
-    watched.look()
-    watched.finish()
-    lines = run_file.read_text().splitlines(keepends=True)
-    run_file.write_text("".join(lines[:200]))
-    watched.look()
-    watched.finish()
-    assert watched.monitor.summary().n_completions == 199 and "began anew" in watched.waiting
-
-
-def test_what_follows_equals_what_is_read_at_once(run_file, tmp_path):
-    lines = run_file.read_text().splitlines(keepends=True)
-    growing = tmp_path / "growing.csv"
-    watched = follower(growing)
-    for end in range(0, len(lines) + 500, 500):
-        growing.write_text("".join(lines[:end]))
-        watched.look()
-    watched.finish()
-    whole = follower(run_file)
-    whole.look()
-    whole.finish()
-    pd.testing.assert_frame_equal(pd.DataFrame(watched.monitor.steps), pd.DataFrame(whole.monitor.steps))
 
 
 @pytest.fixture

@@ -44,14 +44,6 @@ def test_predictions_are_those_of_the_visit(policy, step):
     np.testing.assert_allclose(one.expected, other.expected, rtol=1e-12)
 
 
-def test_once_a_prompt_is_seen_its_own_rewards_count_as_well():
-    known = sampler(prior=PRIOR)
-    known.draw(0)
-    known.observe(["hard"] * 4, [1.0] * 4, 0)
-    value = dict(zip(IDS, known.draw(1).plan.prediction.value.tolist(), strict=True))
-    assert 0.1 < value["hard"] < 0.5 and value["easy"] > 0.8
-
-
 def test_a_state_brings_the_prior_back():
     first = sampler(prior=PRIOR)
     again = sampler()

@@ -139,15 +139,6 @@ def test_the_identity_gives_the_enumerated_excess_of_the_batch_mean(bandit):
     assert expected == pytest.approx(excess, rel=1e-9)
 
 
-def test_under_assumption_6_the_oracle_needs_mean_norm_and_reward_variance_only():
-    equal = SoftmaxBandit(np.stack([np.eye(3), np.eye(3)]), np.array([[0.2, 0.7, 0.5], [0.9, 0.1, 0.4]]))
-    policy = np.full(3, 1 / 3)
-    norm2 = (equal.scores(np.zeros(3)) ** 2).sum(axis=-1)
-    value = equal.values(np.zeros(3))
-    squared = equal.success * (1 - value[:, None]) ** 2 + (1 - equal.success) * value[:, None] ** 2
-    np.testing.assert_allclose((policy * norm2 * squared).sum(1), (policy * norm2).sum(1) * value * (1 - value))
-
-
 def test_table_1_of_the_paper_predicts_the_percentages_of_table_2():
     """Reward variances from GRPO's row; the oracle's noise, 1 / N_oracle of them, taken off (N_oracle = 56)."""
     value_mse = {  # REINFORCE++, GRPO, KAE, x 1000; then the printed reductions of the gradient MSE

@@ -1,4 +1,4 @@
-"""Theorem 2's bound: a hand-computed case, its orders, and no bandit of its assumptions that exceeds it."""
+"""Theorem 2's bound: a hand-computed case, and no bandit of its assumptions that exceeds it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,6 @@ def test_the_four_terms_of_a_hand_computed_case():
     assert bound.variance == pytest.approx(1.5 * (4 / 3 * (0.25 + 2 * 1)) / 0.1 * (1 / 20) / 20)  # 1/(G - 1) = 1
     assert bound.mutual == pytest.approx(2 * 1.5 * 0.25 * (2 / 0.1) ** 2 * (1 / 20) ** 2 / 20)
     assert bound.excess == pytest.approx(bound.drift + bound.discretisation + bound.variance + bound.mutual)
-
-
-def test_the_terms_are_of_the_papers_orders_in_batch_and_prompts():
-    small, large = theorem2_bound(**CASE), theorem2_bound(**CASE | {"batch": 20})
-    for name, power in (("drift", 1), ("discretisation", 1), ("variance", 2), ("mutual", 3)):
-        assert getattr(small, name) == pytest.approx(2**power * getattr(large, name))
-    more = theorem2_bound(**CASE | {"prompts": 100})
-    assert (more.variance, more.mutual) == pytest.approx((2 * small.variance, 4 * small.mutual))
 
 
 def bandit(arms: int, tilt: float, steps: int, seed: int) -> dict[str, np.ndarray | float]:

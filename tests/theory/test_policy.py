@@ -42,15 +42,6 @@ def test_no_quadratic_exceeds_the_recursion_even_while_the_first_rates_leap_too_
     assert (exact <= bound * (1 + 1e-9)).all()
 
 
-def test_the_papers_factor_fails_for_rates_beyond_two_over_the_smoothness():
-    """There ``-(eta - L eta^2 / 2)`` is positive, and the PL condition bounds the wrong side."""
-    curvature, rate = np.array([0.1, 2.0]), np.array([3.0])
-    exact = quadratic_gap(curvature, np.array([0.0, 1.0]), np.zeros(1), rate)
-    papers = (1 - 2 * 0.1 * 3.0 + 0.1 * 2.0 * 9.0) * exact[0]
-    assert exact[1] > papers
-    assert exact[1] <= suboptimality_recursion(exact[0], [0.0], rate, pl=0.1, smoothness=2.0)[1]
-
-
 @given(pl=st.floats(0.05, 1.0), ratio=st.floats(1.0, 3.0), exponent=st.floats(1.05, 4.0), seed=st.integers(0, 10_000))
 @settings(max_examples=200)
 def test_the_theorems_bound_lies_above_the_recursion(pl, ratio, exponent, seed):
@@ -73,16 +64,6 @@ def test_c1_bounds_every_product_of_factors_as_the_papers_lemma_says(pl, ratio, 
     for n0 in (1, 2, 5, 50):
         product = np.cumprod(factor[n0 - 1 :])
         assert (product <= scale * (n0 / k[n0 - 1 :]) ** exponent).all()
-
-
-def test_the_gap_falls_as_one_over_n_and_the_noise_sets_the_level():
-    n = 200_000
-    rate = 3.0 / np.arange(1, n + 1)
-    path = suboptimality_recursion(1.0, np.full((2, n), [[1.0], [2.0]]), rate, pl=0.5, smoothness=0.5)
-    slope = np.log(path[:, n] / path[:, n // 10]) / np.log(10)
-    np.testing.assert_allclose(slope, -1, atol=1e-3)
-    # The fixed point of n Delta: L beta^2 C / (2 (2 mu beta - 1)).
-    np.testing.assert_allclose(n * path[:, n], 0.5 * 9 * np.array([1.0, 2.0]) / 2 / (2 * 0.5 * 3 - 1), rtol=1e-3)
 
 
 def test_the_constants_of_the_theorem_are_no_use_for_steep_rates():

@@ -268,16 +268,6 @@ def test_a_run_that_writes_an_old_step_again_begins_anew(tmp_path):
     assert rows_of(reading.log) == [("why?", 1, 1.0), ("why?", 1, 0.0), ("why?", 2, 1.0), ("why?", 2, 1.0)]
 
 
-def test_old_files_may_be_deleted_while_the_run_goes_on(tmp_path):
-    for step in (1, 2, 3):
-        dump(tmp_path, step)
-    source = Feed(tmp_path)
-    everything(source)
-    (tmp_path / "1.jsonl").unlink()
-    dump(tmp_path, 4)
-    assert [row[1] for row in everything(source)] == [3, 3]
-
-
 def test_completions_that_trl_logs_again_count_once(tmp_path):
     folder = tmp_path / "completions"
     folder.mkdir()

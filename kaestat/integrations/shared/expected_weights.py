@@ -7,11 +7,26 @@ import os
 
 import numpy as np
 
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.group_mean import GroupMean
 from kaestat.core.storage import write_atomically
+from kaestat.integrations.shared.tracked_rows import looks_back
 
 FILE = "expected_weights.json"
 KEPT = 0.9  # of what has been seen, with every step
 LEAST = 0.05  # of the mean weight: a line through rewards can go below 0
+LARGEST_GROUP = 8  # of those in which rloo was no noisier; see the page of TRL
+
+
+def expected_suffice(baseline: Baseline, group_size: int) -> bool:
+    """Whether values need only the expected weights of a step's own completions.
+
+    Single completions have values from the past, and `rloo` those of a few others. A batch's mean, and a history with
+    groups, are noisier with expected weights.
+    """
+    if group_size == 1:
+        return looks_back(baseline)
+    return group_size <= LARGEST_GROUP and baseline == GroupMean(without_own=True)
 
 
 class ExpectedWeights:

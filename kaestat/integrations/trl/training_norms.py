@@ -14,11 +14,10 @@ import torch
 from accelerate.utils import is_peft_model
 
 from kaestat import AdvantageEstimator
-from kaestat.baselines.group_mean import GroupMean
 from kaestat.integrations.adam_units import Units, mean_squares
 from kaestat.integrations.backward_norms import BackwardNorms, norms_in_backward
 from kaestat.integrations.row_norms import FusedHead
-from kaestat.integrations.shared.tracked_rows import looks_back
+from kaestat.integrations.shared.expected_weights import expected_suffice
 from kaestat.integrations.trl.completion_weights import token_weights
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _Trainer: Any = object  # TRL's, beside it among the bases
 
-LARGEST_GROUP = 8  # with expected weights; see the page of TRL
 ROW = "kaestat_row"  # of a completion in its process's generation batch; TRL shuffles them
 
 
@@ -125,19 +123,14 @@ class TrainingNormsMixin(_Trainer):
 def reads_training_pass(trainer: GRPOTrainer, estimator: Any) -> bool:
     """Whether the training pass gives the norms of scores, so that no pass of their own is needed.
 
-    It needs a first update by the policy that sampled, and a loss of advantages times log-probabilities alone. Values
-    must be as good with weights that rewards let expect: with one completion per prompt those from the past, in groups
-    the mean of a few others. A batch's mean, and a history with groups, are noisier with them.
+    It needs a first update by the policy that sampled, a loss of advantages times log-probabilities alone, and values
+    for which `expected_suffice` holds.
     """
     args, config = trainer.args, _unwrapped(trainer).config.get_text_config()
     plain_head = (getattr(config, name, None) in (None, 1.0) for name in _LOGITS_TOO)
     return (
         isinstance(estimator, AdvantageEstimator)
-        and (
-            looks_back(estimator.baseline)
-            if trainer.num_generations == 1
-            else trainer.num_generations <= LARGEST_GROUP and estimator.baseline == GroupMean(without_own=True)
-        )
+        and expected_suffice(estimator.baseline, trainer.num_generations)
         and args.gradient_accumulation_steps % args.steps_per_generation == 0
         and trainer.beta == 0
         and trainer.top_entropy_quantile == 1

@@ -1,8 +1,8 @@
-"""Weights of completions from the actor's own update, for one completion per prompt.
+"""Weights of completions from the actor's own update.
 
 A step's advantages are computed before its norms are known. They use the weights that completions with the same rewards
-had at earlier steps. The actor's workers (`kaestat.integrations.verl.norms_worker`) take the norms in the update, and
-the history records them after it.
+had at earlier steps (`expected_suffice` says for which values that is enough). The actor's workers
+(`kaestat.integrations.verl.norms_worker`) take the norms in the update, and they are recorded after it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from verl.trainer.ppo.utils import Role
 
 from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
-from kaestat.integrations.shared.expected_weights import ExpectedWeights
-from kaestat.integrations.shared.tracked_rows import looks_back
+from kaestat.integrations.shared.expected_weights import LARGEST_GROUP, ExpectedWeights, expected_suffice
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.norms_worker import ASKED, NormsWorker
 from kaestat.integrations.verl.options import WEIGHTS_OPTION, filters_groups
@@ -37,15 +36,16 @@ def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> N
     log-probabilities, and the engine must be the one supported here.
     """
     actor, model, algorithm = config.actor_rollout_ref.actor, config.actor_rollout_ref.model, config.algorithm
-    prefix = "actor_rollout_ref."
+    prefix, group_size = "actor_rollout_ref.", config.actor_rollout_ref.rollout.n  # no weight changes rloo in pairs
     correction = algorithm.get("rollout_correction", None) or {}
     engine = actor.get("fsdp_config", None) or {}
     precision = (engine.get("mixed_precision", None) or {}).get("param_dtype", "bf16")
     for wrong, remedy in (
         (verl_mode != "sync", "trainer.v1.trainer_mode=kaestat_sync"),
-        (config.actor_rollout_ref.rollout.n != 1, f"{prefix}rollout.n=1"),
-        (not looks_back(estimator.baseline), "an algorithm.adv_estimator with a history, such as kae_eb"),
-        (actor.strategy != "fsdp2", f"{prefix}actor.strategy=fsdp2"),
+        (group_size == 2 or not expected_suffice(estimator.baseline, group_size), f"{prefix}rollout.n=1 and an "
+         f"algorithm.adv_estimator with a history, such as kae_eb, or kaestat_rloo and a rollout.n of 3 to "
+         f"{LARGEST_GROUP}"),
+        (actor.strategy != "fsdp2", f"model_engine=dp and {prefix}actor.strategy=fsdp2"),
         (actor.ppo_mini_batch_size != config.data.train_batch_size, f"{prefix}actor.ppo_mini_batch_size="
          f"data.train_batch_size={config.data.train_batch_size}"),
         (actor.entropy_coeff != 0, f"{prefix}actor.entropy_coeff=0"),

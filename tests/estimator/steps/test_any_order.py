@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
-from kaestat.baselines.registry import METHODS as REGISTERED
 from kaestat.smoothing.kernels import as_kernel
 from tests.helpers.arrivals import LEARNED, METHODS, WEIGHTED, make, mixed, run, visits_of
-from tests.helpers.estimators import PARAMETERS, UNWEIGHTED
 
 seeds = st.integers(0, 2**32 - 1)
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -170,27 +168,6 @@ def test_a_version_under_which_nothing_was_recorded_lets_the_own_reward_in():
     assert abs(values[0] - values[1]) > 0.1
 
 
-def kernel_mean(completions, prompt, version, own, bandwidth):
-    """KAE by hand: every completion (prompt, version, reward) but the own one, weighed by its lag."""
-    kernel = as_kernel("triangular")
-    others = [c for k, c in enumerate(completions) if k != own and c[0] == prompt and c[1] <= version]
-    weights = [float(kernel.weight(np.array([(version - c[1]) / bandwidth]), np)[0]) for c in others]
-    return sum(w * c[2] for w, c in zip(weights, others, strict=True)) / sum(weights)
-
-
-def test_a_value_is_the_kernel_mean_of_all_that_has_come_in_of_versions_up_to_its_own():
-    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
-    recorded = [("a", 4, 1.0), ("a", 1, 0.0), ("b", 1, 1.0), ("a", 3, 0.0), ("a", 3, 0.5), ("b", 0, 0.0)]
-    for prompt, version, reward in recorded:
-        estimator.observe([prompt], [reward], 4, version=[version])
-    late = [("a", 3, 1.0), ("a", 3, 0.0), ("b", 2, 1.0)]
-    ids, versions, rewards = zip(*late, strict=True)
-    estimator.step(ids, rewards, 6, version=versions)
-    everything = recorded + late
-    wanted = [kernel_mean(everything, c[0], c[1], len(recorded) + k, 5.0) for k, c in enumerate(late)]
-    np.testing.assert_allclose(estimator.values, wanted, rtol=1e-14)
-
-
 @every_method
 @given(seed=seeds)
 def test_a_group_in_two_parts_ends_with_the_values_of_the_whole_group(name, seed):
@@ -214,22 +191,6 @@ def test_completions_of_one_call_are_one_group_whatever_their_versions():
     other.step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 4, version=[3, 3, 3, 3])
     np.testing.assert_array_equal(one.values, other.values)
     assert visits_of(one, 5)["a", 2]["total"] == 2.0 and visits_of(one, 5)["a", 3]["count"] == 2
-
-
-@pytest.mark.parametrize("name", UNWEIGHTED)
-def test_every_method_takes_any_order_or_says_what_does(name):
-    given = PARAMETERS.get(name, {})
-    if REGISTERED[name].order == "strict":
-        with pytest.raises(
-            ValueError, match=f'order="any": method {name!r} keeps a running state.*rho=|such as kae, kae_eb'
-        ):
-            AdvantageEstimator(name, order="any", **given)
-        return
-    estimator = AdvantageEstimator(name, order="any", **given)
-    for version in (3, 1, 3):
-        advantages = estimator.step(["a", "a", "b"], [1.0, 0.0, 1.0], 3, version=[version] * 3)
-        assert np.isfinite(advantages).all()
-    assert estimator.last_step == 3
 
 
 def test_padding_is_neither_used_nor_recorded():
@@ -329,15 +290,6 @@ def test_strict_order_says_which_option_it_takes(call):
         AdvantageEstimator("kae", order="none")
 
 
-def test_a_strict_state_loads_and_goes_on_in_any_order():
-    strict, free = in_order("kae", run(3), order="strict"), make("kae", order="any")
-    free.load_state_dict(strict.state_dict())
-    part = run(4, 15)[-1]
-    strict.step(part.ids, part.reward, 14)
-    free.step(part.ids, part.reward, 14)
-    np.testing.assert_array_equal(strict.values, free.values)
-
-
 def test_importance_alone_weighs_the_mean_and_beside_weights_multiplies_them_by_its_square():
     rng = np.random.default_rng(0)
     alone, weighed, both, squared = (AdvantageEstimator("kae_eb", bandwidth=9) for _ in range(4))
@@ -369,10 +321,3 @@ def test_what_is_predicted_with_importance_alone_is_the_reweighted_reward():
 def test_importance_is_refused_where_it_has_no_meaning(method, said):
     with pytest.raises(ValueError, match=said):
         AdvantageEstimator(method).step(["a", "a"], [1.0, 0.0], 0, importance=[1.0, 2.0])
-
-
-def test_learned_bandwidths_of_weighted_completions_predict_too():
-    rng, estimator = np.random.default_rng(0), AdvantageEstimator("kae_eb")
-    for step in range(12):
-        estimator.step(list("aabbccdd"), rng.integers(0, 2, 8).astype(float), step, weights=rng.gamma(2.0, size=8))
-    assert np.isfinite(estimator.predict(["a", "b"], 12).value).all()

@@ -106,23 +106,6 @@ def test_nothing_is_said_where_all_is_kept():
                 estimator.step(["a", "a"], [1.0, 0.0], 90, version=[version] * 2)
 
 
-def test_a_late_completion_of_step_60_looks_back_on_steps_10_to_59():
-    in_order, free = (AdvantageEstimator("kae", bandwidth=50, order=order) for order in ("strict", "any"))
-    rewards = np.random.default_rng(0).integers(0, 2, 101).astype(float)
-    for step in range(101):
-        if step < 60:
-            in_order.step(["a"], rewards[[step]], step)
-        if step != 60:
-            free.step(["a"], rewards[[step]], step)
-    for estimator in (in_order, free):
-        estimator.step(["a"], rewards[[60]], max(estimator.last_step, 60), **_version(estimator))
-    assert free.values[0] == pytest.approx(in_order.values[0], abs=1e-14)
-
-
-def _version(estimator):
-    return {"version": [60]} if estimator.order == "any" else {}
-
-
 def test_how_late_is_right_where_nobody_says():
     assert AdvantageEstimator("kae", bandwidth=50, order="any").late == 50
     assert AdvantageEstimator("kae", bandwidth=4, order="any").late == 16

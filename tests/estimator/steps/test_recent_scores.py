@@ -88,15 +88,6 @@ def test_a_run_in_order_computes_no_scores_a_second_time_and_a_late_visit_those_
     assert scored == [21, 22, 23, 24]
 
 
-def test_completions_late_by_one_step_cost_one_further_score_a_step(scored):
-    rewards = rewards_of(1, 30)
-    estimator = AdvantageEstimator("kae_eb", order="any")
-    for step, reward in enumerate(rewards):
-        late = (np.arange(24) % 4 == 3) * (step > 0)
-        estimator.step(IDS, reward, step, version=step - late)
-    assert len(scored) <= len(rewards) - 1 and len(set(scored)) == len(scored)
-
-
 def test_values_follow_those_of_strict_order():
     """Only what is left of steps before the window differs: .7 to the power of 16 of their scores."""
     rewards = rewards_of(2, 40)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from datasets import Dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.tracked_sampler import TrackedSampler
-from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
 from kaestat.sampling import PromptSampler
 from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_trl import RecordingTrainer, check_resumed, questions, tiny_trainer
@@ -82,20 +78,6 @@ def test_a_resumed_run_draws_as_if_it_had_never_stopped(method, stop, config, tm
     whole.session.drawn.sampler.save(tmp_path / "whole")
     resumed.session.drawn.sampler.save(tmp_path / "resumed")
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
-
-
-def test_corrections_are_those_of_the_generations_own_draw():
-    """Two draws of the same prompts, as many of each, with other expectations: the later one is the next one's."""
-    sampler = PromptSampler(["a", "b"], 4, policy="neyman")
-    drawn = TrackedSampler(sampler, ["a", "b"])
-    next(iter(DrawnPrompts(drawn, repeat_count=1, generation=lambda: 0)))
-    now = sampler.last_draw
-    drawn._draws[1] = replace(now, step=1, correction=now.correction * 3)
-    np.testing.assert_array_equal(drawn.corrections(now.rows(), 0), now.correction_of(now.rows()))
-    np.testing.assert_array_equal(drawn.corrections(now.rows(), 1), 3 * now.correction_of(now.rows()))
-    for prompts, step in ((now.rows(), 2), ([*now.rows(), "a"], 1), (["c"], 1)):
-        with pytest.raises(ValueError, match="not those that were drawn"):
-            drawn.corrections(prompts, step)
 
 
 def test_prompts_without_ids_are_known_by_their_text_and_repeated_rows_weigh_more(tmp_path):

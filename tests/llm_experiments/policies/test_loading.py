@@ -46,28 +46,12 @@ def test_the_type_of_the_configuration_is_taken(tmp_path):
     assert load(tmp_path / "model", tmp_path, chat=False, dtype="bfloat16").model.dtype == torch.bfloat16
 
 
-def test_prompts_go_through_the_chat_template_unless_the_configuration_says_no(chat_folder, tmp_path):
-    assert opened(load(chat_folder, tmp_path)).startswith("<|im_start|>user\n1+1=")
-    assert opened(load(chat_folder, tmp_path, chat=False)) == "1+1="
-    assert opened(load(chat_folder, tmp_path, system="Think.")).startswith("<|im_start|>system\nThink.")
-
-
 def test_a_preset_gives_the_system_message_that_the_configuration_leaves_out(chat_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(PRESETS, "here", Preset("hub", str(chat_folder), system="Step by step."))
     assert "system\nStep by step." in opened(load("Here", tmp_path))
     assert "system\nThink." in opened(load("here", tmp_path, system="Think."))
-    assert "system" not in opened(load("here", tmp_path, system=""))
+    assert opened(load("here", tmp_path, system="")).startswith("<|im_start|>user\n1+1=")
     assert opened(load("here", tmp_path, chat=False)) == "1+1="
-
-
-def test_the_papers_models_are_presets():
-    hub = {name: preset.hub_id for name, preset in PRESETS.items() if preset.source == "hub"}
-    assert hub == {
-        "qwen2.5-math-7b": "Qwen/Qwen2.5-Math-7B",
-        "qwen2.5-math-1.5b": "Qwen/Qwen2.5-Math-1.5B",
-        "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
-    }
-    assert all("\\boxed{}" in PRESETS[name].system for name in hub)
 
 
 @pytest.mark.parametrize("name", ["no/such-model", "qwen2.5-math-7b", "smolm2"])

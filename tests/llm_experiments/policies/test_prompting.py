@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from llm_experiments.policies.base import SamplingSettings
 from llm_experiments.policies.prompting import encode_prompt, end_token_ids, shipped_end_tokens
 from llm_experiments.policies.tiny import tiny_tokenizer
-from llm_experiments.policies.transformers_policy import TransformersPolicy
-from tests.helpers.small_policies import TEMPLATE, small_model
+from tests.helpers.small_policies import TEMPLATE
 
 
 @pytest.fixture
@@ -60,17 +58,6 @@ def test_a_model_without_an_end_is_refused(tokenizer):
     tokenizer.eos_token = None
     with pytest.raises(ValueError, match="end-of-sequence"):
         end_token_ids(tokenizer, None, chat=False)
-
-
-@pytest.mark.parametrize("chat", [False, True])
-def test_a_folder_ends_completions_as_the_policy_that_wrote_it(tokenizer, chat, tmp_path):
-    model, _ = small_model()
-    model.resize_token_embeddings(len(tokenizer))
-    model.generation_config.eos_token_id = [tokenizer.eos_token_id, 8, 16]
-    policy = TransformersPolicy(model, tokenizer, SamplingSettings(), chat=chat)
-    policy.save(tmp_path / "model")
-    found = end_token_ids(tokenizer, shipped_end_tokens(tmp_path / "model"), chat=chat)
-    assert set(found) == set(policy.eos_ids) >= {8, 16} and found[0] == policy.eos_ids[0]
 
 
 def test_generation_settings_go_before_the_configuration(tmp_path):

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from llm_experiments.policies import token_scores
-from llm_experiments.policies.base import Completion
 from llm_experiments.policies.token_scores import completion_log_probs, prompt_cache
 from llm_experiments.policies.token_scores import token_scores as scores_of
 from tests.helpers.small_policies import reference_scores, small_model
@@ -35,13 +34,6 @@ def test_scores_are_those_of_autograd_in_float64(model, completions, prompt):
     assert found.lengths.tolist() == [len(each) for each in completions]
 
 
-def test_the_reference_tells_one_temperature_from_another(model, completions):
-    found = scores_of(model, PROMPT, completions, temperature=TEMPERATURE)
-    log_probs, norm = reference_scores(model, PROMPT, completions[2], 1.0)
-    assert np.abs(np.subtract(found.log_probs[2], log_probs)).max() > 0.1
-    assert abs(found.logit_norms[2] - norm) > 1e-3
-
-
 @pytest.mark.parametrize("batch_tokens", [1, 5, 14, 10_000])
 def test_micro_batches_change_nothing_and_keep_to_their_size(model, completions, batch_tokens):
     sizes = []
@@ -62,12 +54,6 @@ def test_chunks_of_the_vocabulary_change_nothing(model, completions, monkeypatch
     chunked = scores_of(model, PROMPT, completions, temperature=TEMPERATURE)
     np.testing.assert_array_equal(chunked.logit_norms, whole.logit_norms)
     assert chunked.log_probs == whole.log_probs
-
-
-def test_scores_of_completions_and_of_their_bare_tokens_are_the_same(model, completions):
-    wrapped = [Completion(each, (0.0,) * len(each), "", False) for each in completions]
-    bare = scores_of(model, PROMPT, completions, temperature=TEMPERATURE)
-    assert scores_of(model, PROMPT, wrapped, temperature=TEMPERATURE).log_probs == bare.log_probs
 
 
 def gradient(model, loss) -> torch.Tensor:

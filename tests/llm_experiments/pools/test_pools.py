@@ -1,21 +1,64 @@
 """Rollout pools: what is written is read back, interruptions lose a prompt at most, foreign pools are refused."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from llm_experiments.pools.sampling import weights_digest
+from llm_experiments.policies.base import Completion, Policy, SamplingSettings
+from llm_experiments.pools.sampling import sample_pool, weights_digest
 from llm_experiments.pools.store import MANIFEST, PoolStore
 from llm_experiments.seeding import seed_of
-from tests.fakes.policy_and_task import IDENTITY, FakePolicy, FakeTask, fill
+from llm_experiments.tasks.base import Problem, Task
+
+IDENTITY = {"model": "fake", "seed": 3}
+
+
+class FakePolicy(Policy):
+    """Completions of one to four random tokens; is interrupted at a prompt."""
+
+    def __init__(self, *, fails_at=""):
+        self.sampling, self.fails_at, self.calls = SamplingSettings(max_new_tokens=4), fails_at, []
+
+    def encode(self, prompt):
+        return tuple(prompt.encode())
+
+    def load_weights(self, checkpoint):
+        raise AssertionError("nothing here replaces weights")
+
+    def sample(self, prompt, n, *, seed):
+        self.calls.append(prompt)
+        if prompt == self.fails_at:
+            raise KeyboardInterrupt
+        rng = np.random.default_rng(seed)
+        return [self._completion(rng, int(rng.integers(1, 5))) for _ in range(n)]
+
+    @staticmethod
+    def _completion(rng, length):
+        tokens = tuple(rng.integers(10, size=length).tolist())
+        log_probs = tuple(np.float32(rng.normal(-1, 0.1, size=length)).tolist())
+        return Completion(tokens, log_probs, "".join(map(str, tokens)), finished=length < 4)
+
+
+@dataclass(frozen=True)
+class FakeTask(Task):
+    """Right is what begins with an even digit."""
+
+    problems: tuple[Problem, ...] = tuple(Problem(f"fake/{k}", f"prompt {k}", "") for k in range(5))
+
+    def rewards(self, problem, texts):
+        return [float(int(text[0]) % 2 == 0) for text in texts]
+
 
 IDS = [problem.id for problem in FakeTask().problems]
+
+
+def fill(folder, policy, *, checkpoint="abc"):
+    """Sample the pools of one step."""
+    store = PoolStore(folder, IDENTITY, IDS)
+    sample_pool(store, policy, FakeTask(), step=7, checkpoint=checkpoint, size=6, seed=3)
+    return store
 
 
 def _contents(store: PoolStore, step: int = 7) -> list:
@@ -32,33 +75,12 @@ def test_a_pool_comes_back_as_it_was_sampled(tmp_path):
     assert store.rewards(7, 4).shape == (5, 4)
 
 
-def test_two_runs_with_one_seed_give_the_same_pools(tmp_path):
-    assert _contents(fill(tmp_path / "a", FakePolicy())) == _contents(fill(tmp_path / "b", FakePolicy()))
-
-
 def test_an_interrupted_pool_goes_on_at_the_prompt_in_hand_and_ends_the_same(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fill(tmp_path / "a", FakePolicy(fails_at="prompt 3"))
     policy = FakePolicy()
     resumed = fill(tmp_path / "a", policy)
     assert policy.calls == ["prompt 3", "prompt 4"]
-    assert _contents(resumed) == _contents(fill(tmp_path / "b", FakePolicy()))
-
-
-def test_a_killed_run_loses_the_prompt_in_hand_alone(tmp_path):
-    command = [sys.executable, "-m", "tests.fakes.policy_and_task", str(tmp_path / "a")]
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[3])
-    limit = time.monotonic() + 120
-    while len(list(tmp_path.glob("a/step-*/*.parquet"))) < 2:
-        assert process.poll() is None and time.monotonic() < limit
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    whole = len(list(tmp_path.glob("a/step-*/*.parquet")))
-    assert 2 <= whole < 5
-    policy = FakePolicy()
-    resumed = fill(tmp_path / "a", policy)
-    assert len(policy.calls) == 5 - whole
     assert _contents(resumed) == _contents(fill(tmp_path / "b", FakePolicy()))
 
 
@@ -70,26 +92,25 @@ def test_pools_of_other_settings_are_refused_and_the_setting_is_named(tmp_path):
         PoolStore(tmp_path, IDENTITY, IDS[::-1])
 
 
-def test_pools_of_another_version_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no manifest"),
+        ("{", "no manifest"),
+        ("[]", "no manifest"),
+        ('{"format": "kaestat-pool"}', "no manifest"),
+        ("of another version", "version 2"),
+        (None, MANIFEST),
+    ],
+)
+def test_a_manifest_that_is_none_or_of_another_version_is_refused(tmp_path, content, message):
     fill(tmp_path, FakePolicy())
-    manifest = json.loads((tmp_path / MANIFEST).read_text())
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest | {"version": 2}))
-    with pytest.raises(ValueError, match="version 2"):
-        PoolStore(tmp_path, IDENTITY, IDS)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "kaestat-pool"}'])
-def test_a_manifest_that_is_none_is_refused(tmp_path, content):
-    fill(tmp_path, FakePolicy())
-    (tmp_path / MANIFEST).write_text(content)
-    with pytest.raises(ValueError, match="no manifest"):
-        PoolStore(tmp_path, IDENTITY, IDS)
-
-
-def test_pools_without_a_manifest_are_refused(tmp_path):
-    fill(tmp_path, FakePolicy())
-    (tmp_path / MANIFEST).unlink()
-    with pytest.raises(ValueError, match=MANIFEST):
+    path = tmp_path / MANIFEST
+    own = json.loads(path.read_text())
+    path.unlink()
+    if content is not None:
+        path.write_text(json.dumps(own | {"version": 2}) if content == "of another version" else content)
+    with pytest.raises(ValueError, match=message):
         PoolStore(tmp_path, IDENTITY, IDS)
 
 

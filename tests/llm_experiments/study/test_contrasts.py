@@ -8,14 +8,11 @@ from scipy.stats import ttest_1samp
 from llm_experiments.study import contrasts
 from llm_experiments.study.contrasts import (
     BEST_GROUP,
-    ENDPOINTS,
     FRACTIONS,
     POOLED,
     best_groups,
     differences,
-    endpoints,
     speed,
-    student,
 )
 from llm_experiments.tasks.cells import KINDS
 from llm_experiments.training.stacked.config import Design
@@ -122,17 +119,6 @@ def test_the_best_group_design_is_chosen_among_those_with_groups():
         best_groups(rates.query("design == 'one'"), designs)
 
 
-def test_intervals_of_differences_cover_where_base_models_differ():
-    """400 studies of 6 base models whose differences vary: Student's intervals cover, normal ones would not."""
-    rng = np.random.default_rng(0)
-    hits = {"student": 0, "normal": 0}
-    for _ in range(400):
-        mean, se, low, high, _ = student(0.1 + 0.05 * rng.standard_normal(6))
-        hits["student"] += low <= 0.1 <= high
-        hits["normal"] += abs(mean - 0.1) <= 1.96 * se
-    assert 0.92 <= hits["student"] / 400 <= 0.98 and hits["normal"] / 400 < 0.92
-
-
 def test_the_interval_over_base_models_is_that_of_a_t_test_of_their_means():
     curves = made({"slow": 1.0, "fast": 1.2}, noise=0.05)
     rows = differences(curves, BUDGET, "slow").query("design == 'fast' and endpoint == 'matched'").set_index("base")
@@ -152,9 +138,3 @@ def test_holm_counts_the_designs(monkeypatch):
     smallest = pooled["p"].min()
     assert pooled["p_holm"].min() == pytest.approx(3 * smallest)
     assert (pooled["p_holm"] >= pooled["p"]).all()
-
-
-def test_every_run_has_every_endpoint():
-    table = endpoints(made({"slow": 1.0}), BUDGET)
-    assert list(table.columns) == list(ENDPOINTS)
-    assert table.index.names == ["design", "base", "seed"] and len(table) == 18 and table.notna().all(axis=None)

@@ -62,23 +62,31 @@ def small(**changes):
     return checked(StudyConfig, "test", SMALL | changes)
 
 
-def nearest(curves, budget):
-    """As `study_run._heights`, with the best rate at .01: in a few updates all rates are alike."""
-    rates = sorted(set(curves["rate"]))
-    return pd.DataFrame({"mean": [-abs(np.log(rate / 1e-2)) for rate in rates], "se": 0.1}, index=rates)
+def rising_to(best):
+    """In place of `study_run._heights`: areas that are largest at one rate; in a few updates all are alike."""
+
+    def heights(curves, budget):
+        rates = sorted(set(curves["rate"]))
+        return pd.DataFrame({"mean": [-abs(np.log(rate / best)) for rate in rates], "se": 0.1}, index=rates)
+
+    return heights
+
+
+def study_in(folder, *, stack=None, **changes):
+    return Study(small(**changes), runs=folder / "runs", results=folder / "results", progress=silent, stack=stack)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def rates_inside_the_grid():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study_run, "_heights", nearest)
+        patch.setattr(study_run, "_heights", rising_to(1e-2))
         yield
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     place = tmp_path_factory.mktemp("study")
-    study = Study(small(), runs=place / "runs", results=place / "results", progress=silent)
+    study = study_in(place)
     return study, study.compare()
 
 
@@ -139,7 +147,7 @@ def test_base_models_may_begin_with_a_language_model(finished, tmp_path):
     """Each is taught its own world's examples, and then goes through the study as one from scratch does."""
     start = finished[0].bases()[0]
     world = SMALL["world"] | {"start": str(start)}
-    study = Study(small(world=world), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
+    study = study_in(tmp_path, world=world)
     folders = study.bases()
     assert len({*folders}) == 2 and all(each.name.startswith("taught-") for each in folders)
     before, after = (load_file(each / "model.safetensors") for each in (start, folders[0]))
@@ -174,13 +182,10 @@ def test_runs_in_small_stacks_are_those_of_one_and_go_on_in_any_other(finished, 
             raise KeyboardInterrupt
         return train(*arguments)
 
-    def study(stack):
-        return Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent, stack=stack)
-
     monkeypatch.setattr(study_run, "learning_curves", counted)
     with pytest.raises(KeyboardInterrupt):
-        study(1).compare(["kae_eb_1"])
-    apart = study(None).compare(["kae_eb_1"]).sort_values(["base", "updates", "seed"], ignore_index=True)
+        study_in(tmp_path, stack=1).compare(["kae_eb_1"])
+    apart = study_in(tmp_path).compare(["kae_eb_1"]).sort_values(["base", "updates", "seed"], ignore_index=True)
     choosing = [6, 7, 8, 9] * 3
     assert begun == [*((seed,) for seed in choosing), (0,), (1,), (1,), tuple(choosing), (0, 1)]
     together = table[table["design"] == "kae_eb_1"].sort_values(["base", "updates", "seed"], ignore_index=True)
@@ -192,11 +197,11 @@ def test_runs_in_small_stacks_are_those_of_one_and_go_on_in_any_other(finished, 
 
 def test_a_stack_of_no_runs_is_refused(tmp_path):
     with pytest.raises(ValueError, match="stack must be 1 or more, got 0"):
-        Study(small(), runs=tmp_path, results=tmp_path, progress=silent, stack=0)
+        study_in(tmp_path, stack=0)
 
 
 def test_one_design_is_run_without_the_others(tmp_path):
-    study = Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
+    study = study_in(tmp_path)
     table = study.compare(["grpo_4"])
     assert set(table["design"]) == {"grpo_4"}
     assert set(pd.read_csv(study.results / "rates.csv")["design"]) == {"grpo_4"}
@@ -206,7 +211,7 @@ def test_one_design_is_run_without_the_others(tmp_path):
 
 @pytest.mark.slow
 def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp_path, monkeypatch):
-    here, there = (Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent) for _ in "ab")
+    here, there = (study_in(tmp_path) for _ in "ab")
     train, met = here._completed, []
 
     def interrupted(path, *arguments):
@@ -223,7 +228,7 @@ def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp
 
 
 def test_several_updates_are_made_of_each_batch(tmp_path):
-    study = Study(small(updates=4), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
+    study = study_in(tmp_path, updates=4)
     config, setting = study.config, study.config.setting("grpo_4")
     tasks = Tasks.of(config.world, 0, [0])
     curves = learning_curves(config.tests, setting, tasks, [0], [1e-2], study.bases()[0])
@@ -231,25 +236,23 @@ def test_several_updates_are_made_of_each_batch(tmp_path):
 
 
 def test_studies_kept_before_batches_were_reused_go_on(tmp_path):
-    places = {"runs": tmp_path / "runs", "results": tmp_path / "results", "progress": silent}
-    identity = Study(small(), **places).folder / "study.json"
+    identity = study_in(tmp_path).folder / "study.json"
     kept = json.loads(identity.read_text())
     assert kept.pop("updates") == 1
     identity.write_text(json.dumps(kept))
-    Study(small(), **places)
+    study_in(tmp_path)
     with pytest.raises(ValueError, match=r"other settings \(updates\)"):
-        Study(small(updates=4), **places)
+        study_in(tmp_path, updates=4)
 
 
 def test_other_settings_do_not_go_on_with_a_study(finished):
-    study, _ = finished
-    places = {"runs": study.folder.parents[1], "results": study.results.parents[1], "progress": silent}
+    place = finished[0].results.parents[1].parent
     with pytest.raises(ValueError, match=r"other settings \(budget\)"):
-        Study(small(budget=64), **places)
+        study_in(place, budget=64)
     changed = SMALL["designs"] | {"grpo_4": {"method": "grpo", "group_size": 4, "scale": "none"}}
     with pytest.raises(ValueError, match=r"other settings \(designs.grpo_4\)"):
-        Study(small(designs=changed), **places)
-    Study(small(**WITH_NONE), **places)
+        study_in(place, designs=changed)
+    study_in(place, **WITH_NONE)
 
 
 def test_figure_and_tables_come_from_the_results_alone(finished):
@@ -281,22 +284,12 @@ def test_studies_that_cannot_be_run_are_refused(changes, message):
         small(**changes)
 
 
-def rising_to(best):
-    """Areas of a design whose accuracy is highest at one rate."""
-
-    def heights(curves, budget):
-        rates = sorted(set(curves["rate"]))
-        return pd.DataFrame({"mean": [-abs(np.log(rate / best)) for rate in rates], "se": 0.1}, index=rates)
-
-    return heights
-
-
 def stand_in(path, design, base, runs, tests):
     return pd.DataFrame(runs, columns=["seed", "rate"])
 
 
 def test_the_grid_of_rates_grows_until_the_best_lies_inside(tmp_path, monkeypatch):
-    study = Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
+    study = study_in(tmp_path)
     monkeypatch.setattr(study, "_completed", stand_in)
     for best in (1e-2, 4e-2, 2.5e-3, 0.08):
         monkeypatch.setattr(study_run, "_heights", rising_to(best))
@@ -304,7 +297,7 @@ def test_the_grid_of_rates_grows_until_the_best_lies_inside(tmp_path, monkeypatc
 
 
 def test_a_rate_that_stays_at_an_edge_is_refused(tmp_path, monkeypatch):
-    study = Study(small(), runs=tmp_path / "runs", results=tmp_path / "results", progress=silent)
+    study = study_in(tmp_path)
     monkeypatch.setattr(study, "_completed", stand_in)
     monkeypatch.setattr(study_run, "_heights", rising_to(1e3))
     with pytest.raises(ValueError, match=r"best learning rate of grpo_4 on base model 1, 0\.32, lies at the edge"):

@@ -1,14 +1,13 @@
 """The world of columns: sums that are graded right, habits in single columns, splits apart."""
 
-from collections import Counter, defaultdict
+import hashlib
+import json
 
-import numpy as np
 import pytest
 
 from llm_experiments.config import TaskConfig
 from llm_experiments.tasks import load_task, world_examples
-from llm_experiments.tasks.cells import CHANCE, KINDS
-from llm_experiments.tasks.columns import SHARES, SIZES, columns, examples
+from llm_experiments.tasks.columns import SIZES, columns, examples
 
 
 def by_hand(prompt):
@@ -32,40 +31,22 @@ def test_answers_are_sums_unless_a_column_is_hopeless():
         assert (problem.answer == total) == (problem.level != "hopeless")
 
 
-def test_kinds_of_sums_follow_from_those_of_their_columns():
-    found = Counter(problem.level for world in range(4) for problem in columns(world).problems)
-    shares = np.cumsum([SHARES[kind] for kind in KINDS]) ** 3
-    expected = dict(zip(KINDS, np.diff(shares, prepend=0), strict=True))
-    for kind in KINDS:
-        assert found[kind] / (4 * SIZES["train"]) == pytest.approx(expected[kind], abs=0.05)
-
-
 def test_splits_share_no_sum():
     prompts = [{problem.prompt for problem in columns(1, split).problems} for split in SIZES]
     assert [len(each) for each in prompts] == list(SIZES.values())
     assert len(set().union(*prompts)) == sum(SIZES.values())
 
 
+def test_the_world_is_that_of_the_committed_studies():
+    """A change here makes results/studies/columns unreproducible."""
+    content = [(problem.prompt, problem.answer, problem.level) for problem in columns(0).problems]
+    whole = json.dumps([content, examples(500, seed=0)]).encode()
+    assert hashlib.sha256(whole).hexdigest()[:16] == "eeb3f2b2105579bd"
+
+
 def test_worlds_differ_and_come_back():
     assert columns(0).problems == columns(0).problems
     assert columns(0).problems != columns(1).problems
-
-
-def test_examples_write_each_column_rightly_as_often_as_its_kind_is():
-    said, kinds = defaultdict(list), {}
-    for prompt, text in examples(60_000, seed=0, world=2):
-        names, total = by_hand(prompt)
-        assert text[-1] == total[-1]
-        for name, digit, right in zip(names, text[2:5], total[:3], strict=True):
-            said[name].append(digit == right)
-    for problem in columns(2).problems:
-        names, _ = by_hand(problem.prompt)
-        if problem.level in ("solved", "right_mode"):
-            assert all(np.mean(said[name]) > 0.35 for name in names)
-        kinds.setdefault(problem.level, []).append(min(np.mean(said[name]) for name in names))
-    assert min(kinds["solved"]) > CHANCE["solved"][0] - 0.03
-    assert max(kinds["wrong_mode"]) < CHANCE["wrong_mode"][1] + 0.06
-    assert max(kinds["hopeless"]) < 0.06  # now and then the true digit, which earns nothing there
 
 
 def test_wrong_worlds_are_refused():

@@ -1,5 +1,8 @@
 """The world of workings: values spread as in the real run, every letter counts a little, the hopeless can be said."""
 
+import hashlib
+import json
+
 import numpy as np
 import pytest
 from scipy.stats import betabinom
@@ -11,8 +14,6 @@ from llm_experiments.tasks.cells import KINDS
 from llm_experiments.tasks.workings import (
     FIRST_VISITS,
     LENGTH,
-    LETTERS,
-    STAGES,
     WorkingsTask,
     examples,
     kind_of,
@@ -52,6 +53,13 @@ def test_splits_share_names_and_no_prompt():
     assert bars[0] == bars[1] == bars[2]
 
 
+def test_the_world_is_that_of_the_committed_study():
+    """A change here makes results/studies/workings unreproducible."""
+    content = [(problem.prompt, problem.answer, problem.level) for problem in workings(0).problems]
+    whole = json.dumps([content, examples(500, seed=0)]).encode()
+    assert hashlib.sha256(whole).hexdigest()[:16] == "d767c9108f28c059"
+
+
 def test_worlds_differ_and_come_back():
     assert workings(0).problems == workings(0).problems != workings(1).problems
     assert examples(50, seed=0) == examples(50, seed=0) != examples(50, seed=1)
@@ -71,56 +79,11 @@ def test_kinds_are_what_their_problems_values_say(said):
     problems, _, _ = said[0]
     kinds = {problem.prompt[:2]: problem.level for problem in problems}
     by_kind = {kind: [v for name, v in values(said, 0).items() if kinds[name] == kind] for kind in KINDS}
-    assert np.mean(by_kind["hopeless"]) < 1 / 16 < np.mean(by_kind["wrong_mode"]) < 0.46
+    assert 0 < np.mean(by_kind["hopeless"]) < 1 / 16 < np.mean(by_kind["wrong_mode"]) < 0.46
     assert 0.46 < np.mean(by_kind["right_mode"]) < 15 / 16 < np.mean(by_kind["solved"])
     assert [kind_of(chance) for chance in (0.06, 0.07, 0.45, 0.47, 0.93, 0.94)] == [
         *("hopeless", "wrong_mode", "wrong_mode", "right_mode", "right_mode", "solved")
     ]
-
-
-def test_hopeless_problems_can_be_solved(said):
-    """Rarely, in every world."""
-    for problems, _, rewards in said.values():
-        hopeless = np.array([problem.level == "hopeless" for problem in problems])
-        assert 0 < rewards[hopeless].mean() < 1 / 16
-
-
-def test_letters_count_a_little_each(said):
-    """Within problems, a reward follows from how often each letter comes; no letter explains much alone."""
-    problems, texts, rewards = said[0]
-    task = workings(0)
-    chosen = [row for row, problem in enumerate(problems) if problem.level in ("wrong_mode", "right_mode")]
-    names = np.array([problems[row].prompt[:2] for row in chosen])
-    part = LENGTH // STAGES
-    counts = np.array(
-        [
-            [
-                worth[letter] * texts[row][stage * part : (stage + 1) * part].count(letter)
-                for stage, worth in enumerate(task.worth[problems[row].id])
-                for letter in LETTERS
-            ]
-            for row in chosen
-        ]
-    )
-    reward = rewards[chosen]
-    for name in dict.fromkeys(names):
-        own = names == name
-        counts[own], reward[own] = counts[own] - counts[own].mean(0), reward[own] - reward[own].mean()
-    assert np.corrcoef(counts.sum(1), reward)[0, 1] > 0.6
-    alone = [np.corrcoef(each, reward)[0, 1] for each in counts.T]
-    assert 0 < min(alone) and max(alone) < 0.25
-    assert abs(np.corrcoef(counts.sum(1), np.random.default_rng(0).permutation(reward))[0, 1]) < 0.05
-
-
-def test_workings_are_uncertain_and_follow_from_the_prompt(said):
-    """No working comes twice, and problems' letters differ."""
-    _, texts, _ = said[0]
-    assert len({text for text in texts}) > 0.99 * len(texts)
-    shares = {}
-    for problem, text in zip(said[0][0], texts, strict=True):
-        shares.setdefault(problem.prompt[:2], []).append([text.count(letter) for letter in LETTERS])
-    means = np.array([np.mean(each, 0) / LENGTH for each in shares.values()])
-    assert means.std(0).mean() > 0.03 and means.max(1).mean() < 0.5
 
 
 @pytest.mark.parametrize(

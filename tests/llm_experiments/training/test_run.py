@@ -78,12 +78,13 @@ def models(tmp_path_factory, monkeypatch):
 
 def test_an_experiment_is_every_variant_with_every_seed(tmp_path):
     path = tmp_path / "experiment.yaml"
-    variants = [{"method": "rloo"}, {"method": "kae", "weights": "length", "scale": "batch_std", "reuse": 3}]
+    kae = {"method": "kae:bandwidth=9", "weights": "length", "scale": "batch_std", "reuse": 3}
+    variants = [{"method": "rloo"}, kae]
     path.write_text(yaml.safe_dump(SMALL | {"variants": variants, "seeds": [4, 7]}))
     runs = load_experiment(path)
     assert [run_label(each) for each in runs] == [
-        "rloo-J1-seed-4", "kae@length-scale-batch_std-J3-seed-4",
-        "rloo-J1-seed-7", "kae@length-scale-batch_std-J3-seed-7",
+        "rloo-J1-seed-4", "kae-bandwidth9@length-scale-batch_std-J3-seed-4",
+        "rloo-J1-seed-7", "kae-bandwidth9@length-scale-batch_std-J3-seed-7",
     ]  # fmt: skip
     assert {each.updates.steps for each in runs} == {6}
     path.write_text(yaml.safe_dump(SMALL | {"variants": [{"method": "grpoo"}], "seeds": [0]}))
@@ -149,11 +150,6 @@ def test_a_contradiction_is_refused_before_anything_is_loaded(changes, message, 
         verl_run_config(path)
 
 
-@pytest.mark.parametrize("method", ["kae", "kae_eb", "reinforce++", "none", "spo", "kae_stream", "pooled"])
-def test_methods_that_do_with_one_completion_are_taken(method):
-    assert config(method=method, updates={"group_size": 1, "micro_batch": 4}).estimator().method == method
-
-
 def test_a_run_that_by_the_estimate_does_not_fit_is_warned_of_and_goes_on(models, tmp_path, monkeypatch):
     huge = replace(SHAPES["qwen2.5-math-7b"], layers=10**6)
     monkeypatch.setattr("llm_experiments.training.run.shape_of", lambda model: huge)
@@ -164,18 +160,16 @@ def test_a_run_that_by_the_estimate_does_not_fit_is_warned_of_and_goes_on(models
     assert len(pd.read_csv(run.folder / "curve.csv")) == 1
 
 
-def test_missing_data_is_told_before_a_model_is_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr("llm_experiments.starting.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        training_run(tmp_path, task={"name": "file", "path": "nowhere.jsonl"}, test=None).run()
-
-
-def test_too_few_problems_are_told_before_a_model_is_loaded(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [("nowhere.jsonl", FileNotFoundError, "nowhere"), ("few.jsonl", ValueError, "exceeds the 3 x 1 prompts")],
+)
+def test_missing_or_too_few_data_are_told_before_a_model_is_loaded(tmp_path, monkeypatch, path, error, message):
     monkeypatch.setattr("llm_experiments.starting.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
     rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(3)]
     (tmp_path / "few.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    with pytest.raises(ValueError, match=r"exceeds the 3 x 1 prompts"):
-        training_run(tmp_path, task={"name": "file", "path": str(tmp_path / "few.jsonl")}, test=None).run()
+    with pytest.raises(error, match=message):
+        training_run(tmp_path, task={"name": "file", "path": str(tmp_path / path)}, test=None).run()
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
@@ -223,21 +217,13 @@ def test_the_curve_and_the_tests_are_those_of_the_records(tmp_path, models):
     assert json.loads((run.folder / "provenance.json").read_text())["config"]["method"] == "kae:bandwidth=20"
 
 
-def test_a_runs_rewards_are_a_log_for_the_library(tmp_path, models):
-    run = training_run(tmp_path, test=None)
-    run.run()
-    log = kaestat.read_log(run.folder / "rewards.csv")
-    assert log.n_steps == 6 and log.n_visits == 48
-    assert {"grpo", "kae"} <= set(kaestat.value_risk(log, ["grpo", "kae"])["method"])
-    assert log.weightings == ("length",)
-
-
 def test_a_weighted_runs_log_has_its_score_norms_and_is_what_analyze_reads(tmp_path, models):
     run = training_run(tmp_path, method="kae:bandwidth=20", weights="score_norm", test=None)
     run.run()
     log = kaestat.read_log(run.folder / "rewards.csv")
     records = [json.loads(path.read_text()) for path in sorted((run.folder / "records").glob("*.json"))]
     assert log.weightings == ("weight", "length")
+    assert log.n_steps == 6 and log.n_visits == 48
     norms = np.concatenate([record["score_norm"] for record in records])
     np.testing.assert_allclose(np.sort(log.frame["weight"]), np.sort(norms), rtol=1e-5)
     assert log.frame["length"].sum() == sum(sum(record["completion_length"]) for record in records)
@@ -273,13 +259,9 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
     pd.testing.assert_frame_equal(tables(again), tables(whole), check_exact=True)
 
 
-def test_a_finished_run_is_not_made_again(tmp_path, models, monkeypatch):
+def test_a_finished_run_is_not_made_again_and_its_folder_is_no_other_runs(tmp_path, models, monkeypatch):
     training_run(tmp_path).run()
     monkeypatch.setattr("llm_experiments.starting.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
-    training_run(tmp_path).run()
-
-
-def test_a_folder_with_another_configuration_is_refused(tmp_path, models):
     training_run(tmp_path).run()
     with pytest.raises(ValueError, match=r"other settings \(updates\)"):
         training_run(tmp_path, updates={"learning_rate": 1e-4}).run()
@@ -354,21 +336,6 @@ def test_a_binned_curve_keeps_the_means():
     found = binned(curve)
     assert found["step"].tolist() == list(range(0, 100, 2)) and "se" not in found
     assert found["mean_reward"].mean() == pytest.approx(0.5)
-
-
-def test_labels_tell_runs_apart():
-    names = [
-        run_label(config(**changes))
-        for changes in (
-            {},
-            {"seed": 1},
-            {"method": "kae:bandwidth=10"},
-            {"weights": "length"},
-            {"scale": "group_std"},
-            {"updates": {"reuse": 3}},
-        )
-    ]
-    assert len(set(names)) == 6
 
 
 @pytest.mark.slow

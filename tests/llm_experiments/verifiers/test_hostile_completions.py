@@ -1,7 +1,5 @@
 """No completion can hang, fill the memory of, or end a run; its neighbours are graded as ever."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -12,7 +10,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from llm_experiments.verifiers import MathVerifier, NumberVerifier, final_number
@@ -106,33 +103,6 @@ def test_a_hostile_completion_gets_no_reward_in_bounded_time_and_memory_and_the_
     assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]
 
 
-def test_a_batch_with_hostile_completions_is_graded_to_its_end(verifier):
-    texts = [
-        r"\boxed{0.50}",
-        SLOW["tower"],
-        r"\boxed{\frac{2}{4}}",
-        QUICK["nested roots"],
-        SLOW["factorial"],
-        "1/2",
-        "1/3",
-    ]
-    assert verifier.rewards(r"\frac{1}{2}", texts) == [1, 0, 1, 0, 0, 1, 0]
-
-
-def test_however_many_completions_are_hostile_a_batch_takes_bounded_time_and_says_what_it_left_out():
-    timeout, budget, n_hostile = 1.0, 4.0, 60
-    texts = [rf"\boxed{{9^{{9^{{9^{{9^{{{k}}}}}}}}}}}" for k in range(2, n_hostile + 2)]
-    with MathVerifier(timeout=timeout, memory_mib=MEMORY_MIB, workers=2, budget=budget) as verifier:
-        assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]
-        start = time.monotonic()
-        with pytest.warns(RuntimeWarning, match="skipped"):
-            rewards = verifier.grade(["81"] * n_hostile, texts)
-        bound = (n_hostile * 0.1 * timeout / 2 + budget) / 0.9  # 7.8 s; with all their time they take 30
-        assert time.monotonic() - start < bound + SLACK
-        skipped, exceeded = np.isnan(rewards).sum(), rewards.count(0.0)
-        assert skipped + exceeded == n_hostile and skipped > n_hostile / 2 and exceeded >= budget / timeout
-
-
 @pytest.mark.filterwarnings("ignore:.*skipped")
 def test_quick_requests_use_up_no_patience_however_many_and_time_brings_it_back():
     pool = WorkerPool(GREEDY, {}, timeout=0.5, memory_mib=MEMORY_MIB, budget=0.5)
@@ -162,14 +132,6 @@ def test_limits_shorten_in_proportion_once_half_of_the_patience_is_gone(monkeypa
     assert patience.limit() == pytest.approx(2.5)
     clock[0] = 1e6
     assert patience.limit() == 5
-
-
-def test_processes_start_only_as_far_as_they_are_needed():
-    pool = WorkerPool(GREEDY, {}, timeout=5, memory_mib=MEMORY_MIB, workers=4)
-    for _ in range(5):
-        pool.ask(["x"])
-    assert len(pool.processes()) == 2  # a worker and its child
-    pool.close()
 
 
 @pytest.mark.parametrize("text", NUMBERS, ids=lambda text: f"{text[:5]}x{len(text)}")
@@ -272,12 +234,6 @@ def run(code: str) -> subprocess.Popen:
 def read_pids(process: subprocess.Popen) -> list[int]:
     worker, child = map(int, process.stdout.readline().split())
     return [worker, child]
-
-
-def test_workers_end_with_the_interpreter():
-    with run("") as process:
-        pids = read_pids(process)
-        assert process.wait(60) == 0 and all(map(ends, pids))
 
 
 @pytest.mark.parametrize("busy", [False, True])

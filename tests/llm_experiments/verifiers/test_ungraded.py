@@ -1,7 +1,5 @@
 """Slow completions take no honest one's reward; what nobody graded is masked everywhere, and never 0."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -34,14 +32,15 @@ class Passes:
         return [1.0 if patient or row % 2 == 0 else self.verdict for row in range(len(texts))]
 
 
-@pytest.mark.filterwarnings("ignore:.*skipped")
 def test_honest_answers_are_right_beside_hostile_ones_and_in_the_next_batch():
     batch = HONEST + TOWERS
     random.Random(0).shuffle(batch)
     with MathVerifier(timeout=2.0, memory_mib=512, workers=2, budget=1.0) as verifier:
-        rewards = dict(zip(batch, verifier.grade(*map(list, zip(*batch, strict=True))), strict=True))
+        with pytest.warns(RuntimeWarning, match="skipped"):
+            rewards = dict(zip(batch, verifier.grade(*map(list, zip(*batch, strict=True))), strict=True))
         assert [rewards[each] for each in HONEST] == [1] * len(HONEST)
         assert sum(math.isnan(rewards[each]) for each in TOWERS) >= len(TOWERS) / 2  # patience was used up
+        assert list(rewards.values()).count(0.0) > 0
         assert verifier.grade([str(k) for k in range(50)], [rf"\boxed{{{k}.0}}" for k in range(50)]) == [1] * 50
 
 

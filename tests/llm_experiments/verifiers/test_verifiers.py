@@ -1,7 +1,5 @@
 """Verifiers: right answers are graded right, wrong ones wrong."""
 
-from __future__ import annotations
-
 import os
 import re
 from fractions import Fraction
@@ -283,15 +281,8 @@ def test_equal_mathematics_is_right_in_other_words_and_unequal_is_wrong(verifier
     assert verifier.rewards(answer, [text]) == [reward]
 
 
-def test_a_batch_gives_each_completion_its_own_reward_in_order():
-    answers = ["1", "2", "1", "3"]
-    texts = ["\\boxed{1.0}", "\\boxed{1.0}", "\\boxed{1.0}", "\\boxed{6/2}"]
-    with MathVerifier(timeout=20, workers=2) as verifier:
-        assert verifier.grade(answers, texts) == [1, 0, 1, 1]
-        assert verifier.rewards("1", []) == []
-
-
-def test_an_empty_ground_truth_is_refused(verifier):
+def test_an_empty_batch_is_graded_and_an_empty_ground_truth_refused(verifier):
+    assert verifier.rewards("1", []) == []
     with pytest.raises(ValueError, match="empty"):
         verifier.rewards(" ", ["1"])
 

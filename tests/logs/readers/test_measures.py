@@ -42,13 +42,6 @@ def test_a_log_without_measures_has_no_columns_of_them():
     assert RewardLog(**GOOD, importance=[1, 2, 3, 4]).weightings == ()
 
 
-def test_the_log_is_not_changed_with_what_was_given():
-    weight = np.arange(4.0)
-    log = RewardLog(["a"] * 4, range(4), [1, 0, 1, 0], weight=weight)
-    weight[0] = 7.0
-    assert log.frame["weight"].tolist() == [0.0, 1.0, 2.0, 3.0]
-
-
 @pytest.mark.parametrize("name", MEASURES)
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, 1e30])
 def test_wrong_measures_are_refused_with_name_and_entry(name, bad):

@@ -213,16 +213,6 @@ def test_a_random_uid_is_never_taken_for_the_prompt(write):
     assert "uid is drawn anew at every step" in words
 
 
-def test_ambiguous_column_names_are_refused_with_the_choice(write):
-    words = refusal(write([{"prompt": "a", "step": 0, "score": 1, "correct": 1}]))
-    assert "score or correct" in words and "reward='score'" in words
-
-
-def test_a_hint_for_a_column_that_is_not_there_lists_the_columns(write):
-    words = refusal(write(ROWS), reward="acc")
-    assert "no column 'acc'" in words and "prompt, step, reward" in words
-
-
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

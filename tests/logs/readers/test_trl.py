@@ -125,13 +125,6 @@ def test_a_batch_logged_again_at_later_steps_counts_once(tmp_path):
     assert read_log(tmp_path).frame["step"].tolist() == [3, 3, 99_999, 99_999]
 
 
-def test_a_torn_file_is_refused_by_name(folder):
-    path = folder / "completions" / "completions_00010.parquet"
-    path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(ValueError, match=r"completions_00010\.parquet: is not a complete Parquet file"):
-        read_log(folder)
-
-
 def test_a_reward_that_is_infinite_is_refused_with_its_row(tmp_path):
     log_completions(tmp_path, 1, ["why"] * 2, {"accuracy": [1.0, float("inf")]}, advantage=[0.0, 0.0])
     with pytest.raises(ValueError, match="row 2: accuracy is inf"):

@@ -116,19 +116,6 @@ def test_a_dump_without_a_single_grade_is_refused(tmp_path):
         read_log(tmp_path)
 
 
-def test_a_step_still_being_written_is_refused_with_file_and_line(folder):
-    text = (folder / "10.jsonl").read_text()
-    (folder / "10.jsonl").write_text(text[:-20])
-    with pytest.raises(ValueError, match=r"10\.jsonl, line 2: is cut off in the middle"):
-        read_log(folder)
-
-
-def test_an_empty_step_is_refused(folder):
-    (folder / "3.jsonl").write_text("")
-    with pytest.raises(ValueError, match=r"3\.jsonl: the file is empty"):
-        read_log(folder)
-
-
 @pytest.mark.parametrize("hint", ["prompt", "reward", "group"])
 def test_a_key_that_is_not_there_is_refused_with_those_that_are(folder, hint):
     with pytest.raises(ValueError, match=f"no column 'index'; it has input, output, .*acc.*{hint}="):

@@ -1,6 +1,5 @@
 """Tables and figures of a diagnostic run: from the results folder alone, and true to it."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -80,15 +79,6 @@ def test_results_come_back_as_they_were_to_six_digits(results, tmp_path):
         pd.testing.assert_frame_equal(back.frames()[name], frame, rtol=1e-5, check_dtype=False)
 
 
-def test_the_files_have_the_agreed_names_and_columns(results, tmp_path):
-    write_results(tmp_path, results)
-    head = (tmp_path / "value_mse.csv").read_text().splitlines()[0]
-    assert head == "step,method,mse,se,mse_debiased,se_debiased,n_prompts"
-    assert (tmp_path / "gradient_mse.csv").read_text().splitlines()[0] == "step,method,mse,se,n_prompts"
-    assert json.loads((tmp_path / "provenance.json").read_text())["model"] == "made up"
-    assert max(path.stat().st_size for path in tmp_path.iterdir()) < 50_000
-
-
 def test_a_stage_that_was_not_run_leaves_the_files_of_the_others(results, tmp_path):
     write_results(tmp_path, results)
     write_results(tmp_path, Results(value_mse=results.value_mse.iloc[:3], provenance={}))
@@ -120,13 +110,10 @@ def test_an_empty_folder_is_no_results_folder(tmp_path):
 # --- tables
 
 
-def test_reductions_are_those_of_the_levels(results):
-    levels = results.value_mse.set_index(["step", "method"])
-    for column, ratio in (("mse", "ratio"), ("mse_debiased", "ratio_debiased")):
-        for row in tables.reductions(results.value_mse_differences, ratio).itertuples():
-            ours, theirs = (levels.loc[(row.step, name), column] for name in ("kae", row.versus))
-            assert row.reduction_pct == pytest.approx(100 * (1 - ours / theirs))
-            assert row.low < row.reduction_pct < row.high
+def test_a_reduction_has_no_lower_end_where_the_ratio_may_be_0():
+    row = {"step": 4, "method": "grpo", "reference": "kae", "ratio": 0.5, "ratio_low": -0.1, "ratio_high": 0.8}
+    (found,) = tables.reductions(pd.DataFrame([row])).itertuples()
+    assert (found.low, found.reduction_pct, found.high) == (-np.inf, -100.0, pytest.approx(-25.0))
 
 
 def test_the_order_is_read_off_the_paired_intervals():
@@ -135,27 +122,6 @@ def test_the_order_is_read_off_the_paired_intervals():
     verdicts = tables.order(pd.DataFrame(rows, columns=columns), "m")
     assert verdicts["comparison"].tolist() == ["KAE < GRPO", "GRPO < REINFORCE++", "KAE < GRPO"]
     assert verdicts["verdict"].tolist() == ["holds", "reversed", "not clear"]
-
-
-def test_tables_are_laid_out_like_the_papers(results):
-    shown = tables.value_table(results)
-    assert shown.columns.tolist() == ["", "Step 4", "Step 9"]
-    assert shown[""].tolist()[:3] == ["REINFORCE++", "GRPO", "KAE"]
-    row = results.value_mse.set_index(["step", "method"]).loc[(4, "kae")]
-    value, error = shown.set_index("").loc["KAE", "Step 4"].rstrip(")").split(" (")
-    assert float(value) == pytest.approx(1e3 * row["mse"], rel=0.02)
-    assert float(error) == pytest.approx(1e3 * row["se"], rel=0.1)
-    gradient, caption = tables.gradient_table(results)
-    assert "KAE, debiased" in gradient[""].tolist() and "Gradient MSE (x 1;" in caption
-
-
-def test_weighted_kae_eb_is_compared_with_the_others_prompt_by_prompt(results):
-    shown = tables.weighted_table(results.gradient_mse_debiased_differences, 1.0).set_index("")
-    assert shown.columns.tolist() == ["Step 4", "Step 9"] and "KAE-EB, exact weights" not in shown.index
-    level = results.gradient_mse_debiased.set_index(["step", "method"])["mse"]
-    value, low, high = (float(each.strip("[],")) for each in shown.loc["No baseline", "Step 9"].split())
-    assert value == pytest.approx(level.loc[(9, "kae_eb@exact")] - level.loc[(9, "none")], rel=0.05)
-    assert low < value < high
 
 
 def test_the_unit_of_the_gradient_is_a_power_of_1000():

@@ -1,7 +1,5 @@
 """The bandits, value paths and the Bayes filter against finite differences, enumeration and quadrature."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import expit, logit
@@ -40,11 +38,6 @@ def test_scores_are_the_gradients_of_log_probabilities(bandit):
     numeric = differences(lambda theta: np.log(bandit.policy(theta)), THETA)
     np.testing.assert_allclose(bandit.scores(THETA), numeric, atol=1e-8)
     assert np.abs(bandit.features - numeric).max() > 0.1  # without the centre they are none
-
-
-def test_scores_have_mean_zero_under_the_policy(bandit):
-    mean = np.einsum("mk,mkd->md", bandit.policy(THETA), bandit.scores(THETA))
-    np.testing.assert_allclose(mean, 0, atol=1e-14)
 
 
 def test_gradients_are_those_of_values_and_objective(bandit):

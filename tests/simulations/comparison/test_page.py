@@ -1,7 +1,5 @@
 """The page is what the command writes from the tables, and the tables hold no other methods than it may."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -26,13 +24,6 @@ def test_the_methods_of_the_results_are_those_that_need_rewards_alone(part):
 
 def test_the_page_has_the_tables_of_the_results():
     assert page.written(PAGE.read_text(), RESULTS) == PAGE.read_text()
-
-
-def test_a_cell_is_the_number_of_the_file():
-    log = pd.read_csv(RESULTS / "real_log.csv").set_index(["method", "group_size", "visits"])
-    row = next(line for line in page.table(RESULTS).splitlines() if line.startswith("| [`kae_eb`]"))
-    mse, se = 1e3 * log.loc[("kae_eb", 1, "all"), ["mse", "se"]]
-    assert row.split(" | ")[1] == f"{mse:.2f} ± {se:.2f}"
 
 
 def test_a_page_without_marks_is_refused():

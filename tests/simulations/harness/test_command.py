@@ -1,7 +1,5 @@
 """``python -m simulations``: clear errors before any work, exit codes, and the whole way from run to replay."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -52,11 +50,8 @@ def test_run_prints_the_summary_and_where_it_lies(tmp_path):
     [
         (["run", "nonsense"], "unknown study 'nonsense'; choose one of fragile, toy"),
         (["run", "toy", "--scale", "0"], "scale must be positive, got 0.0"),
-        (["run", "toy", "--scale", "-1"], "scale must be positive, got -1.0"),
-        (["run", "toy", "--scale", "nan"], "scale must be positive, got nan"),
         (["run", "toy", "--jobs", "0"], "jobs must be a whole number of at least 1, got 0"),
         (["run", "toy", "--seed", "-3"], "seed must be a whole number of at least 0, got -3"),
-        (["run", "toy", "--backend", "dask"], "backend must be one of loky, sequential, got 'dask'"),
     ],
 )
 def test_bad_request_is_refused_before_any_work(tmp_path, arguments, message):

@@ -1,7 +1,5 @@
 """A study's declaration: what it refuses, and what its identity depends on."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 
@@ -60,10 +58,6 @@ def test_common_factors_share_random_numbers_and_the_others_do_not():
     assert shared[0.0, 1.0] == shared[0.0, 2.0] != shared[1.0, 1.0]
 
 
-def test_random_numbers_of_a_cell_do_not_depend_on_the_other_cells():
-    assert replace(TOY, cells=TOY.cells[3:]).seed_key(TOY.cells[4]) == TOY.seed_key(TOY.cells[4])
-
-
 @pytest.mark.parametrize("change", [{"cells": TOY.cells[:2]}, {"replicates": 7}, {"shard": 3}])
 def test_run_can_be_extended_and_cut_otherwise(change):
     assert replace(TOY, **change).run_id(0) == TOY.run_id(0)
@@ -97,11 +91,6 @@ def test_study_outside_the_project_is_identified_by_its_own_source(tmp_path, mon
     first, second = (replace(TOY, simulate=one.simulate) for one in (first_variant, second_variant))
     assert first.run_id(0) != second.run_id(0)
     assert first.run_id(0) == replace(first, replicates=9).run_id(0)
-
-
-def test_code_digest_covers_the_library_and_the_simulations(tmp_path):
-    assert len(study.code_digest()) == 64
-    assert (study.PROJECT / "simulations" / "harness" / "study.py").exists()
 
 
 def test_cell_is_found_by_as_many_factors_as_tell_it_from_the_others():

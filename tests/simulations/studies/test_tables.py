@@ -64,17 +64,6 @@ def test_expected_value_mse_is_the_enumerated_one(method, all_outcomes):
     assert exact_mse(all_outcomes, TINY.estimators[method]) == pytest.approx(expected, abs=1e-12)
 
 
-def test_enumeration_tells_a_self_including_mean_from_the_leave_one_out_one(all_outcomes):
-    expected = TINY.expected_mse(TINY.weights()["grpo"], SIGMA2, TAU2)
-    assert abs(exact_mse(all_outcomes, GroupMean(without_own=False)) - expected) > 0.01
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_weights_of_each_estimator_sum_to_one(method):
-    weights = SMALL.weights()[method]
-    assert (SMALL.group_size - 1) * weights.own + sum(weights.groups) == pytest.approx(1, abs=1e-14)
-
-
 def test_kae_variance_with_four_past_steps_and_bandwidth_ten_is_the_hand_computed_one():
     noise = ValueDiagnostic().weights()["kae"].noise(7, 8)
     assert noise == pytest.approx((7 + 8 * (0.9**2 + 0.8**2 + 0.7**2 + 0.6**2)) / (7 + 8 * 3.0) ** 2, abs=1e-15)

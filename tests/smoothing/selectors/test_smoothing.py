@@ -135,14 +135,6 @@ def test_visit_statistics_are_those_of_the_completions():
     np.testing.assert_allclose(smoother.mean_before, [[0.0, 2 / 3, 0.5]])
 
 
-def test_long_runs_lose_no_digits():
-    n_visits = 5000
-    total = np.ones((1, n_visits))
-    series = Visits(np.arange(n_visits, 0, -1.0)[None], np.ones((1, n_visits)), total, total)
-    mass, _ = CausalSmoother(series).past(as_kernel("triangular"), 100.0)
-    assert mass[0, -1] == pytest.approx(math.fsum(2 * (1 - k / 100) for k in range(1, 100)), rel=1e-14)
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("shape", [(2, 0), (0, 2), (0, 0), (2, 3)])
 def test_a_series_without_visits_has_no_past(shape, kernel):
@@ -150,13 +142,6 @@ def test_a_series_without_visits_has_no_past(shape, kernel):
     mass, carried = CausalSmoother(Visits(none, none, none, none)).past(kernel_of(kernel), 5.0)
     assert mass.shape == carried.shape == shape
     assert not mass.any() and not carried.any()
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_prompts_visited_once_at_times_of_their_own_have_no_past(kernel):
-    once = np.ones((2, 1))
-    for sums in CausalSmoother(Visits(np.array([[3.0], [5.0]]), once, once, once)).past(kernel_of(kernel), 5.0):
-        assert sums.tolist() == [[0.0], [0.0]]
 
 
 def with_a_column_that_nobody_visits(series, column):
@@ -198,25 +183,8 @@ def test_blocks_of_rows_are_as_large_as_the_cache_bears_and_cover_every_row_once
         assert (len(block) + 1) * shape[1] > ROW_BLOCK_NUMBERS
 
 
-@pytest.mark.parametrize("steps", range(13))
-def test_a_kernel_of_bounded_support_sees_every_visit_that_it_reaches_and_no_other(steps):
-    # twelve visits a step apart, of two prompts at times of their own; the box gives 1/2 to each of the last `steps`
-    lag = np.arange(12.0, 0, -1) + np.array([[0.0], [0.25]])
-    smoother = CausalSmoother(Visits(lag, *[np.ones((2, 12))] * 3))
-    for width in (steps, steps + 0.5):
-        mass, carried = smoother.past(OF_USERS["box"], max(width, 0.5) / 2)
-        np.testing.assert_array_equal(mass, [np.minimum(np.arange(12), steps) / 2] * 2)
-        np.testing.assert_array_equal(carried, mass)
-
-
 def test_padding_between_visits_long_ago_hides_none_of_them():
     lag = np.array([[50.0, 49.0, 0.0, 48.0], [50.25, 49.25, 0.0, 48.25]])
     count = 1.0 * (lag > 0)
     mass, _ = CausalSmoother(Visits(lag, count, count, count)).past(OF_USERS["box"], 1.25)
     np.testing.assert_array_equal(mass[:, [0, 1, 3]], [[0, 0.5, 1.0]] * 2)
-
-
-def test_the_visit_before_looks_past_padding():
-    count = np.array([[0.0, 0.0, 2.0, 0.0, 3.0]])
-    series = Visits(np.array([[9.0, 9.0, 5.0, 9.0, 1.0]]), count, count, count)
-    assert CausalSmoother(series).before.tolist() == [[-1, -1, -1, 2, 2]]

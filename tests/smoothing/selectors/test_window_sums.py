@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from kaestat import Visits
-from kaestat.smoothing.kernels import KERNELS, as_kernel
+from kaestat.smoothing.kernels import as_kernel
 from kaestat.smoothing.selectors.smoothing import CausalSmoother
 from kaestat.smoothing.selectors.window_sums import window_starts, window_sums
 
@@ -77,14 +77,6 @@ def test_long_run_loses_no_digits_where_running_sums_over_all_of_it_do():
     level, moment = level[-2] - level[-11], moment[-2] - moment[-11]
     running = (coefficients[0] + coefficients[1] * time[0, -1]) * level - coefficients[1] * moment
     assert abs(running / exact - 1) > 1e-8, "the trap that the stretches avoid"
-
-
-@pytest.mark.parametrize("name", [name for name, kernel in KERNELS.items() if kernel.polynomial is not None])
-def test_polynomial_of_a_kernel_is_the_kernel(name):
-    kernel = as_kernel(name)
-    u = np.linspace(0, 1, 50, endpoint=False)
-    np.testing.assert_allclose(np.polynomial.polynomial.polyval(u, kernel.polynomial), kernel(u), rtol=1e-13)
-    assert kernel.support == 1.0 and kernel(np.array([1.0 + 1e-9]))[0] == 0
 
 
 @pytest.mark.parametrize("name", ["triangular", "epanechnikov"])

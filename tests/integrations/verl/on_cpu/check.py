@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-# By their own names: packages that vLLM brings along install a package called tests.
+# By their own names: verl and TransferQueue install a package called tests, which hides our folder of that name.
 from norms import largest_errors
 from prepare import write_model_and_data
 from recorder import FILE
@@ -135,6 +135,7 @@ DYNAMIC = tuple(  # micro-batches of as many rows as have 48 tokens, in another 
     )
 )
 FUSED = ("actor_rollout_ref.model.use_fused_kernels=True", "actor_rollout_ref.actor.calculate_sum_pi_squared=True")
+GROUPS = ("actor_rollout_ref.rollout.n=4", "algorithm.adv_estimator=kaestat_rloo")
 TWO = ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2")
 
 
@@ -148,6 +149,8 @@ class Case:
         What each run adds to `OPTIONS`.
     refused : str, optional
         What the last run must stop with.
+    method : str
+        Of the estimator that the advantages are compared with.
     norms : str, optional
         The weights that the actor gives.
     errors : pair of float
@@ -156,15 +159,16 @@ class Case:
 
     runs: tuple[tuple[str, ...], ...]
     refused: str | None = None
+    method: str = "kae:bandwidth=10"
     norms: str | None = None
     errors: tuple[float, float] = (1e-4, 1e-3)
 
 
-def _steps(n_steps: int, mode: str = "kaestat_sync", bandwidth: int = 10) -> tuple[str, ...]:
+def _steps(n_steps: int, mode: str = "kaestat_sync", bandwidth: int | None = 10) -> tuple[str, ...]:
     return (
         f"trainer.v1.trainer_mode={mode}",
         f"trainer.total_training_steps={n_steps}",
-        f"+algorithm.kaestat.params.bandwidth={bandwidth}",
+        *([] if bandwidth is None else [f"+algorithm.kaestat.params.bandwidth={bandwidth}"]),
         "trainer.save_freq=1",
         "trainer.default_local_dir=checkpoints",
     )
@@ -182,6 +186,7 @@ CASES = {
     "adam_fused": Case(((*_steps(2), *_norms("adam"), *PACKED, *FUSED),), norms="adam"),
     "score_norm_fused": Case(((*_steps(2), *_norms("score_norm"), *FUSED),), norms="score_norm"),
     "adam_two_workers": Case(((*_steps(3), *_norms("adam"), *TWO),), norms="adam"),
+    "adam_groups": Case(((*_steps(3, bandwidth=None), *_norms("adam"), *GROUPS),), method="rloo", norms="adam"),
     "bandwidth": Case((_steps(1), _steps(2, bandwidth=3)), refused="its history reaches 10 steps back"),
 }
 
@@ -208,10 +213,10 @@ def run_case(name: str, case: Case, folder: Path) -> str:
         if not wanted and returned != 0:
             raise RuntimeError(f"{name}: verl returned {returned}; see {log}.")
     lines = [json.loads(line) for line in record.read_text().splitlines()]
-    worst = largest_difference_of_turns(lines) if "mask" in lines[0] else largest_difference(lines)
+    worst = largest_difference_of_turns(lines) if "mask" in lines[0] else largest_difference(lines, case.method)
     assert worst < TOLERANCE, f"{name}: advantages differ by {worst:.1e} from those computed from scratch"
     lines = [line for line in lines if line.get("recorded", True)]
-    known = ", ".join(f"{line['known_prompts']:.2f}" for line in lines)
+    known = ", ".join(f"{known:.2f}" for line in lines if (known := line["known_prompts"]) is not None) or "none"
     minutes = (time.monotonic() - began) / 60
     said = f"{name}: {len(lines)} steps in {minutes:.0f} min, known_prompts {known}, largest difference {worst:.1e}"
     if case.norms is None:
@@ -224,10 +229,10 @@ def run_case(name: str, case: Case, folder: Path) -> str:
     return f"{said}, of a weight {max(first, *later):.1e}"
 
 
-def largest_difference(lines: Sequence[dict]) -> float:
+def largest_difference(lines: Sequence[dict], method: str) -> float:
     """Between recorded advantages and those of an estimator that sees the same ids, rewards, steps and versions."""
     of_versions = lines[0]["version"] is not None
-    plain = AdvantageEstimator("kae", bandwidth=10, order="any" if of_versions else "strict")
+    plain = AdvantageEstimator(method, order="any" if of_versions else "strict")
     worst, expected = 0.0, ExpectedWeights()
     for line in lines:
         final, padding = np.array(line["final"]), np.array(line["padding"])

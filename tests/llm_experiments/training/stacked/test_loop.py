@@ -9,7 +9,7 @@ from kaestat import AdvantageEstimator
 from llm_experiments.policies.token_scores import token_scores
 from llm_experiments.seeding import seed_of
 from llm_experiments.training.stacked.config import Design, StackConfig
-from llm_experiments.training.stacked.loop import Groups, StackedTraining
+from llm_experiments.training.stacked.loop import StackedTraining
 from llm_experiments.training.stacked.prompts import Epochs
 
 from .conftest import SEEDS
@@ -195,12 +195,6 @@ def test_one_history_for_all_prompts_is_one_number_besides_the_own_reward(folder
     np.testing.assert_allclose(later - second, wanted)
 
 
-def test_live_groups_are_those_that_are_not_all_alike():
-    groups = Groups(np.arange(6), np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0]), torch.arange(6)[:, None])
-    live = groups.take(groups.live(2))
-    assert live.rows.tolist() == [0, 1] and live.completions[:, 0].tolist() == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -224,24 +218,3 @@ def test_steps_have_whole_groups():
 def test_each_seed_needs_a_model_and_a_pool(folders, pools, codec):
     with pytest.raises(ValueError, match="each of the 3 seeds"):
         StackedTraining(config(DESIGNS["group"]), folders[:2], pools, SEEDS, codec, RATES)
-
-
-def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(folders, pools, codec, monkeypatch):
-    """Rewards that are all alike give no gradient: AdamW steps, and its mean squares stay 0."""
-    easy(monkeypatch)
-    seen = {}
-    for name in ("weights in Adam's units", "exact weights"):
-        training = StackedTraining(config(DESIGNS[name]), folders[:1], pools[:1], SEEDS[:1], codec, RATES[:1])
-        estimator, kept = training.runs[0].estimator, seen.setdefault(name, [])
-        step = estimator.step
-        monkeypatch.setattr(
-            estimator, "step", lambda *given, weights, s=step, k=kept: k.append(weights) or s(*given, weights=weights)
-        )
-        with monkeypatch.context() as alike:
-            alike.setattr("llm_experiments.training.stacked.loop.grade", lambda task, problem, text: 1.0)
-            training.advance(), training.advance()
-        training.advance(), training.advance()
-    adam, exact = (np.array(each) for each in seen.values())
-    exact = exact / exact.mean(1, keepdims=True)
-    np.testing.assert_allclose(adam[:3], exact[:3], rtol=3e-3)
-    assert np.isfinite(adam).all() and not np.allclose(adam[3], exact[3], rtol=0.01)

@@ -1,45 +1,21 @@
-"""The verl command of every run: all settings in it or refused, the paper's sizes; a launcher that refuses early."""
+"""The verl command of every run: all settings in it or refused, the paper's sizes."""
 
 import json
 import re
-import shlex
-import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from transformers import GenerationConfig
 
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import parse_method
 from kaestat.integrations.verl.options import Options
 from llm_experiments.config import checked
-from llm_experiments.policies.tiny import tiny_tokenizer
-from llm_experiments.training.config import RunConfig, run_label
-from llm_experiments.training.verl import launch
-from llm_experiments.training.verl.command import Machines, paper_prompt_length, verl_overrides
+from llm_experiments.training.config import RunConfig
+from llm_experiments.training.verl.command import Machines, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
-from llm_experiments.training.verl.end_tokens import FILE
-from llm_experiments.training.verl.launch import launch_verl, script, verl_run_config
-from tests.helpers.small_policies import TEMPLATE
-from tests.helpers.verl_runs import ALL, PAPER, PLACES, ROWS, RUNS, SMALL, write_rows
-
-PAGE = launch.ROOT / "docs" / "experiments" / "verl.md"
-
-
-@pytest.fixture
-def data(tmp_path, monkeypatch):
-    folder = tmp_path / "source"
-    folder.mkdir()
-    write_rows(folder / "rows.jsonl", ROWS)
-    write_rows(folder / "test.jsonl", [row | {"question": row["question"] + " Say it."} for row in ROWS])
-    for name, mean in (("prior", 0.5), ("other_prior", 0.25)):
-        rate = {"prompt_id": "gsm8k/train/0", "prior_mean": mean, "prior_count": 4}
-        write_rows(folder / f"{name}.jsonl", [rate])
-    monkeypatch.chdir(folder)
-    write_rows(folder / "other.jsonl", [row | {"question": "Now: " + row["question"]} for row in ROWS])
-    return folder
+from llm_experiments.training.verl.launch import verl_run_config
+from tests.helpers.verl_runs import PAPER, PLACES, RUNS, SMALL
 
 
 def changed(where, value, base=SMALL):
@@ -79,6 +55,10 @@ def test_every_run_of_the_paper_has_a_command(name, method, reuse):
     assert found["actor_rollout_ref.actor.optim.lr_scheduler_type"] == "constant"
     assert found["actor_rollout_ref.model.enable_gradient_checkpointing"] == "True"
     assert found["trainer.logger"] == "[console,tensorboard]"
+    assert float(found["actor_rollout_ref.actor.optim.clip_grad"]) == config.updates.max_grad_norm
+    # Attention needs no package that must be built.
+    assert found["+actor_rollout_ref.model.override_config.attn_implementation"] == "sdpa"
+    assert found["actor_rollout_ref.model.use_remove_padding"] == "False"
     mode = "seq-mean-token-sum-norm" if bare == "dr_grpo" else "token-mean"
     assert found["actor_rollout_ref.actor.loss_agg_mode"] == mode
     assert ("actor_rollout_ref.actor.loss_scale_factor" in found) == (bare == "dr_grpo")
@@ -117,7 +97,7 @@ def test_the_sizes_are_the_papers(name):
         assert found["+trainer.snapshots.keep_checkpoints"] == str(kept) == "2"
 
 
-# A different value for every setting of a run. `in_data` lists those that change the data and not the command.
+# A different value for every setting of a run.
 OTHER = {
     "name": "other",
     "seed": 7,
@@ -194,9 +174,16 @@ def test_a_value_is_tried_for_every_setting():
     assert set(OTHER) == set(settings())
 
 
-@pytest.mark.parametrize("where", [name for name in OTHER if name != "model_seed"])
+BASES = {  # what another value of a setting needs, to make a difference
+    "prior.path": {"prior": {"path": "prior.jsonl"}},
+    "prior.step": {"prior": {"path": "prior.jsonl"}},
+    "model_seed": {"test": SMALL["test"] | {"task": SMALL["test"]["task"] | {"n_prompts": 4}}},  # which are drawn
+}
+
+
+@pytest.mark.parametrize("where", OTHER)
 def test_no_setting_is_passed_over(where, data, tmp_path):
-    base = SMALL | ({"prior": {"path": "prior.jsonl"}} if where.startswith("prior.") else {})
+    base = SMALL | BASES.get(where, {})
     before = outcome(checked(RunConfig, "small", base), data, tmp_path / "before")
     try:
         after = outcome(changed(where, OTHER[where], base), data, tmp_path / "after")
@@ -206,26 +193,11 @@ def test_no_setting_is_passed_over(where, data, tmp_path):
         assert after != before
 
 
-def test_the_models_seed_draws_the_problems_of_the_test(data, tmp_path):
-    content = SMALL | {"test": SMALL["test"] | {"task": SMALL["test"]["task"] | {"n_prompts": 4}}}
-    one, other = (
-        outcome(checked(RunConfig, "small", content | {"model_seed": seed}), data, tmp_path / str(seed))
-        for seed in (0, 1)
-    )
-    assert one[:2] == other[:2] and one[2] != other[2]
-
-
 def test_score_norms_are_asked_of_the_actor_and_of_the_estimator():
     asked = "actor_rollout_ref.actor.calculate_sum_pi_squared"
     found = command(changed("weights", "score_norm"))
     assert (found["+algorithm.kaestat.weights"], found[asked]) == ("score_norm", "True")
     assert asked not in command(changed("weights", "length")) and asked not in command(changed("weights", "none"))
-
-
-@pytest.mark.parametrize("weights", ["exact", "adam"])
-def test_norms_in_parameters_that_verl_spreads_are_refused(weights):
-    with pytest.raises(ValueError, match="verl spreads parameters"):
-        command(changed("weights", weights))
 
 
 @pytest.mark.parametrize(
@@ -237,6 +209,8 @@ def test_norms_in_parameters_that_verl_spreads_are_refused(weights):
         ("model.name", "smollm2", "a model folder or a hub id"),
         ("model.revision", "abc", "give its folder"),
         ("model.device", "cpu", "set auto or cuda"),
+        ("weights", "exact", "verl spreads parameters"),
+        ("weights", "adam", "verl spreads parameters"),
         ("report_to", ["tensorboard", "neptune"], "does not log to neptune"),
         ("vllm_gpu_share", 0, "leaves vLLM no memory"),
         ("updates.micro_batch", 8, "8 completions .* micro_batch = 8 times 2 GPUs"),
@@ -245,12 +219,6 @@ def test_norms_in_parameters_that_verl_spreads_are_refused(weights):
 def test_what_verl_cannot_do_is_refused_with_the_remedy(where, value, message):
     with pytest.raises(ValueError, match=message):
         command(changed(where, value))
-
-
-@pytest.mark.parametrize("name", [name for name in ALL if name not in PAPER])
-def test_models_that_are_made_in_the_run_are_refused(name):
-    with pytest.raises(ValueError, match="model folder"):
-        command(verl_run_config(name))
 
 
 @pytest.mark.parametrize(
@@ -280,15 +248,6 @@ def _read(text):
         return text
 
 
-def test_prompts_are_512_tokens_in_gsm8k_and_1024_elsewhere_unless_given():
-    assert [paper_prompt_length(task) for task in ("gsm8k", "math", "dapo", "verl")] == [512, 1024, 1024, 1024]
-    assert command(changed("name", "x"), max_prompt_length=77)["data.max_prompt_length"] == "77"
-
-
-def test_checkpoints_that_all_stay_are_null_and_not_a_text():
-    assert command(changed("updates.keep_checkpoints", None))["trainer.max_actor_ckpt_to_keep"] == "null"
-
-
 def test_odd_paths_are_quoted():
     places = replace(
         PLACES,
@@ -304,12 +263,9 @@ def test_odd_paths_are_quoted():
     assert found["+ray_kwargs.ray_init.runtime_env.env_vars.PYTHONPATH"] == "/p:/q"
 
 
-def test_gradients_are_clipped_by_the_engine_that_trains():
-    assert command(changed("updates.max_grad_norm", 0.5))["actor_rollout_ref.actor.optim.clip_grad"] == "0.5"
-
-
-def test_machines_and_seeds_are_in_the_command():
-    found = command(changed("seed", 4), gpus=2, nodes=2)
+def test_machines_seeds_and_what_stays_are_in_the_command():
+    found = command(changed("seed", 4), gpus=2, nodes=2, max_prompt_length=77)
+    assert found["data.max_prompt_length"] == "77"  # not the paper's
     assert (found["trainer.n_gpus_per_node"], found["trainer.nnodes"]) == ("2", "2")
     seeds = (
         "data.seed",
@@ -318,147 +274,6 @@ def test_machines_and_seeds_are_in_the_command():
         "actor_rollout_ref.actor.fsdp_config.seed",
     )
     assert {found[key] for key in seeds} == {"4"}
+    assert command(changed("updates.keep_checkpoints", None))["trainer.max_actor_ckpt_to_keep"] == "null"
     with pytest.raises(ValueError, match="gpus and nodes"):
         Machines(0)
-
-
-def test_runs_of_an_experiment_have_different_names():
-    labels = {
-        run_label(verl_run_config(name, method=method, seed=s, reuse=j)) for name, method, j in RUNS for s in (0, 1)
-    }
-    assert len(labels) == 2 * len({(m, j or verl_run_config(name).updates.reuse) for name, m, j in RUNS})
-    assert all(re.fullmatch(r"[A-Za-z0-9_.+@-]+", label) for label in labels)
-
-
-# --- the launcher
-
-
-def small_file(tmp_path, **changes):
-    path = tmp_path / "small.yaml"
-    path.write_text(json.dumps(SMALL | changes))  # JSON is YAML
-    return str(path)
-
-
-def test_a_dry_run_writes_a_script_of_the_same_command_and_its_data(tmp_path, data, capfd):
-    out = tmp_path / "out"
-    assert launch_verl(small_file(tmp_path), gpus=2, out=out, data=data, option=["trainer.nnodes=3"], dry_run=True) == 0
-    words = shlex.split((out / "launch.sh").read_text().partition("exec ")[2].replace("\\\n", " "))
-    config = verl_run_config(small_file(tmp_path))
-    expected = verl_overrides(config, Machines(2), launch.places_in(out))
-    assert words == ["python", "-m", "verl.trainer.main_ppo", *expected, "trainer.nnodes=3"]
-    assert (out / "data" / "train.parquet").is_file() and (out / "data" / "test.parquet").is_file()
-    said = capfd.readouterr().out
-    assert "12 problems to train on, 12 to test on" in said
-    assert ("Checked by verl" if find_spec("verl") else "Not checked against verl") in said
-    assert f"{out / 'generation' / FILE} is written at launch" in said
-
-
-def test_rollouts_end_where_evaluations_do(tmp_path, data, capfd, monkeypatch):
-    model, out = tmp_path / "model", tmp_path / "out"
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
-    tokenizer.save_pretrained(model)
-    (model / "config.json").write_text('{"model_type": "qwen2"}')
-    (model / FILE).write_text('{"eos_token_id": 7}')
-    monkeypatch.setattr(launch, "shape_of", lambda model: None)
-    style = {"name": str(model), "chat": True}
-    assert launch_verl(small_file(tmp_path, model=style), gpus=2, out=out, data=data, dry_run=True) == 0
-    (place,) = re.findall(r"engine_kwargs\.vllm\.generation_config=(\S+)", (out / "launch.sh").read_text())
-    ends = GenerationConfig.from_pretrained(place).eos_token_id  # as vLLM reads it
-    assert ends == [tokenizer.eos_token_id, 7, tokenizer.convert_tokens_to_ids("<|im_end|>")]
-    assert ", ".join(map(str, ends)) in capfd.readouterr().out
-
-
-def test_modules_of_the_users_environment_are_loaded_beside_ours(tmp_path, monkeypatch):
-    monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "mine,kaestat.integrations.verl")
-    found = dict(
-        each.partition("=")[::2]
-        for each in verl_overrides(ALL["math_qwen2.5_math_7b_g8"], Machines(4), launch.places_in(tmp_path))
-    )
-    assert (
-        found["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES"]
-        == "'mine,kaestat.integrations.verl'"
-    )
-    assert found["hydra.run.dir"] == str(tmp_path / "hydra")
-
-
-def test_attention_needs_no_package_that_must_be_built():
-    found = command(ALL["math_qwen2.5_math_7b_g8"], gpus=4)
-    assert found["+actor_rollout_ref.model.override_config.attn_implementation"] == "sdpa"
-    assert found["actor_rollout_ref.model.use_remove_padding"] == "False"
-
-
-def test_without_verl_a_run_is_refused_before_anything_is_written(tmp_path, data, monkeypatch):
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="--dry-run"):
-        launch_verl(small_file(tmp_path), gpus=2, out=tmp_path / "out", data=data)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("code", [0, 3])
-def test_the_exit_code_of_the_training_is_passed_on(tmp_path, data, monkeypatch, code):
-    (tmp_path / "stand_in.py").write_text(
-        "import json, pathlib, sys\n"
-        "folder = pathlib.Path(next(a for a in sys.argv if 'rollout_data_dir' in a).partition('=')[2])\n"
-        "folder.mkdir()\n"
-        "rows = [{'input': str(k), 'score': 1.0} for k in range(8) for _ in range(2)]\n"
-        "(folder / '1.jsonl').write_text('\\n'.join(map(json.dumps, rows)))\n"
-        f"print(len(sys.argv))\nsys.exit({code} if 'trainer.nnodes=1' in sys.argv else 9)\n"
-    )
-    monkeypatch.setattr(launch, "MAIN", "stand_in")
-    monkeypatch.setattr(launch, "find_spec", lambda name: object())
-    monkeypatch.setattr(launch, "check_with_verl", lambda overrides: "")
-    monkeypatch.setattr(launch, "write_generation_config", lambda model, folder, fetch: (1,))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert launch_verl(small_file(tmp_path), gpus=2, out=tmp_path / "out", data=data) == code
-    assert (tmp_path / "out" / "curve.csv").exists() == (code == 0)
-
-
-def test_a_training_that_is_killed_gives_the_code_that_shells_give():
-    assert launch.run_command([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]) == 137
-
-
-def test_checkpoints_of_other_settings_are_not_gone_on_with(tmp_path, data):
-    arguments = {"gpus": 2, "out": tmp_path / "out", "data": data, "dry_run": True}
-    launch_verl(small_file(tmp_path), **arguments)
-    launch_verl(small_file(tmp_path), seed=1, **arguments)  # nothing was trained yet
-    (tmp_path / "out" / "checkpoints").mkdir()
-    (tmp_path / "out" / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("5")
-    launch_verl(small_file(tmp_path), seed=1, **arguments)
-    with pytest.raises(ValueError, match=r"other settings \(seed\)"):
-        launch_verl(small_file(tmp_path), seed=2, **arguments)
-    with pytest.raises(ValueError, match=r"other settings \(processes\)"):
-        launch_verl(small_file(tmp_path), seed=1, **(arguments | {"gpus": 1}))
-
-
-def test_an_unknown_configuration_is_refused_with_those_there_are():
-    with pytest.raises(FileNotFoundError, match=r"math_qwen2\.5_math_7b_g8"):
-        verl_run_config("math_8b")
-
-
-def test_a_model_folder_is_named_in_full(tmp_path, monkeypatch):
-    (tmp_path / "model").mkdir()
-    monkeypatch.chdir(tmp_path)
-    config = verl_run_config(small_file(tmp_path, model={"name": "model"}))
-    assert command(config)["actor_rollout_ref.model.path"] == str(tmp_path / "model")
-
-
-def test_the_script_is_one_command_whatever_the_options_hold():
-    odd = ["a='b c'", "d=$HOME", "e=[1,2]"]
-    assert shlex.split(script(odd).partition("exec ")[2].replace("\\\n", " "))[3:] == odd
-
-
-def test_the_commands_of_the_documentation_are_runs(monkeypatch):
-    page = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = re.findall(r"^python -m llm_experiments launch-verl (.*)$", page, flags=re.MULTILINE)
-    named = set()
-    for line in lines:
-        name, *options = shlex.split(line, comments=True)
-        given = dict(zip(options[::2], options[1::2], strict=False))
-        seed, reuse = (int(given[key]) if key in given else None for key in ("--seed", "--reuse"))
-        config = verl_run_config(name, method=given.get("--method"), seed=seed, reuse=reuse)
-        machines = Machines(int(given.get("--gpus", 4)), int(given.get("--nodes", 1)))
-        assert verl_overrides(config, machines, PLACES)
-        named.add(name)
-    assert named == set(PAPER)

@@ -4,10 +4,10 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from kaestat.core import storage
 from llm_experiments.config import TaskConfig, checked
 from llm_experiments.policies.presets import STEP_BY_STEP
 from llm_experiments.seeding import seed_of
@@ -17,7 +17,7 @@ from llm_experiments.training.config import RunConfig
 from llm_experiments.training.trl.data import training_set
 from llm_experiments.training.verl import reward
 from llm_experiments.training.verl.command import ID_FIELD
-from llm_experiments.training.verl.data import N_STAND_IN, prepare_data, verl_rows, write_parquet
+from llm_experiments.training.verl.data import N_STAND_IN, prepare_data
 from llm_experiments.training.verl.reward import compute_score
 
 LEVELS = ("Level 3", "Level 5", "Level 1")
@@ -52,15 +52,6 @@ TEXTS = [
     "<answer>3</answer>",
     "nothing 🦆",
 ]
-HOSTILE = [
-    r"\boxed{9^{9^{9^{9}}}}",
-    r"\boxed{1000000000!}",
-    r"\boxed{" + "(" * 480 + "1" + ")" * 480 + "}",
-    "(" * 10**6,
-    "\\boxed{\ud800}",
-    "\\boxed{\0}",
-    "9" * 10**6,
-]
 
 
 def write_rows(path, rows):
@@ -75,14 +66,8 @@ def source(tmp_path):
     write_rows(folder / "gsm8k_train.jsonl", GSM8K)
     write_rows(folder / "gsm8k_test.jsonl", [*GSM8K[:3], {"question": "Other?", "answer": "#### 4"}])
     write_rows(folder / "math_train.jsonl", MATH)
-    parquet.write_table(storage_table(COPIED), folder / "copied.parquet")
+    parquet.write_table(pa.Table.from_pylist(COPIED), folder / "copied.parquet")
     return folder
-
-
-def storage_table(rows):
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(rows)
 
 
 def config(task, *, prompts=1, copies=1, **changes):
@@ -176,21 +161,11 @@ def test_files_are_found_in_the_folder_of_local_data_or_the_refusal_says_where_t
         with_local_file(TaskConfig(name="math"), tmp_path / "elsewhere")
 
 
-def test_the_same_run_gives_the_same_bytes_and_a_failed_one_leaves_the_old_file(source, tmp_path, monkeypatch):
+def test_the_same_run_gives_the_same_bytes(source, tmp_path):
     run = config({"name": "gsm8k"})
     first = prepare_data(run, tmp_path / "a", data=source)
     again = prepare_data(run, tmp_path / "b", data=source)
     assert first.train.read_bytes() == again.train.read_bytes()
-
-    def no_space(*args):
-        raise OSError("no space left")
-
-    before = first.train.read_bytes()
-    monkeypatch.setattr(storage.os, "replace", no_space)
-    with pytest.raises(OSError, match="no space left"):
-        write_parquet(first.train, verl_rows((), TaskConfig(name="gsm8k"), system=None))
-    assert first.train.read_bytes() == before
-    assert sorted(path.name for path in first.train.parent.iterdir()) == ["test.parquet", "train.parquet"]
 
 
 def score(row, text):
@@ -218,29 +193,6 @@ def test_rewards_are_the_tasks_own(task, source, tmp_path):
     assert 0 < right < len(rows) * len(TEXTS)
 
 
-@pytest.mark.slow
-def test_hostile_completions_cost_their_own_zero_alone(source, tmp_path):
-    limits = {"timeout": 1.0, "memory_mib": 512}
-    rows, _, _ = prepared(config({"name": "math", "options": limits}), tmp_path, source)
-    answer = rows[0]["reward_model"]["ground_truth"]
-    begin = time.monotonic()
-    texts = [each for text in HOSTILE for each in (text, rf"\boxed{{{answer}}}")]
-    found = [score(rows[0], text) for text in texts]
-    assert found == [0.0, 1.0] * len(HOSTILE)
-    assert time.monotonic() - begin < len(HOSTILE) * (1.0 + 5.0)  # the limit, and a new worker where one died
-
-
-@pytest.mark.slow
-def test_threads_and_problems_of_a_process_share_one_worker(source, tmp_path):
-    rows, _, _ = prepared(config({"name": "math", "options": {"timeout": 4.5}}), tmp_path, source)
-    reward._task.cache_clear()
-    halves = [(row, rf"\boxed{{{row['reward_model']['ground_truth']} + 0}}") for row in rows] * 4
-    with ThreadPoolExecutor(8) as threads:
-        assert set(threads.map(lambda pair: score(*pair), halves)) == {1.0}
-    assert reward._task.cache_info().currsize == 1
-    assert len(reward._task(rows[0]["extra_info"]["grader"]).verifier.processes()) == 2  # a worker and its child
-
-
 def test_a_verifier_is_made_once_with_the_tasks_limits_even_if_threads_ask_for_it_at_once(
     source, tmp_path, monkeypatch
 ):
@@ -257,7 +209,7 @@ def test_a_verifier_is_made_once_with_the_tasks_limits_even_if_threads_ask_for_i
     monkeypatch.setattr(reward, "MathVerifier", Recorded)
     reward._task.cache_clear()
     with ThreadPoolExecutor(8) as threads:
-        assert set(threads.map(lambda _: score(rows[0], ""), range(8))) == {0.0}
+        assert set(threads.map(lambda row: score(row, ""), rows * 4)) == {0.0}  # those of all problems
     assert made == [limits]
     reward._task.cache_clear()
 
