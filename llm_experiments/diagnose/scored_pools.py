@@ -152,7 +152,8 @@ class ScoredPools:
     def _check_log_probs(self, pool: PromptPool, log_probs: np.ndarray) -> None:
         """Refuse scores of other weights, or of another temperature, than those that sampled the pool."""
         recorded = np.array([sum(completion.log_probs) for completion in pool.completions[: len(log_probs)]])
-        tolerance = (1e-3 if self.config.model.dtype == "float32" else 0.05) * (1 + pool.lengths[: len(log_probs)])
+        # In bfloat16 the same weights were off by up to .058, those of two or more steps on by up to .36 to .38.
+        tolerance = (1e-3 if self.config.model.dtype == "float32" else 0.1) * (1 + pool.lengths[: len(log_probs)])
         off = np.abs(recorded - log_probs) / tolerance
         if off.max() > 1:
             worst = int(off.argmax())
