@@ -6,7 +6,7 @@ import numpy as np
 
 
 def unbiased_error(
-    loss: np.ndarray, own_derivative: np.ndarray, variance: np.ndarray, *, absolute: bool = True
+    loss: np.ndarray, own_derivative: np.ndarray | float, variance: np.ndarray, *, absolute: bool = True
 ) -> np.ndarray:
     """``mean_g (Z_g - V_g)^2 - (1 - 2 mean_g c_g) S^2`` of each visit, shape (W,).
 

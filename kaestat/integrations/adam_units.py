@@ -6,7 +6,8 @@ A matrix's mean squares are taken as an outer product of their row and column me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -48,9 +49,12 @@ def mean_squares(optimizer: torch.optim.Optimizer, *others: torch.optim.Optimize
     same number. Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns
     them into weights. A ValueError for other optimisers.
     """
-    found: dict[nn.Parameter, _Kept | _Factored | _Momentum] = {}
+    found: dict[nn.Parameter, _Kept | _Factored | _Momentum | _Partitioned] = {}
     for each in (optimizer, *others):
         bare = getattr(each, "optimizer", each)  # within accelerate's wrapper
+        if hasattr(bare, "optimizer"):
+            found.update(_of_zero(bare))
+            continue
         for group in bare.param_groups:
             check_optimizer(type(bare), group)
             for parameter in group["params"]:
@@ -102,6 +106,48 @@ class _Kept(NamedTuple):
         return square.sqrt_().add_(self.eps).square_() if whole(self.square.sum()) > 0 else square
 
 
+class _Partitioned(NamedTuple):
+    """A parameter whose mean squares ZeRO spreads over processes; all gather them at the same time."""
+
+    parameter: nn.Parameter
+    name: str
+    share: float
+    eps: float
+
+    def moved(self) -> bool:
+        return self._gathered().moved()
+
+    def units(self) -> torch.Tensor:
+        return self._gathered().units()
+
+    def _gathered(self) -> _Kept:
+        from deepspeed.utils import safe_get_full_optimizer_state
+
+        return _Kept(safe_get_full_optimizer_state(self.parameter, self.name), self.share, self.eps)
+
+
+def _of_zero(zero: Any) -> dict[nn.Parameter, _Partitioned]:
+    """What an optimiser of DeepSpeed's ZeRO keeps of each parameter. It flattens them and steps all of them at once."""
+    from deepspeed.utils import lazy_init_hp_params_optimizer_state
+
+    state = zero.optimizer.state
+    settings = {(group["betas"], group["eps"], group["amsgrad"]) for group in zero.optimizer.param_groups}
+    if len(settings) > 1:
+        raise ValueError("optimizer: ZeRO needs the same betas, eps and amsgrad in all groups of parameters.")
+    if not any(state.values()):
+        return {}
+    if hasattr(zero, "bit16_groups"):  # Stages 1 and 2 link all groups after the step of the first, when only it has a
+        groups = zero.bit16_groups  # state (deepspeed 0.19.8)
+        for parameters, flat in zip(groups, zero.single_partition_of_fp32_groups, strict=True):
+            lazy_init_hp_params_optimizer_state(parameters, flat, state)
+    else:
+        groups = zero.fp16_groups
+    ((betas, eps, amsgrad),) = settings
+    share = 1 - betas[1] ** float(next(iter(state.values()))["step"])
+    name = "max_exp_avg_sq" if amsgrad else "exp_avg_sq"
+    return {each: _Partitioned(each, name, share, eps) for parameters in groups for each in parameters}
+
+
 class _Factored(NamedTuple):
     """A matrix's running means of squares over columns and over rows."""
 
@@ -133,7 +179,7 @@ class _Momentum(NamedTuple):
 class _AdamSquares(Mapping[nn.Parameter, torch.Tensor | Bases]):
     """Worked out for one parameter at a time: all together take as much memory as the model."""
 
-    def __init__(self, kept: Mapping[nn.Parameter, _Kept | _Factored | _Momentum]):
+    def __init__(self, kept: Mapping[nn.Parameter, _Kept | _Factored | _Momentum | _Partitioned]):
         self._kept = kept
 
     def __getitem__(self, parameter: nn.Parameter) -> torch.Tensor | Bases:
@@ -196,9 +242,21 @@ def _matrix_factors(square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def whole(each: torch.Tensor) -> torch.Tensor:
-    """A tensor that may be sharded over processes (DTensor), with all its elements in each of them."""
+    """A tensor that may be sharded over processes (DTensor, ZeRO-3), with all its elements in each of them."""
+    if hasattr(each, "ds_id") and not each.numel():
+        with gathered([each]):
+            return each.detach().clone()
     gather: Callable[[], torch.Tensor] | None = getattr(each, "full_tensor", None)
     return each if gather is None else gather()
+
+
+def gathered(parameters: Sequence[torch.Tensor]) -> AbstractContextManager[Any]:
+    """A context in which parameters that ZeRO-3 spreads over processes are whole in each of them."""
+    if not parameters:
+        return nullcontext()
+    from deepspeed import zero
+
+    return zero.GatheredParameters(parameters)
 
 
 def _inverse_root(square: torch.Tensor) -> torch.Tensor:

@@ -67,12 +67,12 @@ class FusedHead:
     @cached_property
     def weight(self) -> torch.Tensor:
         """The layer's, whole: in a sharded model it may be called before its parameters are gathered."""
-        return whole(self.module.weight.detach())
+        return whole(self.module.weight).detach()
 
     @cached_property
     def bias(self) -> torch.Tensor | None:
         """The layer's, whole."""
-        return None if self.module.bias is None else whole(self.module.bias.detach())
+        return None if self.module.bias is None else whole(self.module.bias).detach()
 
     def scaled_logits(self, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Logits divided by the temperature, float32, for the given rows of the layer."""

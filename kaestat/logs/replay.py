@@ -25,7 +25,8 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
     """
     values, own = np.empty((2, len(log.frame)))
     for part in replayed(log, baseline, weights):
-        values[part.completions], own[part.completions] = part.values[0], part.own_derivatives[0]
+        values[part.completions] = part.values[0]
+        own[part.completions] = np.broadcast_to(part.own_derivatives, part.values.shape)[0]
     return values, own
 
 
@@ -35,7 +36,7 @@ class Replayed:
 
     completions: slice  # The n positions in ``log.frame``, or in the rewards of the given units
     values: np.ndarray  # shape (L, n); L copies of the log or of the baseline
-    own_derivatives: np.ndarray
+    own_derivatives: np.ndarray | float  # The same shape; a number for leave-one-out baselines: 0
 
 
 def replayed(
@@ -87,9 +88,11 @@ def replayed(
         own = served.settled.own_derivative(groups, visits, step=piece.step, carry=carry)
         there, shape = groups.mask, groups.reward.shape
         if groups.times is not None:
-            there = np.broadcast_to(piece.visit[..., None] >= 0, shape)
-        values, own = (_of_copies(array, shape, there, copies) for array in (served.values, own))
-        yield Replayed(_positions(piece.visit, units), values, own)
+            here = piece.visit >= 0
+            there = None if here.all() else np.broadcast_to(here[..., None], shape)
+        if not isinstance(own, float):
+            own = _of_copies(own, shape, there, copies)
+        yield Replayed(_positions(piece.visit, units), _of_copies(served.values, shape, there, copies), own)
         carry = served.carry
         if served.state is not None:
             state[..., rows, :] = served.state
@@ -107,7 +110,7 @@ def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:
     return max(1, min(copies, int(LARGEST_STEP / max(width * depth, kept))))
 
 
-def _of_copies(array: Array | float, shape: tuple[int, ...], there: np.ndarray | None, copies: int) -> np.ndarray:
+def _of_copies(array: Array, shape: tuple[int, ...], there: np.ndarray | None, copies: int) -> np.ndarray:
     """What stands at the completions of a block, shape (L, n); ``there`` are all where it is None."""
     if np.ndim(array) <= len(shape):
         array = np.asarray(array)[None]

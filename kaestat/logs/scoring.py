@@ -172,7 +172,8 @@ def visit_risks(
     if condensed is not None:
         units, times = condensed, condensed.times
     rows = copies if kept is None else len(kept)
-    loss, own = np.empty((rows, len(units.first))), np.zeros((rows, len(units.first)))
+    loss = np.empty((rows, len(units.first)))
+    own: np.ndarray | None = None
     width = 0 if units.times is None else int(units.entries[0])  # equal for all visits
     at_once = rows if kept is None else copies_at_once(log, baseline, rows)
     for start in range(0, rows, at_once):
@@ -182,21 +183,24 @@ def visit_risks(
             inside = slice(*np.searchsorted(units.first, [part.completions.start, part.completions.stop]))
             first = units.first[inside] - part.completions.start
             error = units.reward[part.completions] - part.values
-            squares, derivatives = error * error, part.own_derivatives
+            error *= error
             if times is not None:
-                squares *= times[part.completions]
-                derivatives = derivatives * (1.0 if weight is not None else times[part.completions])
-            loss[some, inside] = _sums(squares, first, width)
-            if derivatives.any():
+                error *= times[part.completions]
+            loss[some, inside] = _sums(error, first, width)
+            if np.any(part.own_derivatives):
+                derivatives = np.broadcast_to(part.own_derivatives, error.shape)
+                if times is not None and weight is None:
+                    derivatives = derivatives * times[part.completions]
+                own = np.zeros_like(loss) if own is None else own
                 own[some, inside] = _sums(derivatives, first, width)
+    loss /= units.counts
     if weight is None:
-        return unbiased_error(
-            loss / units.counts, own / units.counts, log.prompt_units.variance, absolute=measure.absolute
-        )
-    if own.any():
+        per_completion = 0.0 if own is None else own / units.counts
+        return unbiased_error(loss, per_completion, log.prompt_units.variance, absolute=measure.absolute)
+    if own is not None:
         name = row.name[0] if isinstance(row.name, tuple) else row.name
         raise ValueError(
             f"{name}: contains the completion's own reward, so that its gradient is biased, and the noise that it "
             "leaves is not comparable. Leave it out."
         )
-    return loss / units.counts
+    return loss

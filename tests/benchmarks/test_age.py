@@ -1,7 +1,5 @@
 """No committed table of benchmarks is further behind the code it times than a release."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

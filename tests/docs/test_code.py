@@ -6,8 +6,6 @@ blocks of the pages on trainers, and of the tutorial on TRL, are run beside thei
 the README's by tests/docs/test_readme.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """Every method, policy and bandwidth selector has its page or section, and the facts there are the code's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

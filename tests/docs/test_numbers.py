@@ -1,7 +1,5 @@
 """Numbers of pages: they come from committed tables, which are what the committed scripts measure."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re
@@ -19,7 +17,6 @@ from tests.helpers.tiers import slow_after
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIGURES, HOOKS = DOCS / "figures", DOCS / "hooks"
-LONGEST_EXAMPLE = 50
 REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
 WITH_NUMBERS = [page for page in sorted(DOCS.rglob("*.md")) if re.search(r"\{[{%]", page.read_text())]
 TABLE = "docs/figures/choice_real_run"
@@ -108,13 +105,6 @@ def test_figures_are_drawn_in_both_schemes_and_the_same_each_time(name):
     light = drawn(name, "light")
     assert light.startswith(b"<?xml")
     assert light == drawn(name, "light") != drawn(name, "dark")
-
-
-@pytest.mark.parametrize("page", ["baseline", "selector", "adapter", "study"])
-def test_worked_example_of_an_extension_is_short(page):
-    text = (DOCS / "extend" / f"{page}.md").read_text()
-    first = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
-    assert len(first.splitlines()) < LONGEST_EXAMPLE
 
 
 def test_a_stand_in_is_measured_as_plain_loops_measure_it():

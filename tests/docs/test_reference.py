@@ -1,7 +1,5 @@
 """The API reference is complete: every public module has its place on a page, every public name a docstring."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

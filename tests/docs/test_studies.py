@@ -1,7 +1,5 @@
 """The committed tables that pages quote from `make reproduce` are those that its studies give with the default seed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A worker that does whatever harm it is asked to; for the tests of worker pools."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

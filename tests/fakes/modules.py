@@ -1,7 +1,5 @@
 """Modules under a trainer's names, for ``sys.modules``."""
 
-from __future__ import annotations
-
 import sys
 import types
 

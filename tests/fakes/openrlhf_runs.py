@@ -1,7 +1,5 @@
 """Runs of OpenRLHF's trainer without models: its data, its actors and its rollouts, written out."""
 
-from __future__ import annotations
-
 import importlib
 from types import SimpleNamespace
 from unittest.mock import MagicMock

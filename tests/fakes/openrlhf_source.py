@@ -3,8 +3,6 @@
 `modules` puts it where OpenRLHF's own modules are; with OpenRLHF installed the tests use the real ones instead.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field, fields
 from functools import partial

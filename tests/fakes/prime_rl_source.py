@@ -3,8 +3,6 @@
 `modules` puts it where prime-rl's own modules are. Episodes are plain objects with the fields that are read.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 

@@ -3,8 +3,6 @@
 `modules` puts it where rLLM's own modules are; with a folder of its source the tests use the real ones instead.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum

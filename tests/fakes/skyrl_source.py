@@ -3,8 +3,6 @@
 `modules` puts it where SkyRL's own modules are; with SkyRL installed the tests use the real ones instead.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections import defaultdict

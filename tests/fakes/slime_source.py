@@ -1,7 +1,5 @@
 """slime's samples and outputs (its own where a folder of its source is given), and its rollouts, written out."""
 
-from __future__ import annotations
-
 import os
 import sys
 import types

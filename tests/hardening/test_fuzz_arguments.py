@@ -1,7 +1,5 @@
 """Functions and objects get arguments that make no sense: a proper result, or a refusal that names the argument."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

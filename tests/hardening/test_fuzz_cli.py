@@ -1,7 +1,5 @@
 """The command line gets any words: an answer on stdout, or status 2 with one line that says what was wrong."""
 
-from __future__ import annotations
-
 import io
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """`AdvantageEstimator` and `RewardHistory` get anything: a proper result, or a refusal that leaves the state alone."""
 
-from __future__ import annotations
-
 import copy
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """Every formula of `kaestat.theory` and `kaestat.inference`, and the simulated run, for any arguments."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Callable

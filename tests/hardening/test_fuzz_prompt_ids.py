@@ -1,7 +1,5 @@
 """Names of prompts, as trainers hand prompts out: any object has a name that stays, or is refused."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Hashable
 from typing import Any

@@ -1,7 +1,5 @@
 """Readers get files that nobody would write: each is a proper log, or refused by name."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tempfile

@@ -5,8 +5,6 @@ bandwidth is a ratio of two integers: the reference is exact arithmetic with no 
 drift nor a lost or doubled visit can hide.
 """
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections import defaultdict, deque

@@ -1,7 +1,5 @@
 """Bad input gets an error that names the argument and says what to do, and leaves the state untouched."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Saving where it goes wrong: a full disk, a folder that may not be written to."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import resource

@@ -1,7 +1,5 @@
 """Groups and visits written out by hand, for the tests of single baselines."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat import Groups, Visits

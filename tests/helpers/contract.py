@@ -1,7 +1,5 @@
 """What every entry point owes to any input: a result, or a refusal that says what was wrong."""
 
-from __future__ import annotations
-
 import ast
 import warnings
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """Estimators of every method for the tests of `AdvantageEstimator`, and one ragged step of samples."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat import AdvantageEstimator, make_baseline, methods

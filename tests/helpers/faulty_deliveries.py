@@ -3,8 +3,6 @@
 ``python -m tests.helpers.faulty_deliveries FIRST LAST`` runs the schedules of a range of seeds.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

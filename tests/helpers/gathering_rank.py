@@ -3,8 +3,6 @@
 Run as ``python -m tests.helpers.gathering_rank FOLDER RANK RANKS``.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The hooks of the site's build, as modules."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ctrl-C at a chosen place: a KeyboardInterrupt at the k-th line or operation of kaestat that a call runs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

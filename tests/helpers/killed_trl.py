@@ -6,8 +6,6 @@ runs CASE to the end, then once for each BATCH until that batch and on from the 
 run did to ``FOLDER/found.json``. The modules are imported once; each process of a run is a fork.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

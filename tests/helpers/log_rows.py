@@ -1,7 +1,5 @@
 """A Hypothesis strategy for the columns of a reward log."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

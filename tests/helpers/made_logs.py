@@ -1,7 +1,5 @@
 """Logs as people have them, made: sparse epochs, one epoch, other rewards, several rewards, one completion."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat import RewardLog

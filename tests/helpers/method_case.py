@@ -1,7 +1,5 @@
 """A method beside its slow reference, and what else it claims; the test of each baseline lists its cases."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

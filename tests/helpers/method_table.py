@@ -1,7 +1,5 @@
 """The cases of every method, and the ways from a run to its values."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A virtual environment with nothing but a wheel, what it requires, and a test runner; made without an index."""
 
-from __future__ import annotations
-
 import subprocess
 import venv
 from importlib.metadata import Distribution, PathDistribution, distribution

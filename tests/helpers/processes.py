@@ -1,7 +1,5 @@
 """A module run in processes of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

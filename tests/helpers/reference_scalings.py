@@ -1,7 +1,5 @@
 """Slow, obvious versions of the advantage scalings, on plain lists of lists."""
 
-from __future__ import annotations
-
 import math
 from statistics import fmean, variance
 

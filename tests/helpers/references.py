@@ -5,8 +5,6 @@ past, and linear fits go through ``numpy.linalg.lstsq`` on single completions. A
 one list of values per prompt.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """Small logs for the selectors, as the slow references and as the library read them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat import RewardLog, Visits

@@ -3,8 +3,6 @@
 A log is a list of prompts; a prompt is a list of ``(time, rewards)``, oldest first.
 """
 
-from __future__ import annotations
-
 import math
 from statistics import fmean, variance
 

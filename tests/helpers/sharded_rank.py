@@ -1,7 +1,5 @@
 """One process of a sharded training run: what it holds after loading and at the end, written to a folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -22,7 +20,7 @@ def shard_on_the_cpu() -> None:
     """Have accelerate shard between processes of a CPU; it offers that between GPUs alone."""
     torch.distributed.init_process_group("gloo")
     prepare = PartialState._prepare_backend
-    PartialState._prepare_backend = lambda *given: (prepare(*given)[0], DistributedType.MULTI_GPU)
+    PartialState._prepare_backend = lambda *given: (prepare(*given)[0] or "gloo", DistributedType.MULTI_GPU)
     PartialState.set_device = lambda state: setattr(state, "device", torch.device("cpu"))
 
 

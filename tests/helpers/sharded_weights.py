@@ -3,8 +3,6 @@
 Run as ``python -m tests.helpers.sharded_weights FOLDER`` by a launcher that starts it twice.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

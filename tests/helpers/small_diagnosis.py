@@ -1,4 +1,9 @@
-"""A diagnosis of a small model made in the test, in seconds."""
+"""A diagnosis of a small model made in the test, in seconds, and commands with a configuration."""
+
+import pytest
+import yaml
+
+from llm_experiments import cli
 
 CONFIG = {
     "name": "smoke",
@@ -19,3 +24,15 @@ CONFIG = {
     },
     "gradient": {"parameters": "final_block", "repeats": 10},
 }
+
+
+def call(command, folder, config, *arguments, name="config"):
+    """Exit code of a command with this configuration, all of whose files lie in the folder."""
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(config))
+    options = [command, "--config", str(path), "--runs", str(folder / "runs"), "--results", str(folder / "results")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["llm_experiments", *options, *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+    return exit_.value.code

@@ -1,7 +1,5 @@
 """Small untrained policies for the tests, and the slow obvious reference of their scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from transformers import PreTrainedModel

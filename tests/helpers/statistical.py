@@ -7,8 +7,6 @@ negative control: a wrong variant, a discrepancy of at least ``detect``, that mu
 Seeds are fixed unless the environment variable KAESTAT_TEST_SEED varies them.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from typing import Literal

@@ -1,7 +1,5 @@
 """Hypothesis strategies for training runs, and the ways from a run to the arrays and to the slow references."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

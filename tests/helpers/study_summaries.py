@@ -1,7 +1,5 @@
 """Summaries of studies at a small scale, without files."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import pandas as pd

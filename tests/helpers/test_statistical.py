@@ -1,7 +1,5 @@
 """The helper behind the statistical tests keeps the error rates it promises."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import ndtr

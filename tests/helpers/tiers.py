@@ -1,7 +1,5 @@
 """Which cases of a test stay in the quick suite."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

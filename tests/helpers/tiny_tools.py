@@ -1,7 +1,5 @@
 """A tool loop of TRL's that a tiny, untrained model really walks through: any capital letter calls the tool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from datasets import Dataset

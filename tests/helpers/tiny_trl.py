@@ -1,7 +1,5 @@
 """A tiny model, a tiny data set and quick trainers for the tests of the TRL adapter."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small studies for the tests of the harness; at the top level of a module, so that workers can import them."""
 
-from __future__ import annotations
-
 import os
 import time
 import uuid

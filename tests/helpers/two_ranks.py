@@ -3,8 +3,6 @@
 Run as ``python -m tests.helpers.two_ranks FOLDER`` by a launcher that starts it twice.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

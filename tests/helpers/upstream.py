@@ -5,8 +5,6 @@ be missing. Tests then find these packages as if they were installed (tests/inte
 checked on ``trl`` and ``verl``.
 """
 
-from __future__ import annotations
-
 import importlib.machinery
 import os
 import subprocess

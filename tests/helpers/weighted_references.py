@@ -1,7 +1,5 @@
 """Slow, obvious version of the way from values to best baselines: sums over single completions."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from statistics import fmean, pvariance

@@ -90,6 +90,7 @@ def test_past_lags_equal_a_slow_search(sizes):
         expected = [float(steps - i) for i in range(steps) if prompt in rows[i]]
         assert lags[prompt, lags.shape[1] - len(expected) :].tolist() == expected
         assert (lags[prompt, : lags.shape[1] - len(expected)] == 0).all()
+    assert lags.shape[1] == (lags > 0).sum(axis=1).max()  # no column of padding alone
 
 
 def test_past_lags_count_a_prompt_repeated_within_a_step_once():

@@ -192,6 +192,16 @@ def test_prompts_without_weight_change_nothing_but_the_mean():
         assert beside[name].noise == pytest.approx(alone[name].noise / 2), name
 
 
+def test_equal_weights_make_the_value_best_and_a_wrong_rho_is_noticed():
+    moments = Bandit().moments()
+    ones = np.ones(3)
+    alike = PromptMoments(moments.value, ones, ones, ones, ones, moments.signal, moments.common)
+    np.testing.assert_allclose(alike.best, alike.value)
+    assert alike.ratio == pytest.approx(1.0)
+    true, wrong = predicted(moments)["none"].noise, predicted(alike)["none"].noise
+    assert abs(true / wrong - 1) > 0.05
+
+
 def test_prompts_that_are_always_right_or_wrong_count():
     """A prompt that is never right leaves b^2 w, and groups of it are dead."""
     value, right, wrong = (np.array(each) for each in ([0.0, 1.0], [1.0, 2.0], [3.0, 1.0]))

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
-from kaestat.integrations.adam_units import MUON, check_optimizer, mean_squares
+from kaestat.integrations.adam_units import MUON, check_optimizer, gathered, mean_squares
 from kaestat.integrations.gradient_norms import gradient_norms
 
 if TYPE_CHECKING:
@@ -119,16 +119,19 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
     """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
 
-    So with FSDP1, FSDP2's CPU offload, DeepSpeed or Megatron, and if trained parameters belong to unsupported modules,
-        such as fused experts or positions common to all rows.
+    So with FSDP1, CPU offload, DeepSpeed without ZeRO, or Megatron, and if trained parameters belong to unsupported
+    modules, such as fused experts or positions common to all rows.
     """
     _check_processes(trainer.accelerator)
     if next(trainer.model.parameters()).is_meta:  # FSDP: the first process alone has read the model, and tries it
         return
+    split = [each for each in trainer.model.parameters() if hasattr(each, "ds_id")]  # ZeRO-3, read from a checkpoint
+    if split and not trainer.args.ds3_gather_for_generation:  # no process can hold all of it
+        return
     ids = torch.zeros(2, 2, dtype=torch.long, device=next(trainer.model.parameters()).device)
     names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), gathered(split):
             parameter_norms(trainer, dict(zip(names, (ids, ids + 1, ids, ids + 1), strict=True)), in_adams_units=False)
     except ValueError as error:
         raise ValueError(
@@ -144,6 +147,13 @@ def check_units(trainer: GRPOTrainer) -> None:
         args, chosen = trainer.args, trainer.optimizer_cls_and_kwargs
         kind, settings = chosen or trainer.get_optimizer_cls_and_kwargs(args, trainer.model)
     check_optimizer(kind, settings)
+    if trainer.is_deepspeed_enabled:
+        given = "optimizer" in trainer.accelerator.state.deepspeed_plugin.deepspeed_config
+        if given or not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW)):
+            raise ValueError(
+                "optimizer: ZeRO gives the units of torch's Adam and AdamW alone; leave optimizer out of DeepSpeed's "
+                "configuration and set optim='adamw_torch'."
+            )
     if issubclass(kind, MUON):
         head = trainer.model.get_output_embeddings()
         for name, module in trainer.model.named_modules():
@@ -166,7 +176,22 @@ def _check_processes(accelerator: Any) -> None:
             if plugin.fsdp_version == 2
             else ("FSDP1", "set fsdp_version: 2 in accelerate's configuration")
         )
-    elif spread in (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
+    elif spread == DistributedType.DEEPSPEED:
+        config = accelerator.state.deepspeed_plugin.deepspeed_config
+        zero = config.get("zero_optimization", {})
+        if any(
+            (zero.get(name) or {}).get("device", "none") != "none" for name in ("offload_optimizer", "offload_param")
+        ):
+            spread, instead = "DeepSpeed with offload", "leave offload_optimizer and offload_param out"
+        elif config.get("tensor_parallel", {}).get("autotp_size", 1) > 1:
+            spread, instead = "DeepSpeed with tensor parallelism", "leave tensor_parallel out"
+        elif zero.get("stage") not in (1, 2, 3):
+            spread, instead = "DeepSpeed without ZeRO", "set zero_optimization.stage to 1, 2 or 3"
+        elif (config.get("data_types") or {}).get("grad_accum_dtype") is not None:
+            spread, instead = "DeepSpeed with data_types", "leave grad_accum_dtype out"
+        else:
+            return
+    elif spread == DistributedType.MEGATRON_LM:
         spread, instead = spread.value, "use FSDP2"
     else:
         return

@@ -17,6 +17,7 @@ from kaestat.integrations.trl.completion_weights import (
     NORMS,
     WEIGHTS,
     check_parameter_norms,
+    check_units,
     completion_lengths,
     parameter_norms,
     score_norms,
@@ -203,7 +204,7 @@ def test_norms_of_gradients_need_text(tmp_path):
     [
         (DistributedType.FSDP, 1, None, "FSDP1; set fsdp_version: 2"),
         (DistributedType.FSDP, 2, CPUOffloadPolicy(), "fsdp_offload_params; set fsdp_offload_params: false"),
-        (DistributedType.DEEPSPEED, None, None, "DEEPSPEED; use FSDP2"),
+        (DistributedType.MEGATRON_LM, None, None, "MEGATRON_LM; use FSDP2"),
     ],
 )
 def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, version, offload, message):
@@ -211,6 +212,32 @@ def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spr
     accelerator = SimpleNamespace(distributed_type=spread, state=SimpleNamespace(fsdp_plugin=plugin))
     with pytest.raises(ValueError, match=message):
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "without ZeRO; set zero_optimization.stage to 1, 2 or 3"),
+        ({"zero_optimization": {"stage": 0}}, "without ZeRO; set zero_optimization.stage"),
+        ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "offload; leave offload_opt"),
+        ({"zero_optimization": {"stage": 2}, "tensor_parallel": {"autotp_size": 2}}, "leave tensor_parallel out"),
+        ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "leave grad_accum_dtype"),
+    ],
+)
+def test_configurations_of_deepspeed_that_hide_parameters_are_refused_when_the_trainer_is_made(config, message):
+    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(deepspeed_config=config))
+    accelerator = SimpleNamespace(distributed_type=DistributedType.DEEPSPEED, state=state)
+    with pytest.raises(ValueError, match=message):
+        check_parameter_norms(SimpleNamespace(accelerator=accelerator))
+
+
+@pytest.mark.parametrize(("kind", "config"), [("Muon", {}), ("AdamW", {"optimizer": {"type": "AdamW"}})])
+def test_zero_takes_adam_from_the_trainer_alone(kind, config):
+    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(deepspeed_config=config))
+    optimizer = getattr(torch.optim, kind)([torch.nn.Parameter(torch.zeros(2, 2))])
+    trainer = SimpleNamespace(optimizer=optimizer, is_deepspeed_enabled=True, accelerator=SimpleNamespace(state=state))
+    with pytest.raises(ValueError, match="leave optimizer out of DeepSpeed's configuration"):
+        check_units(trainer)
 
 
 def test_an_optimizer_whose_units_are_not_known_is_refused_when_the_trainer_is_made(tmp_path):

@@ -5,28 +5,16 @@ import shutil
 
 import pandas as pd
 import pytest
-import yaml
 
 from llm_experiments import cli
 from llm_experiments.diagnose.results import read_results
-from tests.helpers.small_diagnosis import CONFIG
-
-
-def _diagnose(folder, config, *arguments, monkeypatch) -> int:
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
-    options = ["diagnose", "--config", str(path), "--runs", str(folder / "runs"), "--results", str(folder / "results")]
-    monkeypatch.setattr("sys.argv", ["llm_experiments", *options, *arguments])
-    with pytest.raises(SystemExit) as exit_:
-        cli.main()
-    return exit_.value.code
+from tests.helpers.small_diagnosis import CONFIG, call
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("diagnose")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert _diagnose(folder, CONFIG, monkeypatch=monkeypatch) == 0
+    assert call("diagnose", folder, CONFIG) == 0
     return folder
 
 
@@ -50,34 +38,34 @@ def test_provenance_tells_configuration_cost_and_no_path(finished):
 
 
 @pytest.mark.slow
-def test_a_second_run_elsewhere_gives_the_same_tables(finished, tmp_path, monkeypatch):
-    assert _diagnose(tmp_path, CONFIG, monkeypatch=monkeypatch) == 0
+def test_a_second_run_elsewhere_gives_the_same_tables(finished, tmp_path):
+    assert call("diagnose", tmp_path, CONFIG) == 0
     for path in (finished / "results" / "smoke").glob("*.csv"):
         again = pd.read_csv(tmp_path / "results" / "smoke" / path.name)
         pd.testing.assert_frame_equal(again, pd.read_csv(path), obj=path.name)
 
 
-def test_an_analysis_repeated_samples_nothing_anew(finished, monkeypatch):
+def test_an_analysis_repeated_samples_nothing_anew(finished):
     pools = sorted((finished / "runs" / "smoke" / "pools").rglob("*.parquet"))
     before = [path.stat().st_mtime_ns for path in pools]
     assert len(pools) == 4 * 3
-    assert _diagnose(finished, CONFIG, monkeypatch=monkeypatch) == 0
+    assert call("diagnose", finished, CONFIG) == 0
     assert [path.stat().st_mtime_ns for path in pools] == before
 
 
-def test_changed_settings_are_refused_in_one_line(finished, monkeypatch, capsys):
+def test_changed_settings_are_refused_in_one_line(finished, capsys):
     changed = CONFIG | {"sampling": CONFIG["sampling"] | {"temperature": 0.5}}
-    assert _diagnose(finished, changed, "--stage", "pools", monkeypatch=monkeypatch) == cli.FAILED
+    assert call("diagnose", finished, changed, "--stage", "pools") == cli.FAILED
     assert "other settings (sampling)" in capsys.readouterr().err
 
 
-def test_scores_of_other_weights_than_the_pool_s_are_refused(finished, tmp_path, monkeypatch, capsys):
+def test_scores_of_other_weights_than_the_pool_s_are_refused(finished, tmp_path, capsys):
     shutil.copytree(finished / "runs", tmp_path / "runs")
     training = tmp_path / "runs" / "smoke" / "training"
     shutil.rmtree(tmp_path / "runs" / "smoke" / "scores")
     shutil.rmtree(training / "checkpoint-000003")
     shutil.copytree(next((tmp_path / "runs" / "models").glob("tiny-*")), training / "checkpoint-000003")
-    assert _diagnose(tmp_path, CONFIG, "--stage", "gradient", monkeypatch=monkeypatch) == cli.FAILED
+    assert call("diagnose", tmp_path, CONFIG, "--stage", "gradient") == cli.FAILED
     assert "log-probability" in capsys.readouterr().err
 
 

@@ -18,6 +18,7 @@ from llm_experiments.law.config import load_law
 from llm_experiments.law.prediction import moments_of, order, predictions
 from llm_experiments.law.summary import prompt_table, summary_table
 from tests.helpers.silence import silent
+from tests.helpers.small_diagnosis import call
 
 CONFIG = {
     "name": "smoke",
@@ -37,21 +38,10 @@ CONFIG = {
 TABLES = ("completions.csv.gz", "prompts.csv", "summary.csv", "predictions.csv")
 
 
-def law(folder, config, monkeypatch, *arguments, name="one") -> int:
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(config))
-    options = ["law", "--config", str(path), "--runs", str(folder / "runs"), "--results", str(folder / "results")]
-    monkeypatch.setattr("sys.argv", ["llm_experiments", *options, *arguments])
-    with pytest.raises(SystemExit) as exit_:
-        cli.main()
-    return exit_.value.code
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("law")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert law(folder, CONFIG, monkeypatch) == 0
+    assert call("law", folder, CONFIG) == 0
     return folder
 
 
@@ -73,7 +63,7 @@ def test_every_completion_has_a_row_and_every_prompt_its_inputs(finished):
     assert set(provenance["cells"]) == {"one", "two"} and str(finished) not in json.dumps(provenance)
 
 
-def test_resumed_after_any_loss_the_tables_are_the_same_to_the_byte(finished, monkeypatch):
+def test_resumed_after_any_loss_the_tables_are_the_same_to_the_byte(finished):
     place = finished / "results" / "law" / "smoke"
     before = {name: (place / name).read_bytes() for name in TABLES}
     work = finished / "runs" / "law" / "smoke" / "one"
@@ -83,13 +73,13 @@ def test_resumed_after_any_loss_the_tables_are_the_same_to_the_byte(finished, mo
     for pool in sorted(work.glob("pools/step-000002/*.parquet"))[1:]:
         pool.unlink()
     shutil.rmtree(place)
-    assert law(finished, CONFIG, monkeypatch, "--cell", "one") == 0
+    assert call("law", finished, CONFIG, "--cell", "one") == 0
     assert {name: (place / name).read_bytes() for name in TABLES} == before
 
 
-def test_bad_configurations_name_the_argument(finished, monkeypatch, capsys):
+def test_bad_configurations_name_the_argument(finished, capsys):
     def refused(message, *arguments, **changes):
-        assert law(finished, copy.deepcopy(CONFIG) | changes, monkeypatch, *arguments, name="bad") == cli.FAILED
+        assert call("law", finished, copy.deepcopy(CONFIG) | changes, *arguments) == cli.FAILED
         assert message in capsys.readouterr().err
 
     refused("completions: Input should be greater than or equal to 4", completions=3)

@@ -54,16 +54,6 @@ def test_a_preset_gives_the_system_message_that_the_configuration_leaves_out(cha
     assert opened(load("here", tmp_path, chat=False)) == "1+1="
 
 
-def test_the_papers_models_are_presets():
-    hub = {name: preset.hub_id for name, preset in PRESETS.items() if preset.source == "hub"}
-    assert hub == {
-        "qwen2.5-math-7b": "Qwen/Qwen2.5-Math-7B",
-        "qwen2.5-math-1.5b": "Qwen/Qwen2.5-Math-1.5B",
-        "qwen2.5-1.5b-instruct": "Qwen/Qwen2.5-1.5B-Instruct",
-    }
-    assert all("\\boxed{}" in PRESETS[name].system for name in hub)
-
-
 @pytest.mark.parametrize("name", ["no/such-model", "qwen2.5-math-7b", "smolm2"])
 def test_a_model_that_is_not_here_is_refused_with_what_to_do(tmp_path, monkeypatch, name):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

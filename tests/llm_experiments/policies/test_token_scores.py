@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from llm_experiments.policies import token_scores
-from llm_experiments.policies.base import Completion
 from llm_experiments.policies.token_scores import completion_log_probs, prompt_cache
 from llm_experiments.policies.token_scores import token_scores as scores_of
 from tests.helpers.small_policies import reference_scores, small_model
@@ -55,12 +54,6 @@ def test_chunks_of_the_vocabulary_change_nothing(model, completions, monkeypatch
     chunked = scores_of(model, PROMPT, completions, temperature=TEMPERATURE)
     np.testing.assert_array_equal(chunked.logit_norms, whole.logit_norms)
     assert chunked.log_probs == whole.log_probs
-
-
-def test_scores_of_completions_and_of_their_bare_tokens_are_the_same(model, completions):
-    wrapped = [Completion(each, (0.0,) * len(each), "", False) for each in completions]
-    bare = scores_of(model, PROMPT, completions, temperature=TEMPERATURE)
-    assert scores_of(model, PROMPT, wrapped, temperature=TEMPERATURE).log_probs == bare.log_probs
 
 
 def gradient(model, loss) -> torch.Tensor:

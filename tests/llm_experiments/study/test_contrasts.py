@@ -8,12 +8,10 @@ from scipy.stats import ttest_1samp
 from llm_experiments.study import contrasts
 from llm_experiments.study.contrasts import (
     BEST_GROUP,
-    ENDPOINTS,
     FRACTIONS,
     POOLED,
     best_groups,
     differences,
-    endpoints,
     speed,
 )
 from llm_experiments.tasks.cells import KINDS
@@ -140,9 +138,3 @@ def test_holm_counts_the_designs(monkeypatch):
     smallest = pooled["p"].min()
     assert pooled["p_holm"].min() == pytest.approx(3 * smallest)
     assert (pooled["p_holm"] >= pooled["p"]).all()
-
-
-def test_every_run_has_every_endpoint():
-    table = endpoints(made({"slow": 1.0}), BUDGET)
-    assert list(table.columns) == list(ENDPOINTS)
-    assert table.index.names == ["design", "base", "seed"] and len(table) == 18 and table.notna().all(axis=None)

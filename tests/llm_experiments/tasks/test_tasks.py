@@ -1,7 +1,5 @@
 """Tasks: generated arithmetic, problem sets, draws."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

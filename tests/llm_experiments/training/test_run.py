@@ -25,7 +25,7 @@ from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
 from llm_experiments.training.shapes import SHAPES
 from llm_experiments.training.tables import reward_log
-from llm_experiments.training.trl.data import reward_function, training_set
+from llm_experiments.training.trl.data import reward_function, training_set, without
 from llm_experiments.training.trl.testing import summarise
 from tests.helpers.silence import silent
 from tests.helpers.small_policies import SIZE, small_policy
@@ -192,6 +192,11 @@ def test_copies_share_their_id_and_chat_prompts_are_messages():
     assert rows["problem_id"] == ["a"] * 3 + ["b"] * 3
     assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
     assert training_set(problems, chat=False, system=None, copies=1)["prompt"] == ["1+1=", "1+2="]
+
+
+def test_no_test_problem_is_trained_on():
+    problems = [Problem("a", "1+1=", "2"), Problem("b", "1+2=", "3")]
+    assert without(problems, [Problem("other name", "1+1=", "2")]) == (problems[1],)
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Slow completions take no honest one's reward; what nobody graded is masked everywhere, and never 0."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Verifiers: right answers are graded right, wrong ones wrong."""
 
-from __future__ import annotations
-
 import os
 import re
 from fractions import Fraction

@@ -202,38 +202,26 @@ def test_a_second_call_computes_no_study_again(repeated):
     assert {name: result.computed for name, result in again.results.items()} == dict.fromkeys(again.results, 0)
 
 
-def test_a_failing_study_is_shown_with_its_replay_and_the_rest_is_built(repeated, monkeypatch):
-    assert (repeated / "one_shot.csv").exists()
-    break_study(monkeypatch, "one_shot")
-    report = reproduce.reproduce(repeated, scale=2 * SCALE, jobs=1, seed=1, sections=QUICK)
-    assert [failure.part for failure in report.failures] == ["study one_shot"]
-    assert set(report.sections) == {"table1", "schedule"}
-    html = page_of(repeated)
-    assert "study one_shot failed: ZeroDivisionError: no prompts left" in html
-    assert "python -m simulations replay one_shot" in html and "Traceback" in html
-    assert "1 part failed" in html
-    assert not (repeated / "one_shot.csv").exists(), "a file of an earlier run beside a report without it"
-    assert json.loads((repeated / "provenance.json").read_text())["failures"][0]["part"] == "study one_shot"
-
-
-def test_a_failing_builder_is_shown_and_the_rest_is_built(repeated):
+def test_a_failing_study_builder_and_log_are_shown_and_the_rest_is_built(repeated, tmp_path, monkeypatch):
     def findings(summary):
         raise KeyError("mse")
 
-    sections = [replace(s, findings=findings) if s.name == "one_shot" else s for s in QUICK]
-    (repeated / "table1.csv").unlink()
-    report = reproduce.reproduce(repeated, scale=SCALE, jobs=1, sections=sections)
-    assert [failure.part for failure in report.failures] == ["section one_shot"]
-    assert "section one_shot failed: KeyError" in page_of(repeated) and (repeated / "table1.csv").exists()
-
-
-def test_an_unreadable_real_log_is_shown_and_the_rest_is_built(tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / logs.REAL_LOG).write_text('{"a": [0.5, ')
-    report = reproduce.reproduce(tmp_path / "out", scale=SCALE, jobs=1, data=str(tmp_path / "data"), sections=())
-    assert [failure.part for failure in report.failures] == ["log acc_step_500_dev"]
-    assert set(report.logs) == {"simulated"}
-    assert "log acc_step_500_dev failed" in page_of(tmp_path / "out")
+    (tmp_path / logs.REAL_LOG).write_text('{"a": [0.5, ')
+    assert (repeated / "one_shot.csv").exists()
+    break_study(monkeypatch, "one_shot")
+    sections = [replace(s, findings=findings) if s.name == "schedule" else s for s in QUICK]
+    report = reproduce.reproduce(repeated, scale=2 * SCALE, jobs=1, seed=1, data=str(tmp_path), sections=sections)
+    parts = ["study one_shot", "section schedule", "log acc_step_500_dev"]
+    assert [failure.part for failure in report.failures] == parts
+    assert set(report.sections) == {"table1"} and set(report.logs) == {"simulated"}
+    html = page_of(repeated)
+    assert "study one_shot failed: ZeroDivisionError: no prompts left" in html
+    assert "python -m simulations replay one_shot" in html and "Traceback" in html
+    assert "section schedule failed: KeyError" in html and "log acc_step_500_dev failed" in html
+    assert "3 parts failed" in html
+    assert not (repeated / "one_shot.csv").exists(), "a file of an earlier run beside a report without it"
+    recorded = json.loads((repeated / "provenance.json").read_text())["failures"]
+    assert [each["part"] for each in recorded] == parts
 
 
 def test_command_exits_with_1_if_a_part_failed_and_with_0_if_none_did(repeated, monkeypatch):

@@ -1,7 +1,5 @@
 """The study ``best_baselines`` and its builder, on a summary made by hand and on a small one that is simulated."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The bandits, value paths and the Bayes filter against finite differences, enumeration and quadrature."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import expit, logit

@@ -1,7 +1,5 @@
 """The page is what the command writes from the tables, and the tables hold no other methods than it may."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A log thinned to fewer completions: what is drawn, and that errors against the rest are those against the truth."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

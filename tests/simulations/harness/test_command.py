@@ -1,7 +1,5 @@
 """``python -m simulations``: clear errors before any work, exit codes, and the whole way from run to replay."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

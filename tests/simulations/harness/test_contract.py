@@ -1,7 +1,5 @@
 """What the harness asks of every study in ``simulations/studies``; a new study is tested by being there."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every measure against its closed form, a jackknife that leaves out one replicate at a time, and brute force."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random numbers depend on seed, key, name and replicate, and on nothing else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

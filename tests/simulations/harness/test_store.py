@@ -1,7 +1,5 @@
 """Shards appear whole or not at all; torn ones are noticed; a disk that takes nothing is refused first."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -1,7 +1,5 @@
 """A study's declaration: what it refuses, and what its identity depends on."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The studies of what `analyze` recommends and `compare` says: their logs, true errors and committed rates."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

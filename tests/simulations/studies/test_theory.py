@@ -1,7 +1,5 @@
 """The studies at a small scale: what they claim, with both error rates stated and a negative control each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -53,12 +53,6 @@ def test_the_script_of_the_documentation():
     assert trainer.session.estimator.baseline == AdvantageEstimator().baseline
 
 
-def test_parameters_reach_the_estimator():
-    trainer = make_trainer("+algorithm.kaestat.params.bandwidth=25", "+algorithm.kaestat.params.kernel=exponential")
-    expected = AdvantageEstimator("kae", bandwidth=25, kernel="exponential").baseline
-    assert trainer.session.estimator.baseline == expected
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [

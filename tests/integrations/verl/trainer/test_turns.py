@@ -91,30 +91,6 @@ def test_every_turn_has_its_advantage_at_its_tokens_after_verls_padding_and_reor
     assert metrics.keys() >= {"baseline/squared_error", "baseline/turn_1/squared_error"}
 
 
-def test_rollouts_of_one_turn_have_the_advantages_of_whole_completions(queue):
-    turns, whole = make_trainer(*TURNS), make_trainer(TURNS[1])
-    for step in range(3):
-        rows = [rollout(f"u{step}{p}", s, p, [2 + s], float((p + s + step) % 2)) for p in range(3) for s in (0, 1)]
-        found, _ = compute(queue, turns, put(queue, rows), step)
-        expected, _ = compute(queue, whole, put(queue, rows), step)
-        assert all(torch.equal(found[key], expected[key]) for key in expected)
-
-
-def test_a_penalty_at_tokens_belongs_to_their_turn(queue):
-    """As ``use_kl_in_reward`` makes rewards of every token."""
-    row = rollout("u", 0, 7, [2, 1], 0.0)
-    row["rm_scores"] = torch.tensor([-0.1, -0.2, 0.0, 0.0, 0.9])
-    found, _ = compute(queue, make_trainer(*TURNS), put(queue, [row]), 0)
-    torch.testing.assert_close(found["u_0_0"], torch.tensor([0.6, 0.6, 0.0, 0.0, 0.9]))
-
-
-def test_the_outcome_of_a_rollout_that_ends_with_a_tools_answer_is_the_last_turns(queue):
-    row = rollout("u", 0, 7, [2, 1], 1.0, [0.5])
-    row["response_mask"] = torch.tensor([1, 1, 0, 0, 0])
-    found, _ = compute(queue, make_trainer(*TOLD), put(queue, [row]), 0)
-    torch.testing.assert_close(found["u_0_0"], torch.tensor([1.5, 1.5, 0.0, 0.0, 0.0]))
-
-
 def test_scores_of_an_agent_loop_of_ones_own(queue):
     trainer = make_trainer(*TURNS, "+algorithm.kaestat.turn_rewards=turn_scores")
     row = rollout("u", 0, 7, [1, 1, 1], 1.0, turn_scores=[0.25, 0.5, 0.0])

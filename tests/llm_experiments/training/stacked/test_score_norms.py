@@ -5,19 +5,28 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from llm_experiments.training.stacked.model import StackedDecoder
+from llm_experiments.training.stacked.sampling import tokens_that_count
 from llm_experiments.training.stacked.score_norms import tapped_norms
-from tests.helpers.exact_norms import exact_norms
 
 
-def test_exact_norms_are_those_of_a_loop(folders, codec, pools):
-    model, parameters = StackedDecoder.load(folders[:2])
+def exact_norms(model, parameters, prompts, completions, *, end, temperature=1.0):
+    """By `tapped_norms`, shape (runs, rows)."""
+    own, taps = {name: each.detach().requires_grad_() for name, each in parameters.items()}, []
+    tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
+    logits = model.logits(own, tokens, skip=prompts.shape[2] - 1, taps=taps)
+    scores = (logits / temperature).log_softmax(-1).gather(-1, completions[..., None])[..., 0]
+    return tapped_norms((scores * tokens_that_count(completions, end)).sum(2), taps)
+
+
+def test_exact_norms_are_those_of_a_loop(family, codec, pools):
+    model, parameters = StackedDecoder.load(family)
     prompts = torch.stack([codec.tokens([problem.prompt for problem in pool.problems[:4]]) for pool in pools[:2]])
     end, pad = codec.end, codec.pad
     rows = torch.tensor([[97, 98, end, pad], [99, 50, 51, 52], [end, pad, pad, pad], [48, 48, 48, 48]])
     completions = torch.stack([rows, rows.flip(0)])
     found = exact_norms(model, parameters, prompts, completions, end=end, temperature=0.7)
     assert found.shape == (2, 4)
-    for run, folder in enumerate(folders[:2]):
+    for run, folder in enumerate(family):
         plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         for prompt, completion, norm in zip(prompts[run].tolist(), completions[run].tolist(), found[run], strict=True):
             said = completion[: completion.index(end) + 1] if end in completion else completion

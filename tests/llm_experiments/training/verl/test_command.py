@@ -263,7 +263,7 @@ def test_odd_paths_are_quoted():
     assert found["+ray_kwargs.ray_init.runtime_env.env_vars.PYTHONPATH"] == "/p:/q"
 
 
-def test_machines_and_seeds_are_in_the_command():
+def test_machines_seeds_and_what_stays_are_in_the_command():
     found = command(changed("seed", 4), gpus=2, nodes=2, max_prompt_length=77)
     assert found["data.max_prompt_length"] == "77"  # not the paper's
     assert (found["trainer.n_gpus_per_node"], found["trainer.nnodes"]) == ("2", "2")
@@ -274,5 +274,6 @@ def test_machines_and_seeds_are_in_the_command():
         "actor_rollout_ref.actor.fsdp_config.seed",
     )
     assert {found[key] for key in seeds} == {"4"}
+    assert command(changed("updates.keep_checkpoints", None))["trainer.max_actor_ckpt_to_keep"] == "null"
     with pytest.raises(ValueError, match="gpus and nodes"):
         Machines(0)
