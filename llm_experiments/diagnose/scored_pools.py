@@ -135,7 +135,8 @@ class ScoredPools:
             parameters=settings.parameters,
             memory_gib=settings.memory_gib,
         )
-        drift = 1e-3 if self.config.model.dtype == "float32" else 0.05
+        # In bfloat16 the same weights were off by up to .058, those of two or more steps on by up to .36 to .38.
+        drift = 1e-3 if self.config.model.dtype == "float32" else 0.1
         check_log_probs(pool, completions, found.log_probs, drift=drift)
         proxies = self._policy.score(prompt, completions)
         return PromptScores(
