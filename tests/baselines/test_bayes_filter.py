@@ -249,6 +249,13 @@ def test_a_shock_to_all_prompts_is_known_at_the_step_at_which_it_comes():
     assert error[8] < 3 * error[7]
 
 
+def test_right_and_wrong_answers_are_treated_alike():
+    rng = np.random.default_rng(15)
+    logit = rng.standard_normal(40) + 1.25 * (np.arange(12) >= 8)[:, None]  # a shock that only 40 prompts show
+    reward = drawn(1 / (1 + np.exp(-logit)), 2, 16)
+    np.testing.assert_allclose(values_of_run(1 - reward), 1 - values_of_run(reward), atol=1e-4)
+
+
 def test_after_a_jump_of_one_prompt_its_value_is_there_at_the_next_visit():
     value = np.full((20, 60), 0.3)
     value[:, ::2] = 0.7
