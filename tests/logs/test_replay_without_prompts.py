@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from kaestat import RewardLog, make_baseline
 from kaestat.baselines import filter_rates
@@ -120,6 +122,23 @@ def test_one_replay_equals_those_of_the_logs_without_some_prompts(specification,
     for copy, some in enumerate(kept[:1] if scores_with_all(baseline) else kept):
         here = some[log.frame["prompt"]]
         np.testing.assert_allclose(found[:, copy, here], replay(log.subset(some), baseline), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.slow
+@given(
+    specification=st.sampled_from(["ebpo", "kae", "kae_eb", "bayes_filter", "critic", "james_stein"]),
+    seed=st.integers(0, 2**32 - 1),
+    streams=st.booleans(),
+    binary=st.booleans(),
+)
+@example(specification="bayes_filter", seed=209, streams=False, binary=False)  # a shock in one copy alone
+def test_it_does_so_for_any_groups(specification, seed, streams, binary):
+    log, baseline = ragged_log(seed, streams, binary), make(specification)
+    kept, rtol = groups_left_out(log, seed), 1e-6 if specification == "bayes_filter" else 1e-9  # single precision
+    found = together(log, baseline, kept)
+    for copy, some in enumerate(kept[:1] if scores_with_all(baseline) else kept):
+        here = some[log.frame["prompt"]]
+        np.testing.assert_allclose(found[:, copy, here], replay(log.subset(some), baseline), rtol=rtol, atol=0.1 * rtol)
 
 
 def scores_with_all(baseline) -> bool:
