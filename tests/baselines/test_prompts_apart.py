@@ -1,4 +1,4 @@
-"""What baselines that pool prompts must not mix up: a prompt without completions is no prompt."""
+"""Baselines that pool prompts leave out prompts without completions."""
 
 import numpy as np
 import pytest
