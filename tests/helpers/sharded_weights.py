@@ -13,13 +13,13 @@ from torch.distributed.tensor import DTensor
 from kaestat import AdvantageEstimator
 from llm_experiments.policies.tiny import tiny_model
 from tests.helpers.sharded_rank import held, shard_on_the_cpu
-from tests.helpers.tiny_trl import SIZE, RecordingTrainer, tiny_trainer
+from tests.helpers.tiny_trl import SIZE, WeighingTrainer, tiny_trainer
 from tests.integrations.trl.test_weights import _of_gradients
 
 OPTIONS = {"prompt_id": "question_id"}
 
 
-class Sharded(RecordingTrainer):
+class Sharded(WeighingTrainer):
     """Keeps the weights, and a loop's over the completions of a whole model with whole mean squares."""
 
     def _generate_and_score_completions(self, inputs):
@@ -41,14 +41,7 @@ class Sharded(RecordingTrainer):
         squares = self._squares if self.weights == "adam" else None
         norms = _of_gradients(self._copy, output, squares, self.temperature)
         self._now["reference"] = self.accelerator.gather(norms)
-        found = super()._completion_weights(output)
-        if found is not None:
-            self._now["weights"] = found
-        return found
-
-    def _record_norms(self, norms):
-        super()._record_norms(norms)
-        self.batches[-1]["weights"] = torch.tensor(self.measures["score_norm"])
+        return super()._completion_weights(output)
 
 
 def run(folder: Path, weights: str, group: int = 1, **config) -> Sharded:

@@ -107,6 +107,20 @@ class RecordingTrainer(BaselineGRPOTrainer):
         return output
 
 
+class WeighingTrainer(RecordingTrainer):
+    """Also keeps the weights, from the training pass or a pass of their own."""
+
+    def _completion_weights(self, output):
+        found = super()._completion_weights(output)
+        if found is not None:
+            self._now["weights"] = found
+        return found
+
+    def _record_norms(self, norms):
+        super()._record_norms(norms)
+        self.batches[-1]["weights"] = torch.tensor(self.measures["score_norm"])
+
+
 def train_tiny(folder: Path, estimator: AdvantageEstimator | TurnEstimator, **options) -> BaselineGRPOTrainer:
     """A trainer of `tiny_trainer`, by default one that records, after its run."""
     trainer = tiny_trainer(folder, estimator, **{"trainer_class": RecordingTrainer} | options)

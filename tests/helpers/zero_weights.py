@@ -17,12 +17,12 @@ from kaestat import AdvantageEstimator
 from llm_experiments.policies.tiny import tiny_tokenizer
 from tests.helpers import tiny_trl
 from tests.helpers.sharded_rank import shard_on_the_cpu
-from tests.helpers.tiny_trl import RecordingTrainer, tiny_trainer
+from tests.helpers.tiny_trl import WeighingTrainer, tiny_trainer
 
 PROMPTS = 16  # each once in every generation
 
 
-class Fixed(RecordingTrainer):
+class Fixed(WeighingTrainer):
     """Samples, and puts completions that depend on the prompt and the step in the place of what it sampled."""
 
     def _generate_single_turn(self, prompt_ids, *args, **kwargs):
@@ -38,16 +38,6 @@ class Fixed(RecordingTrainer):
     def _rows(self, scored):
         self._now["ids"] = scored.ids
         return super()._rows(scored)
-
-    def _completion_weights(self, output):
-        found = super()._completion_weights(output)
-        if found is not None:
-            self._now["weights"] = found
-        return found
-
-    def _record_norms(self, norms):
-        super()._record_norms(norms)
-        self.batches[-1]["weights"] = torch.tensor(self.measures["score_norm"])
 
 
 def zero(stage: int, **sizes) -> dict:
