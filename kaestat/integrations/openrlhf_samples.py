@@ -57,12 +57,10 @@ def take_dropped(samples: Sequence[Any]) -> list[Any]:
 def prompts_of(experience: Any) -> list[Any]:
     """Texts of an experience's completions, with the paths of images if there are any."""
     images = experience.images or [None] * len(experience.prompts)
-    return [named_prompt(text, image) for text, image in zip(experience.prompts, images, strict=True)]
-
-
-def named_prompt(text: str, image: Any) -> Any:
-    """The text of a prompt to hash, with the paths of images if there are any."""
-    return text if not image else [text, [image] if isinstance(image, str) else list(image)]
+    return [
+        text if not image else [text, [image] if isinstance(image, str) else list(image)]
+        for text, image in zip(experience.prompts, images, strict=True)
+    ]
 
 
 def rewards_of(experience: Any) -> np.ndarray:

@@ -104,7 +104,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
     weights : {"none", "length", "score_norm", "exact", "adam"}
         Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
         its score with respect to the logits (one more forward pass per generation, without gradients), in all trained
-        parameters; or the same in Adam's (or Muon's) units, divided by its mean. If `reads_training_pass` holds,
+        parameters; or the same in Adam's units, divided by its mean. If `reads_training_pass` holds,
         as by default for methods with a history and one completion per prompt, and for `rloo` in small groups, the last
         two come from the training pass; otherwise each needs one more forward and backward pass.
     reuse : int
