@@ -21,7 +21,7 @@ docs/frameworks/slime.md says what was run and what was read, and at which commi
 from __future__ import annotations
 
 import functools
-import importlib
+import pkgutil
 import warnings
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -143,7 +143,7 @@ class RewardPostProcess:
             if not evaluation:
                 self._rollout_id, self._all_samples = rollout_id, []
             if inner is None:
-                inner = _load(getattr(args, "kaestat_rollout_function_path", None) or DEFAULT_ROLLOUT)
+                inner = pkgutil.resolve_name(getattr(args, "kaestat_rollout_function_path", None) or DEFAULT_ROLLOUT)
             output = inner(args, rollout_id, data_source, evaluation=evaluation)
             if evaluation:
                 return output
@@ -292,11 +292,6 @@ def _estimator(text: str | None) -> AdvantageEstimator:
 def _files(folder: str, rollout_id: int) -> tuple[Path, Path]:
     history, sampler = (Path(folder, name.format(rollout_id)) for name in FILES)
     return history, sampler
-
-
-def _load(path: str) -> Callable[..., Any]:
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 advantages = RewardPostProcess()

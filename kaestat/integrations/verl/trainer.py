@@ -92,7 +92,7 @@ class BaselineTrainer(RecordsNorms):
             self.options = Options.read(method, config.algorithm)
         if self.options is not None and self.options.turns:
             check_turns(config, self.options)
-            self.session = TrainerSession(self.options.turn_estimator(any_order=self.verl_mode != "sync"))
+            self.session = TrainerSession(self.options.estimator(any_order=self.verl_mode != "sync"))
         elif self.options is not None:
             filters, weights = filters_groups(config), self.options.weights
             estimator = self.options.estimator(any_order=filters or self.verl_mode != "sync")
