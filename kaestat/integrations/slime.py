@@ -35,10 +35,12 @@ from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_promp
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import check_sampler_params
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.slime_prompts import DrawnGroups, corrections, dataset_of
 from kaestat.integrations.slime_samples import (
     STEP_KEY,
+    DrawnGroups,
     completions_of,
+    corrections,
+    dataset_of,
     flat,
     group_of,
     groups_of,

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
-from kaestat.integrations.adam_units import MUON, check_optimizer, gathered, mean_squares
+from kaestat.integrations.adam_units import check_optimizer, gathered, mean_squares
 from kaestat.integrations.gradient_norms import gradient_norms
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
 
 
 def check_units(trainer: GRPOTrainer) -> None:
-    """Raise a ValueError for optimisers whose units `mean_squares` does not know, or not for this model's modules."""
+    """Raise a ValueError for optimisers whose units `mean_squares` does not know."""
     if trainer.optimizer is not None:
         kind, settings = type(trainer.optimizer), trainer.optimizer.defaults
     else:
@@ -154,15 +154,6 @@ def check_units(trainer: GRPOTrainer) -> None:
                 "optimizer: ZeRO gives the units of torch's Adam and AdamW alone; leave optimizer out of DeepSpeed's "
                 "configuration and set optim='adamw_torch'."
             )
-    if issubclass(kind, MUON):
-        head = trainer.model.get_output_embeddings()
-        for name, module in trainer.model.named_modules():
-            trained = any(each.requires_grad for each in module.parameters(recurse=False))
-            if trained and (module is head or not isinstance(module, torch.nn.Linear)):
-                raise ValueError(
-                    f"optimizer: Muon's units are for linear layers before the output layer, not module {name}; "
-                    "freeze it, as with LoRA, or use AdamW."
-                )
 
 
 def _check_processes(accelerator: Any) -> None:

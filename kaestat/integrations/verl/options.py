@@ -10,10 +10,10 @@ from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.history.prior import BEFORE_THE_RUN
-from kaestat.integrations.shared.tracked_rows import looks_back
+from kaestat.integrations.shared.tracked_estimator import looks_back
 from kaestat.integrations.shared.tracked_sampler import check_sampler_params
 from kaestat.integrations.shared.weights import check_weights
-from kaestat.integrations.verl.prior import prior_of_data_file
+from kaestat.integrations.verl.prompts import prior_of_data_file
 from kaestat.sampling.policies import make_policy
 
 OF_PARAMETERS = ("exact", "adam")
@@ -34,7 +34,7 @@ class Options:
       units (`kaestat.integrations.verl.training_norms`).
     - ``prompt_id``, the key of the history: ``"auto"`` (data source, split and index if the data set has an index, else
       a hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
-    - ``prior``: a data file with pass rates from before the run (`kaestat.integrations.verl.prior`), of the policy of
+    - ``prior``: a data file with pass rates from before the run (`kaestat.integrations.verl.prompts`), of the policy of
       ``prior_step``; the default is the policy that training starts from.
     - ``start_anew``: whether a run resumed from a checkpoint without a history may begin a new one.
     - ``turns``: whether every turn has a value of its own (`kaestat.integrations.verl.turns`); ``turn_rewards`` come in

@@ -53,8 +53,8 @@ from verl.trainer.ppo.v1 import (
 )
 from verl.utils.tensordict_utils import get_tensordict
 
-from kaestat.integrations.shared.expected_weights import ExpectedWeights
 from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.weights import ExpectedWeights
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, draw_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, Serve, estimator_without_history

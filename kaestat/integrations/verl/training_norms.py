@@ -20,7 +20,7 @@ from verl.trainer.ppo.utils import Role
 
 from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
-from kaestat.integrations.shared.expected_weights import LARGEST_GROUP, ExpectedWeights, expected_suffice
+from kaestat.integrations.shared.weights import LARGEST_GROUP, ExpectedWeights, expected_suffice
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.norms_worker import ASKED, NormsWorker
 from kaestat.integrations.verl.options import WEIGHTS_OPTION, filters_groups

@@ -231,27 +231,20 @@ def test_configurations_of_deepspeed_that_hide_parameters_are_refused_when_the_t
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
 
 
-@pytest.mark.parametrize(("kind", "config"), [("Muon", {}), ("AdamW", {"optimizer": {"type": "AdamW"}})])
-def test_zero_takes_adam_from_the_trainer_alone(kind, config):
-    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(deepspeed_config=config))
-    optimizer = getattr(torch.optim, kind)([torch.nn.Parameter(torch.zeros(2, 2))])
+def test_zero_takes_adam_from_the_trainer_alone():
+    plugin = SimpleNamespace(deepspeed_config={"optimizer": {"type": "AdamW"}})
+    state = SimpleNamespace(deepspeed_plugin=plugin)
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2, 2))])
     trainer = SimpleNamespace(optimizer=optimizer, is_deepspeed_enabled=True, accelerator=SimpleNamespace(state=state))
     with pytest.raises(ValueError, match="leave optimizer out of DeepSpeed's configuration"):
         check_units(trainer)
 
 
 def test_an_optimizer_whose_units_are_not_known_is_refused_when_the_trainer_is_made(tmp_path):
-    made = {"optimizers": (torch.optim.NAdam([torch.nn.Parameter(torch.zeros(2))]), None)}
-    for named, options, config in (("SGD", {}, {"optim": "sgd"}), ("NAdam", made, {})):
-        with pytest.raises(ValueError, match=f"{named} does not keep"):
+    made = {"optimizers": (torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))]), None)}
+    for named, options, config in (("SGD", {}, {"optim": "sgd"}), ("Muon", made, {})):
+        with pytest.raises(ValueError, match=f"{named} does not keep .* norms in no optimiser's units"):
             tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "adam"} | options, **config)
-
-
-def test_muon_of_other_parameters_than_the_layers_matrices_is_refused_when_the_trainer_is_made(tmp_path):
-    of_another = torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))])
-    made = {"weights": "adam", "optimizers": (of_another, None)}
-    with pytest.raises(ValueError, match="embed_tokens; freeze it"):
-        tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options=made)
 
 
 def test_truncated_completions_that_trl_masks_weigh_nothing(tmp_path):

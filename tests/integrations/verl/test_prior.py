@@ -8,8 +8,7 @@ import pytest
 
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.verl.options import Options
-from kaestat.integrations.verl.prior import prior_of_data_file
-from kaestat.integrations.verl.prompts import read_prompt
+from kaestat.integrations.verl.prompts import prior_of_data_file, read_prompt
 
 ROWS = [
     {
