@@ -27,10 +27,16 @@ from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.held_state import Call
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.integrations.shared.held_states import HeldStates
-from kaestat.integrations.shared.session_files import NEW_RUN, SAMPLER, Path, lost_state, save_whole, state_in
-from kaestat.integrations.shared.tracked_estimator import tracked
-from kaestat.integrations.shared.tracked_rows import TrackedRows
+from kaestat.integrations.shared.session_files import (
+    NEW_RUN,
+    SAMPLER,
+    HeldStates,
+    Path,
+    lost_state,
+    save_whole,
+    state_in,
+)
+from kaestat.integrations.shared.tracked_estimator import TrackedRows, tracked
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
 from kaestat.sampling import Policy, PromptSampler
