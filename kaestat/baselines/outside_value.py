@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.baselines.kae_eb import KaeEb
-from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.arrays import Array, Groups, Visits, ratio
+from kaestat.core.digits import variance_from
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,8 @@ class OutsideValue(KaeEb):
 def _less(groups: Groups, visits: Visits, value: Array) -> tuple[Groups, Visits]:
     """Groups and visits of the differences of rewards from a value (..., P, G), one for each row."""
     row = value[..., :1]
+    xp = groups.xp
+    mean, square = (ratio(column, visits.count, 0.0, xp) for column in (visits.total, visits.total_sq))
     total = visits.total - row * visits.count
-    total_sq = visits.total_sq - 2 * row * visits.total + row**2 * visits.count
+    total_sq = (variance_from(square, mean) + (mean - row) ** 2) * visits.count
     return replace(groups, reward=groups.reward - value), replace(visits, total=total, total_sq=total_sq)

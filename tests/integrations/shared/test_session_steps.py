@@ -15,7 +15,7 @@ from kaestat import AdvantageEstimator
 from kaestat.core.storage import load_state, save_state, unpack_arrays
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.shared.tracked_rows import copies
+from kaestat.integrations.shared.tracked_estimator import copies
 
 
 def kae():
