@@ -4,8 +4,6 @@ Pages hold Jinja expressions. ``{{ cell("results/tiny/value_mse", "mse", method=
 one number of a table, and fails the build where there is no such row, or more than one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

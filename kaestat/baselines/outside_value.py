@@ -1,7 +1,5 @@
 """KAE with empirical Bayes that shrinks towards a given value, such as a value model's prediction."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The filter against the same filter in plain loops, its corners, and what it is robust to."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

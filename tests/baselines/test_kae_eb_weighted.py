@@ -1,7 +1,5 @@
 """kae_eb with weights: both ways to use them, against the slow reference and against no weights."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A value from outside: it follows the step, and what it says of prompts of which nothing else is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
