@@ -156,6 +156,7 @@ def _whole_blocks(blocks: Iterator[Block]) -> Iterator[_Piece]:
 
 def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> Iterator[_Piece]:
     """The steps of blocks one by one, without the padding of those with fewer or smaller groups, the prompts named."""
+    ids = np.fromiter(log.prompts, dtype=object, count=len(log.prompts))
     for block in blocks:
         mask, weight, times = block.groups.mask, block.groups.weight, block.groups.times
         sums = {field.name: getattr(block.visits, field.name) for field in fields(Visits)}
@@ -163,7 +164,6 @@ def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> I
             here = visit[visit >= 0]
             cut = slice(len(here)), slice(int(units.entries[here].max()))
             there = None if mask is None else mask[t][cut]
-            prompts = [log.prompts[code] for code in units.visit_prompt[here]]
             yield _Piece(
                 here,
                 int(block.step[t, 0, 0]),
@@ -172,7 +172,7 @@ def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> I
                     mask=None if there is None or there.all() else there,
                     weight=None if weight is None else weight[t][cut],
                     times=None if times is None else times[t][cut],
-                    prompt_ids=prompts,
+                    prompt_ids=ids[units.visit_prompt[here]].tolist(),
                 ),
                 Visits(**{name: None if sum_ is None else sum_[t, : len(here)] for name, sum_ in sums.items()}),
             )
