@@ -246,15 +246,17 @@ def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f:
     target = ratio(groups.pooled_others(mean) + moved, others_weight, 0.0, xp)
 
     # Variance of W (Z - target) within prompts, a quadratic in the target; the terms in it vanish for unit weights.
-    in_z = variance_from(ratio(past.mass_sq_carried_sq + now.mass_sq_carried_sq, count, 0.0, xp), mean)
+    square = ratio(past.mass_sq_carried_sq + now.mass_sq_carried_sq, count, 0.0, xp)
     # 1 - 1/n_k is 0 up to rounding for a lone completion: such prompts have no information on sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
-    scatter = of_rewards = groups.pooled_others(in_z)
+    scatter = groups.pooled_others(variance_from(square, mean))
     if not plain:
         crossed = ratio(past.mass_sq_carried + now.mass_sq_carried, count, 0.0, xp) - mean * weight
-        in_weight = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp) - weight**2
-        scatter = scatter - 2 * target * groups.pooled_others(crossed) + target**2 * groups.pooled_others(in_weight)
-    noise = ratio(beyond_rounding(scatter, of_rewards), groups.pooled_others(freedom), 0.0, xp)
+        weight_sq = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp)
+        in_weight = groups.pooled_others(weight_sq - weight**2)
+        scatter = scatter - 2 * target * groups.pooled_others(crossed) + target**2 * in_weight
+        scatter = beyond_rounding(scatter, groups.pooled_others(square) + target**2 * groups.pooled_others(weight_sq))
+    noise = ratio(scatter, groups.pooled_others(freedom), 0.0, xp)
 
     # Deviations from the ratio of all, so that taking one prompt out again loses no digits.
     center = ratio(groups.pooled(mean), groups.pooled(weight), 0.0, xp)

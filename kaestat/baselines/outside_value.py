@@ -6,7 +6,7 @@ from typing import ClassVar
 from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.baselines.kae_eb import KaeEb
 from kaestat.core.arrays import Array, Groups, Visits, ratio
-from kaestat.core.digits import variance_from
+from kaestat.core.digits import ROUNDING, variance_from
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +52,10 @@ class OutsideValue(KaeEb):
         return False  # those of differences from the outside value
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        value = self._given(groups, step)
-        return value + super().values_at(*_less(groups, visits, value), bandwidth, step)
+        xp, value = groups.xp, self._given(groups, step)
+        found = value + super().values_at(*_less(groups, visits, value), bandwidth, step)
+        # Where all rewards are 0 there is nothing else to tell a learned bandwidth that this is rounding.
+        return xp.where(xp.abs(found) > ROUNDING * xp.finfo(found.dtype).eps * xp.abs(value), found, 0.0)
 
     def effective_completions(
         self, groups: Groups, visits: Visits, *, step: int | Array, carry: object = None

@@ -54,7 +54,9 @@ def test_a_number_is_that_of_the_one_row_with_its_error_and_ends():
     ratio = NUMBERS.cell("results/law/smollm2/predictions", "ratio", **where)
     assert ratio.low < ratio < ratio.high < 1
     assert NUMBERS.interval(ratio) == ".73 [.50, .86]" and NUMBERS.fixed(ratio) == "0.73"
-    assert NUMBERS.bare(-0.0123, 3) == "−.012" and NUMBERS.two_digits(3456.0) == "3,500"
+    assert (
+        NUMBERS.bare(-0.0123, 3) == "−.012" and NUMBERS.bare(10.25) == "10.25" and NUMBERS.two_digits(3456.0) == "3,500"
+    )
 
 
 @pytest.mark.parametrize(
