@@ -357,11 +357,13 @@ class _Now:
             n = xp.where(known, past[0], 1.0)
             within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
             mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
-        rows = xp.broadcast_arrays(within, mixed, count, as_type_of(~self.plain, unit))
+        none = 0 * within
+        rows = [none + row for row in (within, mixed, count, as_type_of(~self.plain, unit))]
         return groups.pooled(xp.stack(rows, axis=-2).swapaxes(-1, -2))[..., 0, :]
 
 
 def _zeros_and_ones(unit: Array, times: Array | None) -> Array:
     """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P)."""
     plain = unit * unit == unit
-    return (plain if times is None else plain & (times % 1 == 0)).all(-1)
+    plain = plain if times is None else plain & (times % 1 == 0)
+    return plain[..., 0] if plain.shape[-1] and bool(plain.all()) else plain.all(-1)

@@ -60,6 +60,11 @@ def summed(column: Array, times: Array | None) -> Array:
     return xp.vecdot(column, xp.ones_like(column[..., :1, :]) if times is None else times)
 
 
+def spread_out(unit: Array, failed: Array, succeeded: Array) -> Array:
+    """For each completion, (..., P, G), its prompt's number of two, (..., P): by whether ``unit`` is 0 or more."""
+    return namespace(unit).where(unit > 0, succeeded[..., None], failed[..., None])
+
+
 def of_rows(array: Array, rows: slice) -> Array:
     """The entries of some prompts, (..., P); an array that is the same for all prompts has one."""
     return array if array.shape[-1] == 1 else array[..., rows]

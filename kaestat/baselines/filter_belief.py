@@ -167,19 +167,27 @@ def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:
     With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by).
     """
     xp, share = namespace(parts), parts[..., 2, :, :]
-    a, b = _beta(parts, known)
-    factor = xp.exp(by)
-    scale = (b + a * factor) / (a + b)
-    successes = a * scale - share * after.a
-    failures = (scale / factor) * b - share * (known.a + known.b - after.a)
-    both = xp.stack([successes, failures], axis=-3)  # if one is negative, the other compensates
-    owed = xp.flip(both, axis=-3).clip(-np.inf, 0.0)
-    return (both + owed).clip(0.0, LARGEST_COUNT)
+    successes, b = _beta(parts, known)
+    factor, size = xp.exp(by), successes + b
+    failures = successes * factor
+    failures += b
+    failures /= size
+    successes *= failures
+    successes -= share * after.a
+    failures /= factor
+    failures *= b
+    failures -= share * (known.a + known.b - after.a)
+    # If one is negative, the other compensates.
+    both = [successes + failures.clip(-np.inf, 0.0), failures + successes.clip(-np.inf, 0.0)]
+    return xp.stack(both, axis=-3).clip(0.0, LARGEST_COUNT)
 
 
 def _beta(parts: Array, known: Moving) -> tuple[Array, Array]:
     share = parts[..., 2, :, :]
-    return share * known.a + parts[..., 0, :, :], share * known.b + parts[..., 1, :, :]
+    a, b = share * known.a, share * known.b
+    a += parts[..., 0, :, :]
+    b += parts[..., 1, :, :]
+    return a, b
 
 
 def _walk(parts: Array, rates: Rates, known: Moving) -> None:

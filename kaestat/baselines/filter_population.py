@@ -83,13 +83,15 @@ class Population:
             "each": PSEUDO_PROMPTS * self.rates.first,
         }
         now = carry | {"mixture": xp.log(self.mixture)}  # after a change, excluded hypotheses can return
-        out = {name: kept * now[name] + (1 - kept) * first[name] + sums[name] for name in first}
+        fresh = 1 - kept
+        out = {name: kept * now[name] + fresh * first[name] + sums[name] for name in first}
         for name in ("mixture", "jumps"):
             out[name] = out[name] - largest(out[name], -1)
         squares, count, soft = sums["dispersion"][..., :2], sums["dispersion"][..., 2], sums["dispersion"][..., 3]
         alike = SOFT_REWARDS ** xp.where(soft > 0, 0.0, count)  # of the evidence that rewards are not of 0 and 1 alone
-        faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN) * xp.stack([xp.ones_like(alike), alike], axis=-1)
-        return out | {"dispersion": faded * carry["dispersion"] + squares}
+        faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN) * carry["dispersion"]
+        faded[..., 1] *= alike
+        return out | {"dispersion": faded + squares}
 
     def learned_from(
         self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None
