@@ -252,7 +252,7 @@ class _Now:
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
         for rows, belief in zip(self.blocks, beliefs, strict=True):
             n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
-            here = replace(known, a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
+            here = known._replace(a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
             asked = belief, here
             if shock is not None:
                 asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))

@@ -45,11 +45,9 @@ def largest(array: Array, axis: int = -2) -> Array:
 def elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Array, Array]:
     """Returns of prompts since the last step with a return, and how many prompts return now."""
     xp = namespace(newest)
-    lag = added_up(xp.where(scored, newest, 0.0), -1)[..., 0]
-    returns = added_up(as_type_of(scored, newest), -1)[..., 0]
-    known = (last >= 0) & (returns > 0)
-    since = xp.where(known, not_negative(step - last), 0.0)
-    return since * returns / xp.where(lag > 0, lag, 1.0), returns
+    lag, returns = (added_up(each, -1)[..., 0] for each in (xp.where(scored, newest, 0.0), as_type_of(scored, newest)))
+    since = xp.where((last >= 0) & (returns > 0), step - last, 0.0)
+    return not_negative(since) * returns / xp.where(lag > 0, lag, 1.0), returns
 
 
 def summed(column: Array, times: Array | None) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import device
@@ -17,11 +18,11 @@ TINY = 1e-30
 LEAST_WAYS = 1e-20  # probability of the ways together where a jump is as good as certain: odds are relative to them
 LARGEST_COUNT = 1e9  # of a prompt that is never solved, a downward drift makes more and more
 PARTS = 4  # arrays of a state
+SPARE = 16  # numbers between two rows: rows a power of two apart would drive each other out of the processor's cache
 WAYS, JUMPED = slice(None, -AGES), slice(-AGES, None)  # of the hypotheses
 
 
-@dataclass(frozen=True, eq=False)
-class Moving:
+class Moving(NamedTuple):
     """What is known about all prompts while values move; arrays that broadcast to (..., M, P)."""
 
     a: Array  # Parameters of the prior of the values
@@ -72,7 +73,8 @@ class Belief:
         """The inverse of `unpacked`."""
         xp, parts = namespace(self.parts), self.parts
         *leading, _, n_ways, n_prompts = parts.shape
-        out = xp.empty((*leading, PARTS, n_ways, n_prompts), dtype=parts.dtype, device=device(parts))
+        shape = (*leading, PARTS, n_ways, n_prompts + SPARE)
+        out = xp.empty(shape, dtype=parts.dtype, device=device(parts))[..., :n_prompts]
         count, total, odds = (out[..., j, :, :] for j in (0, 1, 3))
         count[...] = parts[..., 0, :, :] + parts[..., 1, :, :]
         out[..., 1:3, :, :] = parts[..., 0::2, :, :]

@@ -141,15 +141,16 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
     n = k.clip(1e-9, np.inf)
     # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
-    middle = ((mean + 0.5) / (not_negative(k) + 1)).clip(1e-3, 1 - 1e-3)
-    largest = middle * (1 - middle)
+    middle = ((mean + 0.5) / (n + 1)).clip(1e-3, 1 - 1e-3)
+    largest = middle - middle * middle
     known = (k > MIN_OTHERS + 0.5) & (freedom > 1e-6 * n)
-    noise = within / xp.where(known, freedom, 1.0) * inverse / n
-    spread = not_negative(square - mean * mean / n) / (n - MIN_OTHERS).clip(0.5, np.inf) - noise
-    variance = not_negative(spread) * (1 + 1 / n) + noise / n
+    noise = within * inverse / (n * xp.where(known, freedom, 1.0))
+    spread = not_negative((square - mean * mean / n) / (n - MIN_OTHERS).clip(0.5, np.inf) - noise)
+    variance = spread + (spread + noise) / n
     variance = xp.where(known, variance, largest / (1 + FIRST_SIZE))
     size = (largest / variance.clip(1e-6, np.inf) - 1).clip(SMALLEST_SIZE, LARGEST_SIZE)
-    return middle * size, (1 - middle) * size
+    a = middle * size
+    return a, size - a
 
 
 def first_carry(rates: Rates) -> dict[str, Array]:
