@@ -127,7 +127,8 @@ class Belief:
         stay_or_enter = stay + entering
         entering /= stay_or_enter
         of_ways = parts[..., WAYS, :]
-        enters = (1 - KEPT_APART + RENEWED) * added_up(ways[..., None, :, :] * of_ways)
+        enters = added_up(ways[..., None, :, :] * of_ways)
+        enters *= 1 - KEPT_APART + RENEWED
         enters += aged[..., None, :, :] * parts[..., -1:, :]
         enters /= (inflow + renewed)[..., None, :, :]
         toward = enters - of_ways

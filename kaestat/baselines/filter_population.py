@@ -43,20 +43,20 @@ class Population:
         within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
         dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
         learned = carry["each"] / added_up(carry["each"], -1)
-        switched = (1 - SWITCH) ** (1 + not_negative(elapsed - 1))[..., None]
+        switched = (1 - SWITCH) ** elapsed.clip(1.0, np.inf)[..., None]
         return cls(
             rates=rates,
             carry=carry,
             dispersion=dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None],
             learned=learned,
-            mixtures=rates.mixtures + (1 - added_up(rates.mixtures, -1)) * learned[..., None, :],
-            mixture=switched * _softmax(carry["mixture"]) + (1 - switched) * rates.mixture_prior,
+            mixtures=rates.mixtures + rates.as_learned * learned[..., None, :],
+            mixture=rates.mixture_prior + switched * (_softmax(carry["mixture"]) - rates.mixture_prior),
             kept=DISCOUNT**elapsed,
         )
 
     def moving(self) -> Moving:
         """The part of the population that beliefs need."""
-        ways = added_up(self.mixture[..., :, None] * self.mixtures)[..., 0, :]
+        ways = (self.mixture[..., None, :] @ self.mixtures)[..., 0, :]
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
         a, b = prior_of(self.carry["population"][..., None, :])
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
