@@ -113,7 +113,7 @@ class Population:
         terms = {"mixture": xp.log(ratio + TINY), "jumps": xp.log(1 + jump * (jumped - 1)), "each": after[..., WAYS, :]}
         if here is not None:
             terms = {name: here * term for name, term in terms.items()}
-        return {name: added_up(as_type_of(term, self.learned), -1)[..., 0] for name, term in terms.items()}
+        return {name: added_up(term, -1, self.learned.dtype)[..., 0] for name, term in terms.items()}
 
 
 def moments(count: Array, total: Array, dispersion: Array) -> Array:

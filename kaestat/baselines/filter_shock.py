@@ -25,7 +25,7 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
     for all.
     """
     xp = namespace(mean)
-    size = SMALLEST_SIZE + not_negative(size - SMALLEST_SIZE)
+    size = size.clip(SMALLEST_SIZE, math.inf)
     mean = mean.clip(1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
