@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import device
 
-from kaestat.core.arrays import Array, namespace, not_negative
+from kaestat.core.arrays import Array, namespace, not_negative, row_sums
 
 
 class Scale(NamedTuple):
@@ -51,11 +51,8 @@ def elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Arr
 
 
 def summed(column: Array, times: Array | None) -> Array:
-    """Sums over completions of an array that is 0 in the padding; faster than sum."""
-    xp = namespace(column)
-    if not column.shape[-1]:
-        return xp.sum(column, axis=-1)
-    return xp.vecdot(column, xp.ones_like(column[..., :1, :]) if times is None else times)
+    """Sums over completions of an array that is 0 in the padding."""
+    return row_sums(column) if times is None else namespace(column).vecdot(column, times)
 
 
 def spread_out(unit: Array, failed: Array, succeeded: Array) -> Array:
