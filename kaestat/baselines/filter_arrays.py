@@ -9,6 +9,10 @@ from array_api_compat import device
 
 from kaestat.core.arrays import Array, namespace, not_negative, row_sums
 
+# Until a process has freed one large block, glibc returns the end of its heap to the system whenever 128 KiB are free
+# there, and each step faults those pages in again: a third of the time of a step of 1,024 prompts.
+np.empty(2**22, dtype=np.uint8)
+
 
 class Scale(NamedTuple):
     """Scale of rewards that do not lie in [0, 1]; arrays that broadcast to (..., M, P).
