@@ -120,15 +120,17 @@ def evidence(a: Array, b: Array, count: Array, total: Array) -> tuple[Array, Arr
 
 def _rising(z: Array, k: Array) -> tuple[Array, Array, Array]:
     """``log (Gamma(z + 1 + k) / Gamma(z + 1)) - k log(end) + k``, the factor ``1 + k / z``, and ``end = z + 1 + k``."""
-    grown, up = z + k, z + 1
-    end = grown + 1
-    grown /= z
-    ratio = end / up
-    out = namespace(z).log(ratio)
+    up = z + 1
+    ratio = k / up
+    end = 1 + ratio
+    out = namespace(z).log(end)
+    out += ratio - (end - 1)  # what rounding took, which counts z times
+    end *= up
     up -= 0.5
     out *= up
-    ratio -= 1
     ratio /= end
     ratio *= 1 / 12
     out -= ratio
+    grown = k / z
+    grown += 1
     return out, grown, end
