@@ -55,7 +55,7 @@ class BayesFilter(RangedBaseline):
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.
 
-    State: 56 numbers of single precision for each prompt. Rounding moves values by at most 6e-6 in the root mean square.
+    State: 56 numbers of single precision for each prompt. Rounding moves values by 6e-6 or less (root mean square).
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ def summed(column: Array, times: Array | None) -> Array:
 
 
 def spread_out(unit: Array, failed: Array, succeeded: Array) -> Array:
-    """For each completion, (..., P, G), its prompt's number of two, (..., P): by whether ``unit`` is 0 or more."""
+    """For each completion, (..., P, G), one of two numbers of its prompt, (..., P), by its reward of 0 or 1."""
     return namespace(unit).where(unit > 0, succeeded[..., None], failed[..., None])
 
 
