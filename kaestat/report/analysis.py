@@ -1,7 +1,5 @@
 """The analysis behind `kaestat analyze`: the risk of many methods on one log, as plain tables, and conclusions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Two runs compared from their reward logs alone: the computation behind `kaestat compare`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

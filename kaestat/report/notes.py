@@ -1,7 +1,5 @@
 """Notes that a reader needs to interpret the tables of an analysis."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

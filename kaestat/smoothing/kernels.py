@@ -4,8 +4,6 @@ A kernel weighs a past visit by ``K(lag / bandwidth)``; it is non-negative and i
 (Assumption 3 of the paper asks for support [0, 1]; the exponential and half-normal kernels do without).
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a history says of prompts before they are sampled, and calls that only record."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

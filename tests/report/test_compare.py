@@ -1,7 +1,5 @@
 """``kaestat compare``: what is known of two runs, by other ways; and what it prints and writes."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """One-sided kernels: every constant by quadrature and by the digits of the design's table, identities, bad input."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
