@@ -1,4 +1,4 @@
-"""Adam's units of a gradient: each coordinate divided by the root of its mean square. Muon's are in `muon_units`.
+"""Adam's units of a gradient: each coordinate divided by the root of its mean square.
 
 A matrix's mean squares are taken as an outer product of their row and column means (Shazeer and Stern, 2018,
 "Adafactor"), so that a row's norm needs no gradient of its own.
@@ -13,15 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from kaestat.integrations.muon_units import Bases
-
 FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
 
 ADAFACTOR = "transformers.optimization", "Adafactor"  # module and name: this package does not import transformers
 
-MUON = getattr(torch.optim, "Muon", ())  # since torch 2.9
-
-Squares = Mapping[nn.Parameter, torch.Tensor | Bases]
+Squares = Mapping[nn.Parameter, torch.Tensor]
 
 
 def adam_factors(square: torch.Tensor) -> torch.Tensor:
@@ -38,10 +34,8 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
     return rows[:, None] * columns
 
 
-def mean_squares(optimizer: torch.optim.Optimizer, *others: torch.optim.Optimizer) -> Squares | None:
-    """Squares of what each coordinate's gradient is divided by, or Muon's bases of a matrix; None before a gradient.
-
-    A model may have several optimisers, such as Muon for matrices and AdamW for the rest. Learning rates are left out.
+def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
+    """Squares of what each coordinate's gradient is divided by; None before a gradient.
 
     With Adam the divisor is the root of its mean square plus eps, and with Adafactor the root of its factored mean
     square. Its clipping, one number per matrix, is left out. Steps with all rewards equal have gradients of 0, or of
@@ -49,17 +43,14 @@ def mean_squares(optimizer: torch.optim.Optimizer, *others: torch.optim.Optimize
     same number. Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns
     them into weights. A ValueError for other optimisers.
     """
-    found: dict[nn.Parameter, _Kept | _Factored | _Momentum | _Partitioned] = {}
-    for each in (optimizer, *others):
-        bare = getattr(each, "optimizer", each)  # within accelerate's wrapper
-        if hasattr(bare, "optimizer"):
-            found.update(_of_zero(bare))
-            continue
+    bare = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
+    found: dict[nn.Parameter, _Kept | _Factored | _Partitioned] = {}
+    if hasattr(bare, "optimizer"):
+        found.update(_of_zero(bare))
+    else:
         for group in bare.param_groups:
             check_optimizer(type(bare), group)
-            for parameter in group["params"]:
-                if own := bare.state.get(parameter):
-                    found[parameter] = _kept(own, group)
+            found.update({each: _kept(bare.state[each], group) for each in group["params"] if bare.state.get(each)})
     return _AdamSquares(found) if any(kept.moved() for kept in found.values()) else None
 
 
@@ -68,18 +59,15 @@ def check_optimizer(kind: type, settings: Mapping[str, Any]) -> None:
     adafactor = any((each.__module__, each.__name__) == ADAFACTOR for each in kind.__mro__)
     if adafactor and settings.get("scale_parameter", True):
         raise ValueError("optimizer: Adafactor multiplies steps by parameters' sizes; set scale_parameter=False.")
-    if not adafactor and not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW, MUON)):
+    if not adafactor and not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW)):
         raise ValueError(
             f"optimizer: {kind.__name__} does not keep a mean square of each coordinate as torch's Adam and AdamW and "
-            "transformers' Adafactor do, nor a momentum as torch's Muon does; take one of these, or norms that are not "
-            "in an optimiser's units."
+            "transformers' Adafactor do; take one of these, or norms in no optimiser's units (weights 'exact')."
         )
 
 
-def _kept(own: Mapping[str, Any], group: Mapping[str, Any]) -> _Kept | _Factored | _Momentum:
+def _kept(own: Mapping[str, Any], group: Mapping[str, Any]) -> _Kept | _Factored:
     """What an optimiser keeps of a parameter's gradients."""
-    if "momentum_buffer" in own:
-        return _Momentum(own["momentum_buffer"], group)
     if "betas" in group:
         name = "max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"
         return _Kept(own[name], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
@@ -163,26 +151,13 @@ class _Factored(NamedTuple):
         return rows[..., None] * self.columns.float()[..., None, :] * self.moved()
 
 
-class _Momentum(NamedTuple):
-    """A matrix's momentum, and the settings of its group."""
-
-    momentum: torch.Tensor
-    group: Mapping[str, Any]
-
-    def moved(self) -> bool:
-        return float(whole(self.momentum.float().square().sum()).sqrt()) >= self.group["eps"]
-
-    def units(self) -> Bases:
-        return Bases.of(whole(self.momentum), self.group)
-
-
-class _AdamSquares(Mapping[nn.Parameter, torch.Tensor | Bases]):
+class _AdamSquares(Mapping[nn.Parameter, torch.Tensor]):
     """Worked out for one parameter at a time: all together take as much memory as the model."""
 
-    def __init__(self, kept: Mapping[nn.Parameter, _Kept | _Factored | _Momentum | _Partitioned]):
+    def __init__(self, kept: Mapping[nn.Parameter, _Kept | _Factored | _Partitioned]):
         self._kept = kept
 
-    def __getitem__(self, parameter: nn.Parameter) -> torch.Tensor | Bases:
+    def __getitem__(self, parameter: nn.Parameter) -> torch.Tensor:
         return self._kept[parameter].units()
 
     def __iter__(self) -> Iterator[nn.Parameter]:
@@ -197,42 +172,26 @@ class Units:
 
     def __init__(self, squares: Squares | None):
         self._squares = squares
-        self._known: dict[nn.Parameter, tuple[torch.Tensor, ...] | Bases] = {}
+        self._known: dict[nn.Parameter, tuple[torch.Tensor, ...]] = {}
 
-    def layer(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, ...] | Bases:
-        """Factors of a linear layer's rows and columns, or Muon's bases; errors name the module."""
-        if self._squares is None:
-            return 1.0, 1.0
-        if parameter not in self._known:
-            own = self._of(parameter, name)
-            self._known[parameter] = own if isinstance(own, Bases) else _matrix_factors(own.float())
-        return self._known[parameter]
-
-    def matrix(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, torch.Tensor | float]:
-        """Factors of any other matrix's rows and columns."""
-        rows, columns = _not_muons(self.layer(parameter, name), name)
-        return rows, columns
+    def matrix(self, parameter: nn.Parameter, name: str) -> tuple[torch.Tensor | float, ...]:
+        """Factors of a matrix's rows and columns; errors name the module."""
+        return (1.0, 1.0) if self._squares is None else self._factors(parameter, name, _matrix_factors)
 
     def vector(self, parameter: nn.Parameter, name: str) -> torch.Tensor | float:
         """Factors of any other parameter's coordinates."""
-        if self._squares is None:
-            return 1.0
+        return 1.0 if self._squares is None else self._factors(parameter, name, lambda own: (_inverse_root(own),))[0]
+
+    def _factors(
+        self, parameter: nn.Parameter, name: str, of: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+    ) -> tuple[torch.Tensor, ...]:
         if parameter not in self._known:
-            self._known[parameter] = (_inverse_root(_not_muons(self._of(parameter, name), name).float()),)
-        factors: torch.Tensor = _not_muons(self._known[parameter], name)[0]
-        return factors
-
-    def _of(self, parameter: nn.Parameter, name: str) -> torch.Tensor | Bases:
-        assert self._squares is not None
-        if parameter not in self._squares:
-            raise ValueError(f"squares: there are none for a parameter of module {name}, of shape {parameter.shape}.")
-        return self._squares[parameter]
-
-
-def _not_muons(units: Any, name: str) -> Any:
-    if isinstance(units, Bases):
-        raise ValueError(f"optimizer: Muon's units are for linear layers, not module {name}; train it with AdamW.")
-    return units
+            if self._squares is None or parameter not in self._squares:
+                raise ValueError(
+                    f"squares: there are none for a parameter of module {name}, of shape {parameter.shape}."
+                )
+            self._known[parameter] = of(self._squares[parameter].float())
+        return self._known[parameter]
 
 
 def _matrix_factors(square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

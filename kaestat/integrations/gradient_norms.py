@@ -31,7 +31,7 @@ def gradient_norms(
     squares : mapping of Parameter to Tensor, optional
         Square of what each coordinate is divided by, as `mean_squares` reads it from an optimiser: the norm is then in
         Adam's units. Matrices are represented by their row and column means; parameters without a gradient so far
-        count 0. A matrix that Muon trains has its `Bases` in place of a square, and its norm is in Muon's units.
+        count 0.
     """
     return score_gradients(model, scores, (squares,)).norms[0]
 

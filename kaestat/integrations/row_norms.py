@@ -4,7 +4,7 @@ A row's gradient in a matrix is a sum over tokens of outer products, ``sum_t g_t
 matrix and g_t the gradient of what came out. Its squared norm is ``sum_st (x_s . x_t)(g_s . g_t)`` (Li et al., 2022,
 "Large language models can be strong differentially private learners"), which is less work where rows are short. Where
 they are long, the gradient itself is formed, one row at a time. In Adam's units (`kaestat.integrations.adam_units`) it
-is the same with x_t and g_t scaled. In Muon's (`kaestat.integrations.muon_units`) the gradient is always formed.
+is the same with x_t and g_t scaled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 from kaestat.integrations.adam_units import Units, whole
-from kaestat.integrations.muon_units import Bases
 
 ELEMENT = 30  # what passes over an element of a row's gradient cost, in operations of a matrix product; on a CPU
 VOCABULARY = 8192  # tokens whose logits are made at once
@@ -126,14 +125,11 @@ def linear_norms(
     ``factor``, shape (B,), weighs the rows in that gradient; without it the gradient is not computed, and None.
     """
     x, g = call.tokens, call.sent_back
-    scales = [each.layer(call.own["weight"], call.name) for each in units]
+    scales = [each.matrix(call.own["weight"], call.name) for each in units]
     length, wide, high = x.shape[1], x.shape[2], g.shape[2]
     if 2 * length**2 * (wide + high) <= (ELEMENT + (2 * length if factor is None else 0)) * wide * high:
         own = x.float()
-        norms = [
-            each.norms(x, g) if isinstance(each, Bases) else (_gram(own * each[1]) * _gram(g * each[0])).sum((1, 2))
-            for each in scales
-        ]
+        norms = [(_gram(own * columns) * _gram(g * rows)).sum((1, 2)) for rows, columns in scales]
         if factor is None:
             return norms, None
         whole = (g * factor[:, None, None]).to(call.dtype)
@@ -145,13 +141,10 @@ def linear_norms(
         if summed is not None and factor is not None:
             summed.addcmul_(each, factor[row])
         each.square_()
-        for at, scale in enumerate(scales):
-            if isinstance(scale, Bases):
-                continue
-            rows, columns = scale
+        for at, (rows, columns) in enumerate(scales):
             by_row = each.sum(1) if isinstance(columns, float) else each @ columns.square()
             found[at, row] = by_row.sum() if isinstance(rows, float) else rows.square() @ by_row
-    return [s.norms(x, g) if isinstance(s, Bases) else own for s, own in zip(scales, found, strict=True)], summed
+    return list(found), summed
 
 
 def own_norms(call: Call, units: Units) -> torch.Tensor:

@@ -17,7 +17,6 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from kaestat.integrations import muon_units, row_norms
 from kaestat.integrations.adam_units import FLOOR, adam_factors, mean_squares
 from kaestat.integrations.gradient_norms import gradient_norms, score_gradients
 
@@ -166,18 +165,6 @@ def test_other_modules_are_taken_by_their_own_small_gradients():
     torch.testing.assert_close(gradient_norms(model, batch.scores).double(), slow(batch).double(), rtol=1e-4, atol=1e-6)
 
 
-def test_long_completions_are_taken_without_products_of_places():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    inputs = torch.randn(2, 50, 3)
-    found = gradient_norms(model, lambda: model(inputs).square().sum((1, 2)))
-    expected = []
-    for row in inputs:
-        gradients = torch.autograd.grad(model(row).square().sum(), list(model.parameters()))
-        expected.append(sum(float(each.square().sum()) for each in gradients))
-    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-4)
-
-
 def test_the_model_and_its_gradients_are_left_alone():
     model = qwen2()
     batch = Batch(model)
@@ -259,50 +246,6 @@ def test_amsgrads_units_are_its_largest_mean_squares():
     weight, group = model.model.norm.weight, optimizer.param_groups[0]
     largest = optimizer.state[weight]["max_exp_avg_sq"] / (1 - 0.5**4)
     torch.testing.assert_close(mean_squares(optimizer)[weight], (largest.sqrt() + group["eps"]).square())
-
-
-def polar(matrix):
-    """A matrix without its singular values, Muon's step."""
-    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
-    return left @ right
-
-
-def turned(momentum, gradient, adjusted):
-    """Squared norm of the move of Muon's step, by finite differences of the polar factor of the floored momentum."""
-    left, values, right = torch.linalg.svd(momentum.double(), full_matrices=False)
-    floored = left @ torch.diag((values.square() + muon_units.FLOOR * values.square().mean()).sqrt()) @ right
-    small = 1e-6 * momentum.double().norm() / gradient.norm()
-    move = polar(floored + small * gradient) - polar(floored - small * gradient)
-    size = max(1, len(gradient) / gradient.shape[1]) if adjusted is None else 0.04 * max(gradient.shape)
-    return float((move / (2 * small)).square().sum() * size)
-
-
-@pytest.mark.parametrize(("adjusted", "element"), [(None, row_norms.ELEMENT), ("match_rms_adamw", 0)])
-def test_norms_in_muons_units_are_how_far_each_completion_moves_its_step(adjusted, element, monkeypatch):
-    monkeypatch.setattr(row_norms, "ELEMENT", element)  # 0: the gradient of each row is formed in any case
-    torch.manual_seed(0)
-    model = llama()
-    inner = [each for each in model.model.layers.parameters() if each.ndim == 2]
-    rest = [each for each in model.parameters() if all(each is not one for one in inner)]
-    muon, adam = torch.optim.Muon(inner, lr=1e-2, adjust_lr_fn=adjusted), torch.optim.AdamW(rest, lr=1e-2)
-    batch = Batch(model)
-    assert mean_squares(muon, adam) is None
-    for _ in range(3):
-        model.zero_grad()
-        (batch.scores() * torch.randn(5)).sum().backward()
-        muon.step()
-        adam.step()
-    squares, expected = mean_squares(muon, adam), []
-    for row in range(len(batch.ids)):
-        model.zero_grad()
-        batch.scores(slice(row, row + 1)).sum().backward()
-        of_muon = sum(turned(muon.state[p]["momentum_buffer"], p.grad.double(), adjusted) for p in inner)
-        expected.append(of_muon + sum(float((p.grad / roots(p, squares)).square().sum()) for p in rest))
-    found = gradient_norms(model, batch.scores, squares)
-    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-6)
-    embedding = model.model.embed_tokens.weight
-    with pytest.raises(ValueError, match="embed_tokens; train it with AdamW"):
-        gradient_norms(model, batch.scores, dict(squares) | {embedding: squares[inner[0]]})
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.RAdam, torch.optim.NAdam, torch.optim.Adafactor])

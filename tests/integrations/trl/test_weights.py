@@ -159,27 +159,6 @@ def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(generations, con
     torch.testing.assert_close(last["weights"].double(), last["adam"] / last["adam"].mean(), rtol=1e-3, atol=1e-5)
 
 
-def test_norms_that_say_nothing_give_a_plain_baseline_and_a_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "kaestat.integrations.trl.trainer.parameter_norms",
-        lambda trainer, output, **_: torch.full((len(output["completion_ids"]),), torch.nan),
-    )
-    trainer = tiny_trainer(
-        tmp_path,
-        AdvantageEstimator("kae", bandwidth=5.0),
-        trainer_class=KeepsWeights,
-        trainer_options={"weights": "adam"},
-        max_steps=2,
-    )
-    with pytest.warns(UserWarning, match="as without weights"):
-        trainer.train()
-    plain = AdvantageEstimator("kae", bandwidth=5.0)
-    for step, batch in enumerate(trainer.batches):
-        assert batch["weights"].tolist() == [1.0] * 8
-        expected = plain.step(batch["prompts"], batch["rewards"][:, 0].double(), step)
-        torch.testing.assert_close(batch["advantages"].double(), expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("weights", slow_after(1, ["adam", "exact"]))
 def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, run_of, tmp_path, monkeypatch):
     whole = run_of(weights)
@@ -231,27 +210,20 @@ def test_configurations_of_deepspeed_that_hide_parameters_are_refused_when_the_t
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
 
 
-@pytest.mark.parametrize(("kind", "config"), [("Muon", {}), ("AdamW", {"optimizer": {"type": "AdamW"}})])
-def test_zero_takes_adam_from_the_trainer_alone(kind, config):
-    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(deepspeed_config=config))
-    optimizer = getattr(torch.optim, kind)([torch.nn.Parameter(torch.zeros(2, 2))])
+def test_zero_takes_adam_from_the_trainer_alone():
+    plugin = SimpleNamespace(deepspeed_config={"optimizer": {"type": "AdamW"}})
+    state = SimpleNamespace(deepspeed_plugin=plugin)
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2, 2))])
     trainer = SimpleNamespace(optimizer=optimizer, is_deepspeed_enabled=True, accelerator=SimpleNamespace(state=state))
     with pytest.raises(ValueError, match="leave optimizer out of DeepSpeed's configuration"):
         check_units(trainer)
 
 
 def test_an_optimizer_whose_units_are_not_known_is_refused_when_the_trainer_is_made(tmp_path):
-    made = {"optimizers": (torch.optim.NAdam([torch.nn.Parameter(torch.zeros(2))]), None)}
-    for named, options, config in (("SGD", {}, {"optim": "sgd"}), ("NAdam", made, {})):
-        with pytest.raises(ValueError, match=f"{named} does not keep"):
+    made = {"optimizers": (torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))]), None)}
+    for named, options, config in (("SGD", {}, {"optim": "sgd"}), ("Muon", made, {})):
+        with pytest.raises(ValueError, match=f"{named} does not keep .* norms in no optimiser's units"):
             tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "adam"} | options, **config)
-
-
-def test_muon_of_other_parameters_than_the_layers_matrices_is_refused_when_the_trainer_is_made(tmp_path):
-    of_another = torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))])
-    made = {"weights": "adam", "optimizers": (of_another, None)}
-    with pytest.raises(ValueError, match="embed_tokens; freeze it"):
-        tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options=made)
 
 
 def test_truncated_completions_that_trl_masks_weigh_nothing(tmp_path):
