@@ -163,6 +163,12 @@ def test_the_evidence_is_that_of_a_beta_distribution(convert):
     np.testing.assert_allclose(found, [slow_filter.log_evidence(*case) for case in zip(a, b, n, s, strict=True)])
 
 
+def test_single_precision_keeps_the_evidence_of_beliefs_that_count_as_millions():
+    case = [np.array(c, dtype=float) for c in ((1e6, 3.0, 4e8), (2.0, 5e4, 6e8), (8, 7, 8), (7, 1, 3))]
+    found = [np.log(factor) + log for log, factor in (evidence(*case), evidence(*(c.astype(np.float32) for c in case)))]
+    np.testing.assert_allclose(found[1], found[0], atol=1e-4)
+
+
 def test_the_ways_are_distributions_and_the_state_is_as_large_as_stated():
     rates = plain_rates()
     assert rates.first.sum() == pytest.approx(1)
