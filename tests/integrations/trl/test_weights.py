@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate.utils import DistributedType
-from torch.distributed.fsdp import CPUOffloadPolicy
+from torch.distributed.fsdp import CPUOffload, CPUOffloadPolicy, ShardingStrategy
 
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
@@ -200,15 +200,21 @@ def test_norms_of_gradients_need_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spread", "version", "offload", "message"),
+    ("spread", "plugin", "message"),
     [
-        (DistributedType.FSDP, 1, None, "FSDP1; set fsdp_version: 2"),
-        (DistributedType.FSDP, 2, CPUOffloadPolicy(), "fsdp_offload_params; set fsdp_offload_params: false"),
-        (DistributedType.MEGATRON_LM, None, None, "MEGATRON_LM; use FSDP2"),
+        (DistributedType.FSDP, {"fsdp_version": 1, "cpu_offload": CPUOffload(True)}, "set fsdp_offload_params: false"),
+        (DistributedType.FSDP, {"fsdp_version": 2, "cpu_offload": CPUOffloadPolicy()}, "set fsdp_offload_params: f"),
+        (DistributedType.FSDP, {"fsdp_version": 1}, "set fsdp_use_orig_params: true or fsdp_version: 2"),
+        (
+            DistributedType.FSDP,
+            {"fsdp_version": 1, "use_orig_params": True, "sharding_strategy": ShardingStrategy.HYBRID_SHARD},
+            "set fsdp_reshard_after_forward: FULL_SHARD",
+        ),
+        (DistributedType.MEGATRON_LM, {}, "MEGATRON_LM; use FSDP2"),
     ],
 )
-def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, version, offload, message):
-    plugin = SimpleNamespace(fsdp_version=version, cpu_offload=offload)
+def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, plugin, message):
+    plugin = SimpleNamespace(**{"cpu_offload": CPUOffload(False), "use_orig_params": False} | plugin)
     accelerator = SimpleNamespace(distributed_type=spread, state=SimpleNamespace(fsdp_plugin=plugin))
     with pytest.raises(ValueError, match=message):
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
