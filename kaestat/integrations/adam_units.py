@@ -76,11 +76,15 @@ def check_optimizer(kind: type, settings: Mapping[str, Any]) -> None:
         )
 
 
+def _of_adam(own: Mapping[str, Any], group: Mapping[str, Any]) -> _Kept:
+    name = "max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"
+    return _Kept(own[name], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
+
+
 def _kept(own: Mapping[str, Any], group: Mapping[str, Any]) -> _Kept | _Factored:
     """What an optimiser keeps of a parameter's gradients."""
     if "betas" in group:
-        name = "max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"
-        return _Kept(own[name], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
+        return _of_adam(own, group)
     eps = (10 * group["eps"][0]) ** 0.5  # Adafactor adds the square to all squares, also to those of no gradient
     if "exp_avg_sq" in own:
         return _Kept(own["exp_avg_sq"], 1.0, eps)
@@ -118,13 +122,13 @@ def _of_part(
             "optimizer: FSDP1 flattens parameters; wrap the model with use_orig_params=True, take torch's Adam or "
             "AdamW, and give mean_squares the wrapped model."
         )
-    kept = _kept(own, group) if own else _Kept(torch.zeros_like(part), 1.0, group["eps"])
+    kept = _of_adam(own, group) if own else _Kept(torch.zeros_like(part), 1.0, group["eps"])
     return kept._replace(place=places[part])
 
 
 def _places(model: nn.Module) -> dict[nn.Parameter, Callable[[torch.Tensor], torch.Tensor]]:
     """For each parameter that FSDP1 flattens, what puts this process's part into a whole that is summed on demand."""
-    found = {}
+    found: dict[nn.Parameter, Callable[[torch.Tensor], torch.Tensor]] = {}
     for unit in FullyShardedDataParallel.fsdp_modules(model):
         if (flat := unit._flat_param) is None:
             continue
@@ -232,11 +236,11 @@ class Units:
         self, parameter: nn.Parameter, name: str, of: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
     ) -> tuple[torch.Tensor, ...]:
         if parameter not in self._known:
-            if self._squares is None or parameter not in self._squares:
+            if (square := (self._squares or {}).get(parameter)) is None:
                 raise ValueError(
                     f"squares: there are none for a parameter of module {name}, of shape {parameter.shape}."
                 )
-            self._known[parameter] = of(self._squares[parameter].float())
+            self._known[parameter] = of(square.float())
         return self._known[parameter]
 
 

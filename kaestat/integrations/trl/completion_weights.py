@@ -119,8 +119,8 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
     """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
 
-    So with CPU offload, FSDP1 without original parameters, DeepSpeed without ZeRO, or Megatron, and if trained parameters belong to unsupported
-    modules, such as fused experts or positions common to all rows.
+    So with CPU offload, FSDP1 without original parameters, DeepSpeed without ZeRO, or Megatron, and if trained
+    parameters belong to unsupported modules, such as fused experts or positions common to all rows.
     """
     _check_processes(trainer.accelerator)
     if next(trainer.model.parameters()).is_meta:  # FSDP: the first process alone has read the model, and tries it

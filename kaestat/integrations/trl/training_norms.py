@@ -49,7 +49,8 @@ class TrainingNorms:
         self._left = len(output["completion_ids"])
         output[ROW] = torch.arange(self._left, device=output["completion_ids"].device)
         self._norms = torch.full((self._left,), torch.nan, device=output["completion_ids"].device)
-        self._units = Units(mean_squares(self._trainer.optimizer, self._trainer.model) if self._in_adams_units else None)
+        trainer = self._trainer
+        self._units = Units(mean_squares(trainer.optimizer, trainer.model) if self._in_adams_units else None)
 
     def open(self, batch: dict[str, Any]) -> None:
         """Before the forward pass of a batch; only the first on each completion is of the policy that sampled it."""
