@@ -11,8 +11,6 @@ The price of ids: a step of ``rloo``, which keeps no history, against NumPy's me
 numbered, ``bincount(codes, rewards) / bincount(codes)``.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from itertools import count, cycle

@@ -278,7 +278,9 @@ class _Now:
             value = self.low[..., None] + self.width[..., None] * value
         if self.outside:
             value = plain_means(groups, carry["range"], value, past[0], self.width * past[1] + self.low * past[0])
-            carry |= {"range": widened(groups, carry["range"]), "population": xp.zeros_like(sums)}
+            wider = widened(groups, carry["range"])
+            changed = xp.any(wider != carry["range"], axis=-1, keepdims=True)  # else padding lay outside
+            carry |= {"range": wider, "population": xp.where(changed, xp.zeros_like(sums), sums)}
             say_widened(baseline.low, baseline.high, self.carry["range"], carry["range"])
         if (baseline.low, baseline.high) != (0.0, 1.0):
             value = baseline.low + (baseline.high - baseline.low) * value

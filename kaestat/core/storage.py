@@ -14,7 +14,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ VERSION = 1
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _LONGEST_HEADER = 10_000  # NumPy's own limit
 _MOST_OF_NONE = 2**20  # numbers that each row of an array without rows may have; no method keeps as many of a prompt
+_MANY_KEYS = 4096  # below, an array costs more than it saves
 PACKED_DTYPE = re.compile(r"[<>|][biuf]\d{1,2}")  # of truth values, integers and floats, as `numpy.dtype.str` has them
 
 
@@ -222,12 +223,17 @@ def unpack_arrays(value: Any) -> Any:
     return value
 
 
-def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
-    """Prompt ids as plain data: an array if all are integers, else JSON values tagged by type.
+def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray | dict[str, np.ndarray]:
+    """Prompt ids as plain data: an array if all are integers, the lines of one text if they are many strings.
 
-    A TypeError if an id is not a string, number, boolean, bytes or tuple of these.
+    Otherwise JSON values tagged by type, which take six times as long. A TypeError if an id is not a string, number,
+    boolean, bytes or tuple of these.
     """
     types = set(map(type, keys))
+    if types == {str} and len(keys) >= _MANY_KEYS:
+        text = "\n".join(cast(list[str], keys))
+        if text.count("\n") == len(keys) - 1:  # no id has a line break
+            return {"lines": np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)}
     if types == {int}:
         integers: list[Any] = keys
         if -(2**63) <= min(integers) and max(integers) < 2**63:
@@ -235,13 +241,15 @@ def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray:
     return keys if types == {str} else [key if type(key) is str else _encode_key(key) for key in keys]
 
 
-def decode_keys(keys: list[Any] | np.ndarray) -> list[Hashable]:
+def decode_keys(keys: list[Any] | np.ndarray | dict[str, np.ndarray]) -> list[Hashable]:
     """The inverse of `encode_keys`; a ValueError if they are not encoded ids."""
     if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu":
         return keys.tolist()
-    if not isinstance(keys, list):
+    if not isinstance(keys, list | dict):
         raise ValueError(f"state: prompt ids must be a list or an array of integers, got {keys!r}.")
     try:
+        if isinstance(keys, dict):
+            return cast(list[Hashable], keys["lines"].tobytes().decode("utf-8", "surrogatepass").split("\n"))
         return keys if set(map(type, keys)) == {str} else [k if type(k) is str else _decode_key(k) for k in keys]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"state: its prompt ids cannot be read ({error}); it was altered.") from error

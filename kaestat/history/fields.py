@@ -1,7 +1,5 @@
 """The columns of a history: the sums over a visit, and the checks of a state file's contents."""
 
-from __future__ import annotations
-
 import math
 import mmap
 from collections.abc import Hashable

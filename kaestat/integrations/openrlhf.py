@@ -10,7 +10,7 @@ step       ``global_step``, which starts at 0 and comes back on resume
 versions   none: the synchronous trainer trains on what its own policy sampled
 weights    tokens of the action mask; OpenRLHF passes on log probabilities, not logits
 filter     the samples generator passes on what ``--algo.dynamic_filtering_enable`` drops
-draw       in place of its data loader, prompt by prompt, whose state OpenRLHF saves
+draw       none: OpenRLHF has no place for a sampler of one's own
 state      in the folder of DeepSpeed's checkpoint, the best one too
 =========  =============================================================================================================
 
@@ -19,7 +19,7 @@ docs/frameworks/openrlhf.md says what was run and what was read, and at which co
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,9 @@ from typing import Any
 import numpy as np
 
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.integrations.openrlhf_samples import (
-    TrackedSamplesMixin,
-    named_prompt,
-    prompts_of,
-    rewards_of,
-    take_dropped,
-    with_mixin,
-)
-from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.shared.tracked_sampler import DrawnLoader
 from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.weights import check_weights
-from kaestat.sampling import Draw, Policy, PromptSampler
 
 OPENRLHF = Upstream("OpenRLHF", "openrlhf", "OpenRLHF 0.11.2 and its main branch at commit 3c3be62")
 STATE_FILE = "kaestat_state"  # in OpenRLHF's _actor/global_stepN folder
@@ -126,33 +115,27 @@ def _lengths(experiences: Sequence[Any]) -> np.ndarray:
 
 
 class BaselineTrainerMixin(_OpenRlhf):
-    """Mixin to put before an OpenRLHF trainer; set `estimator`, `prompt_sampler` and `weights` on the class."""
+    """Mixin to put before an OpenRLHF trainer; set `estimator` and `weights` on the class."""
 
     estimator: AdvantageEstimator
-    prompt_sampler: str | Policy | PromptSampler | None = None
     weights: str = "none"
     experience_maker: Any
-    prompts_dataloader: Any
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.session = TrainerSession(self.estimator, weights=self.weights)
         with_mixin(self.experience_maker, BaselineExperienceMakerMixin, session=self.session)
-        self._next_step = 0
-        if self.prompt_sampler is not None:
-            self.prompts_dataloader = self.session.drawn = self._drawn_prompts(self.prompt_sampler)
-            self.samples_generator.prompts_dataloader = self.prompts_dataloader
         with_mixin(self.samples_generator, TrackedSamplesMixin, _scored=[], _dropped=[])
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
-        """OpenRLHF's result, with the baseline's metrics in the status; passes on the step."""
+        """OpenRLHF's result, with the baseline's metrics in the status."""
         self.experience_maker.step = global_step
         dropped = take_dropped(rollout_samples)
-        status, self._next_step = super().train_step(rollout_samples, global_step)
+        status, step = super().train_step(rollout_samples, global_step)
         if dropped:
             self._observe(dropped, global_step)
         status.update(self.session.metrics)
-        return status, self._next_step
+        return status, step
 
     def _observe(self, dropped: list[Any], step: int) -> None:
         """Record the completions that OpenRLHF's filter dropped, each an experience of its own."""
@@ -168,33 +151,6 @@ class BaselineTrainerMixin(_OpenRlhf):
             groups=[row // self.args.rollout.n_samples_per_prompt for row in range(len(dropped))],  # dropped whole
             weights=_lengths(dropped) if self.session.weighs else None,
         )
-
-    def _drawn_prompts(self, given: str | Policy | PromptSampler) -> DrawnLoader:
-        """The prompts of a policy's name or of a sampler, for OpenRLHF's arguments and data set."""
-        args, dataset = self.args, self.prompts_dataloader.dataset
-        size, batch = args.rollout.n_samples_per_prompt, args.rollout.batch_size
-        if (getattr(args.rollout, "vllm_generate_batch_size", None) or batch) != batch:
-            raise ValueError(
-                "--rollout.vllm_generate_batch_size puts prompts of one draw into several steps; leave it or "
-                "prompt_sampler out."
-            )
-        rows = zip(dataset.prompts, dataset.images, strict=True)
-        ids = [hash_prompt(named_prompt(text, image)) for text, image in rows]
-        filters = getattr(args.algo, "dynamic_filtering_enable", False)
-        sampler = self.session.sampler(
-            given,
-            ids,
-            budget=batch * size,
-            group_size=size,
-            seed=int(args.train.seed),
-            filtered="--algo.dynamic_filtering_enable" if filters else "",
-        )
-
-        def prompts(draw: Draw, row: Mapping[Hashable, int]) -> Iterator[Any]:
-            return (dataset.collate_fn([dataset[row[name]]]) for name in draw.rows()[::size])
-
-        length = max(1, len(dataset) // batch) * batch  # as many rollout batches as would have every prompt once
-        return DrawnLoader(sampler, ids, length=length, step=lambda: self._next_step, items=prompts)
 
     def save_logs_and_checkpoints(self, global_step: int, logs_dict: Any = None, client_states: Any = None) -> None:
         """OpenRLHF's method, which also saves the state in the checkpoint's folder."""
@@ -212,7 +168,7 @@ class BaselineTrainerMixin(_OpenRlhf):
     def init_checkpoint_states(self) -> dict[str, Any]:
         """OpenRLHF's states, after loading the baseline's; a `LostState` if the checkpoint lacks them."""
         states = super().init_checkpoint_states()
-        step = self._next_step = states["global_step"]
+        step = states["global_step"]
         if step > 0:
             paths = [self._state_path(f"{kind}{step}") for kind in ("global_step", "best_global_step")]
             found = next((path for path in paths if path.exists()), paths[0])
@@ -223,17 +179,12 @@ class BaselineTrainerMixin(_OpenRlhf):
         return Path(self.args.ckpt.path, "_actor", tag, STATE_FILE)
 
 
-def baseline_trainer(
-    estimator: AdvantageEstimator, *, prompt_sampler: str | Policy | PromptSampler | None = None, weights: str = "none"
-) -> Any:
+def baseline_trainer(estimator: AdvantageEstimator, *, weights: str = "none") -> Any:
     """OpenRLHF's ``PPOTrainer``, a Ray actor class, with this estimator's advantages.
 
     Parameters
     ----------
     estimator : AdvantageEstimator
-    prompt_sampler : str, Policy or PromptSampler, optional
-        Draws the prompts of each step by their predicted values, and corrects the advantages. A sampler of your own is
-        for hashes of prompts (`hash_prompt`) and ``rollout.batch_size * rollout.n_samples_per_prompt`` completions.
     weights : {"none", "length"}
         Weight of each completion: none, or its tokens in the loss. A ValueError if the estimator cannot use it.
     """
@@ -243,7 +194,7 @@ def baseline_trainer(
         from openrlhf.trainer.ppo_trainer import PPOTrainer
 
         plain = PPOTrainer.__ray_metadata__.modified_class  # Ray does not allow inheriting from an actor class
-    own = {"estimator": estimator, "prompt_sampler": prompt_sampler, "weights": weights}
+    own = {"estimator": estimator, "weights": weights}
     return ray.remote(type("PPOTrainer", (BaselineTrainerMixin, plain), own))
 
 
@@ -270,3 +221,64 @@ def install(estimator: AdvantageEstimator, **options: Any) -> None:
         import openrlhf.trainer.ppo_trainer_async as asynchronous
 
     synchronous.PPOTrainer, asynchronous.PPOTrainerAsync = trainer, _NoAsync
+
+
+DROPPED = "kaestat_dropped"  # attribute of an Experience, gone once completions are joined
+
+_SamplesGenerator: Any = object  # the generator is its other base class
+
+
+class TrackedSamplesMixin(_SamplesGenerator):
+    """Mixin to put before OpenRLHF's ``SamplesGenerator``, so that it passes on what its filter drops."""
+
+    _scored: list[Any]
+    _dropped: list[Any]
+
+    def _process_response_into_experience(self, *given: Any, **options: Any) -> Any:
+        experience = super()._process_response_into_experience(*given, **options)
+        self._scored.append(experience)
+        return experience
+
+    def _generate_vllm(self, *given: Any, dynamic_filtering: bool, **options: Any) -> Any:
+        self._scored = []
+        accepted, *rest = super()._generate_vllm(*given, dynamic_filtering=dynamic_filtering, **options)
+        if dynamic_filtering:  # late completions at the end of the data are dropped, too
+            kept = {id(experience) for experience in accepted}
+            self._dropped += [experience for experience in self._scored if id(experience) not in kept]
+        self._scored = []
+        return accepted, *rest
+
+    def generate_samples(self, **options: Any) -> Any:
+        """OpenRLHF's samples; the first holds the completions dropped since the last call."""
+        samples, *rest = super().generate_samples(**options)
+        if samples and self._dropped:
+            setattr(samples[0], DROPPED, self._dropped)
+            self._dropped = []
+        return samples, *rest
+
+
+def with_mixin(instance: Any, mixin: type, **attributes: Any) -> Any:
+    """The given object, its class replaced by one with a mixin before it, and some attributes."""
+    base = type(instance)
+    instance.__class__ = type(f"Baseline{base.__name__}", (mixin, base), {})
+    vars(instance).update(attributes)
+    return instance
+
+
+def take_dropped(samples: Sequence[Any]) -> list[Any]:
+    """The completions dropped before these samples; they are removed from the samples."""
+    return [dropped for sample in samples for dropped in vars(sample).pop(DROPPED, [])]
+
+
+def prompts_of(experience: Any) -> list[Any]:
+    """Texts of an experience's completions, with the paths of images if there are any."""
+    images = experience.images or [None] * len(experience.prompts)
+    return [
+        text if not image else [text, [image] if isinstance(image, str) else list(image)]
+        for text, image in zip(experience.prompts, images, strict=True)
+    ]
+
+
+def rewards_of(experience: Any) -> np.ndarray:
+    """Reward of each completion, shape (B,)."""
+    return experience.rewards.detach().cpu().numpy().astype(np.float64)

@@ -9,7 +9,7 @@ step       ``global_step``, which starts at 1 and comes back on resume, less 1
 versions   not passed: completions count at the step that they are trained in
 weights    tokens in the loss, all steps of a trajectory; SkyRL passes on log probabilities, not logits
 filter     drops groups unseen, and a warning says so
-draw       in place of its data loader, batch by batch, whose state SkyRL saves
+draw       none: SkyRL has no place for a sampler of one's own
 state      in SkyRL's checkpoint folder, which may be on a remote disk, by SkyRL's own reader and writer
 padding    copies of row 0 at the end, under the uids pad0, pad1, ...
 =========  =============================================================================================================
@@ -22,17 +22,14 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.shared.session_files import lost_state
-from kaestat.integrations.shared.tracked_sampler import DrawnLoader
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.sampling import Draw, Policy, PromptSampler
 
 SKYRL = Upstream("SkyRL", "skyrl", "SkyRL 0.3.0, 0.4.0 and its main branch at commit a956457")
 STATE_FILE = "kaestat_state.pt"  # in SkyRL's global_step_N folder
@@ -122,54 +119,9 @@ class BaselineTrainerMixin(_SkyRlTrainer):
     check_prompts : bool
         Whether a uid must always belong to the same prompt tokens. Set it to False in a subclass if environments begin
         each conversation of a row with a different text; then only the data set ensures stable ids.
-    prompt_sampler : str, Policy, PromptSampler or None
-        Set in a subclass: draws the prompts of each step by their predicted values instead of SkyRL's data loader, and
-        corrects the advantages for this. A sampler of your own must be for the uids, the numbers of the data set's rows
-        as text, in groups of ``n_samples_per_prompt``.
     """
 
     check_prompts = True
-    prompt_sampler: str | Policy | PromptSampler | None = None
-    train_dataloader: Any
-
-    def _build_train_dataloader_and_compute_training_steps(self) -> None:
-        super()._build_train_dataloader_and_compute_training_steps()
-        if self.prompt_sampler is None or self.train_dataset is None:
-            return
-        if self.baseline is None or not self.check_prompts:
-            raise ValueError(
-                "prompt_sampler needs an estimator of register() and check_prompts: the corrections are of its "
-                "advantages, and the history is kept by the uids that are drawn."
-            )
-        if self.train_dataloader.batch_size != self.cfg.trainer.train_batch_size:
-            raise ValueError(
-                "prompt_sampler: this trainer takes prompts one by one, as SkyRL's fully asynchronous one does, and "
-                "a draw is for a whole step; leave prompt_sampler out."
-            )
-        drawn = self._drawn_batches(self.prompt_sampler, self.baseline.session)
-        self.train_dataloader = self.baseline.session.drawn = drawn
-
-    def _drawn_batches(self, given: str | Policy | PromptSampler, session: TrainerSession) -> DrawnLoader:
-        """SkyRL's batches of prompts as a sampler draws them; a row of the data set is a prompt, its number the uid."""
-        cfg, dataset, size = self.cfg, self.train_dataset, self.cfg.generator.n_samples_per_prompt
-        ids = [str(row) for row in range(len(dataset))]
-        sampler = session.sampler(
-            given,
-            ids,
-            budget=cfg.trainer.train_batch_size * size,
-            group_size=size,
-            repeats=False,
-            seed=cfg.trainer.seed,
-            filtered=_filter(cfg.trainer),
-        )
-
-        def batches(draw: Draw, row: Mapping[Hashable, int]) -> Iterator[Any]:
-            # SkyRL may cut off the tail of a batch, so its order must not depend on the prompts.
-            order = np.random.default_rng([cfg.trainer.seed, draw.step]).permutation(len(draw.prompt_ids))
-            yield dataset.collate_fn([dataset[row[draw.prompt_ids[place]]] for place in order])
-
-        length, step = len(self.train_dataloader), lambda: self.global_step - 1
-        return DrawnLoader(sampler, ids, length=length, step=step, items=batches)
 
     @property
     def baseline(self) -> RegisteredBaseline | None:
@@ -220,7 +172,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
     def load_checkpoints(self) -> tuple[Any, ...]:
         """SkyRL's result, after loading our state too.
 
-        Raises a LostState if the checkpoint has none for a method with a history, or for the prompt sampler.
+        Raises a LostState if the checkpoint has none for a method with a history.
         """
         loaded = super().load_checkpoints()
         baseline, folder = self.baseline, loaded[1]
@@ -229,15 +181,12 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         import torch
         from skyrl.backends.skyrl_train.utils.io import io
 
-        session, remedy = baseline.session, "start with resume_mode none"
-        if session.drawn is not None and session.drawn.sampler.last_draw is None:
-            lost_state(folder, "a prompt sampler", remedy)  # SkyRL itself only warns, and begins anew
-        path = os.path.join(folder, STATE_FILE)
+        session, path = baseline.session, os.path.join(folder, STATE_FILE)
         if io.exists(path):
             with io.open_file(path, "rb") as file:
-                session.load_history(torch.load(file, map_location="cpu", weights_only=True))
+                session.load_state_dict({"history": torch.load(file, map_location="cpu", weights_only=True)})
         elif session.stateful:
-            session.lost(path, remedy)
+            session.lost(path, "start with resume_mode none")
         return loaded
 
 

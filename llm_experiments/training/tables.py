@@ -1,14 +1,12 @@
 """Tables of a run: its training curve, its tests, and the risk of its baseline from its own rewards."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from kaestat.integrations.shared.tracked_rows import copies
+from kaestat.integrations.shared.tracked_estimator import copies
 from llm_experiments.training.identity import IDENTITY
 from llm_experiments.training.trl.testing import summarise
 

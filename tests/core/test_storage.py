@@ -196,6 +196,23 @@ def test_ids_that_cannot_be_stored_are_named():
         encode_keys([frozenset({1})])
 
 
+@pytest.mark.parametrize("odd", ["", "\ud800", "\r\x0b\x85\u2028", "\0", "a\nb", "\n", "\U0001f600"])
+def test_many_strings_come_back_whatever_is_in_them(odd, tmp_path):
+    keys = [f"train/{n}" for n in range(5000)] + [odd]
+    encoded = encode_keys(keys)
+    save_state(tmp_path / "s", {"keys": encoded})
+
+    assert isinstance(encoded, list) == ("\n" in odd)
+    for stored in (load_state(tmp_path / "s")["keys"], unpack_arrays(pack_arrays(encoded))):
+        assert decode_keys(stored) == keys
+
+
+@pytest.mark.parametrize("altered", [{}, {"lines": "a"}, {"lines": np.array([0xFF], dtype=np.uint8)}])
+def test_altered_lines_of_ids_are_refused(altered):
+    with pytest.raises(ValueError, match="state: its prompt ids cannot be read"):
+        decode_keys(altered)
+
+
 def test_integers_become_one_array():
     assert encode_keys([-(2**63), 2**63 - 1]).dtype == np.int64
 

@@ -97,31 +97,8 @@ def compute_prompt_mini_batch_boundaries(*args):
     raise AssertionError("the tests replace it: it needs whole groups in order")
 
 
-class PromptDataset:
-    """skyrl.train.dataset.dataset, for rows that are there already."""
-
-    def __init__(self, rows):
-        self.dataframe = rows
-
-    def __getitem__(self, item):
-        row = dict(self.dataframe[item])
-        return row.pop("prompt"), row.pop("env_class", None), row, str(item)
-
-    def __len__(self):
-        return len(self.dataframe)
-
-    def collate_fn(self, items):
-        return [dict(zip(("prompt", "env_class", "env_extras", "uid"), item, strict=True)) for item in items]
-
-
 class RayPPOTrainer:
     """skyrl.train.trainer: the methods around which the adapter stands."""
-
-    def _build_train_dataloader_and_compute_training_steps(self):
-        size = self.cfg.trainer.train_batch_size
-        self.train_dataloader = torch.utils.data.DataLoader(
-            self.train_dataset, batch_size=size, shuffle=True, collate_fn=self.train_dataset.collate_fn, drop_last=True
-        )
 
     def convert_to_training_input(self, generator_output, uids):
         width = max(len(response) for response in generator_output["response_ids"])

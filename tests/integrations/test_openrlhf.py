@@ -19,8 +19,6 @@ from kaestat.integrations.shared.prompt_ids import hash_prompt
 from tests.fakes import openrlhf_source
 from tests.fakes.modules import put_in_place
 from tests.fakes.openrlhf_runs import (
-    Drawing,
-    PromptDataset,
     advantages_of,
     arguments,
     begin,
@@ -52,14 +50,13 @@ def openrlhf(monkeypatch):
 
 
 @pytest.fixture
-def adapter(openrlhf, monkeypatch, tmp_path):
+def adapter(openrlhf, tmp_path):
     class OpenRLHFAdapter:
         """Conformance rows as one step's rollout samples; there are no padding rows, so none is passed on."""
 
         def __init__(self, estimator):
-            self.estimator, self.run = estimator, None
-            self.saving = {"ckpt": {"path": str(tmp_path), "save_steps": 1}}
-            self.trainer, self.done = make_trainer(estimator, arguments(**self.saving)), 0
+            saving = {"path": str(tmp_path), "save_steps": 1}
+            self.trainer, self.done = make_trainer(estimator, arguments(ckpt=saving)), 0
 
         def advantages(self, rows):
             real = np.flatnonzero(~rows.padding)
@@ -74,30 +71,13 @@ def adapter(openrlhf, monkeypatch, tmp_path):
             kept[0].kaestat_dropped = gone
             return advantages_of(self.trainer, kept, rows.step)
 
-        def names(self, prompts):
-            self.prompts = prompts
-            return [hash_prompt(prompt) for prompt in prompts]
-
-        def draw_from(self, sampler):
-            given = {"size": 4, "dataset": PromptDataset(self.prompts), "rollout": {"batch_size": 4}, **self.saving}
-            self.run = Drawing(openrlhf, monkeypatch, sampler, self.estimator, **given)
-            self.trainer = self.run.trainer
-
-        def drawn(self, step):
-            return [hash_prompt(text) for text, _ in self.run.prompts(4) for _ in range(4)]
-
         def state(self):
-            states = {"global_step": self.done}
-            if self.run is not None:
-                states["data_loader_state_dict"] = self.trainer.prompts_dataloader.state_dict()
-            self.trainer.save_logs_and_checkpoints(self.done, {}, states)
+            self.trainer.save_logs_and_checkpoints(self.done, {}, {"global_step": self.done})
             return self.trainer.actor_model_group.saved[-1]["client_states"]
 
         def restore(self, state):
             self.trainer.actor_model_group.states = state
-            found = self.trainer.init_checkpoint_states()  # and then, as in OpenRLHF's fit():
-            if self.run is not None:
-                self.trainer.prompts_dataloader.load_state_dict(found["data_loader_state_dict"])
+            self.trainer.init_checkpoint_states()
 
     return OpenRLHFAdapter
 
@@ -200,25 +180,6 @@ def test_integration_openrlhf_install_puts_the_trainer_where_its_command_looks(o
     assert isinstance(installed.experience_maker, openrlhf.maker.RemoteExperienceMaker)
     with pytest.raises(ValueError, match=r"--train\.async_enable"):
         asynchronous.PPOTrainerAsync.remote("model")
-
-
-def test_integration_openrlhf_images_are_part_of_the_prompt_that_is_drawn(openrlhf, monkeypatch):
-    dataset = PromptDataset(["1+1="] * 6, [f"{k}.png" for k in range(6)])
-    run = Drawing(openrlhf, monkeypatch, dataset=dataset)
-    run.step(0)
-    assert len(run.trainer.prompts_dataloader.sampler) == len(run.trainer.estimator.history) == 6
-
-
-def test_integration_openrlhf_sampler_that_cannot_be_right_is_refused(openrlhf, monkeypatch):
-    with pytest.raises(ValueError, match="vllm_generate_batch_size"):
-        Drawing(openrlhf, monkeypatch, rollout={"vllm_generate_batch_size": 12})
-    filtering = {"algo": {"dynamic_filtering_enable": True}}
-    with pytest.raises(ValueError, match="dynamic_filtering_enable chooses"):
-        Drawing(openrlhf, monkeypatch, **filtering)
-    run = Drawing(openrlhf, monkeypatch)
-    run.step(0)
-    with pytest.raises(ValueError, match="not those that were drawn"):
-        run.trainer.train_step(rollout(openrlhf, [1.0] * 12, ["2+1="] * 12), 1)
 
 
 @pytest.mark.parametrize("method", ["opo", "kae"])

@@ -103,8 +103,7 @@ def kae():
 class SkyRLAdapter:
     """Conformance rows through converting, padding and advantages; a padding row is a copy of row 0."""
 
-    def __init__(self, estimator, skyrl, folder):
-        self.estimator, self.made, self.run = estimator, (skyrl, folder), None
+    def __init__(self, estimator, folder):
         self.trainer = make_trainer(estimator, name=f"kaestat{next(NUMBER)}", ckpt_path=folder)
 
     def advantages(self, rows):
@@ -119,19 +118,6 @@ class SkyRLAdapter:
             n_padding=int(rows.padding.sum()),
         )
 
-    def names(self, prompts):
-        self.prompts = prompts
-        return [str(row) for row in range(len(prompts))]
-
-    def draw_from(self, sampler):
-        given = {"size": 4, "batch": 4, "prompts": self.prompts}
-        self.run = Drawing(*self.made, sampler, self.estimator, **given)
-        self.trainer = self.run.trainer
-
-    def drawn(self, step):
-        self.trainer.global_step = step + 1
-        return [row["uid"] for row in next(self.run.batches) for _ in range(4)]
-
     def state(self):
         return self.trainer.save_checkpoints()
 
@@ -140,8 +126,8 @@ class SkyRLAdapter:
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_integration_skyrl_conforms(check, skyrl, tmp_path):
-    check(lambda estimator: SkyRLAdapter(estimator, skyrl, tmp_path))
+def test_integration_skyrl_conforms(check, tmp_path):
+    check(lambda estimator: SkyRLAdapter(estimator, tmp_path))
 
 
 @pytest.mark.parametrize("name", ["rloo", "grpo"])
@@ -206,72 +192,6 @@ def test_integration_skyrl_padding_is_known_by_its_whole_sequence_of_uids():
     assert padding_rows(["pad0"]) == 1
     assert padding_rows(["3", "pad1"]) == 0  # not SkyRL's padding: pad0 would stand before it
     assert padding_rows(["pad0", "3"]) == padding_rows(["7", "padlock"]) == padding_rows([]) == 0
-
-
-class Drawing:
-    """A run with drawn prompts: SkyRL's data loader hook, its loop over batches and epochs, its checkpoints."""
-
-    def __init__(self, skyrl, folder, policy="neyman", estimator=None, size=2, batch=6, prompts=None, **algorithm):
-        self.trainer = make_trainer(estimator or kae(), name=f"kaestat{next(NUMBER)}", ckpt_path=folder)
-        rows = [{"prompt": prompt} for prompt in prompts or [f"{k}+1=" for k in range(13)]]
-        if INSTALLED:
-            dataset = importlib.import_module("skyrl.train.dataset.dataset").PromptDataset
-            self.trainer.train_dataset = object.__new__(dataset)
-            self.trainer.train_dataset.prompt_key, self.trainer.train_dataset.env_class_key = "prompt", "env_class"
-            # A fresh row each time, from which SkyRL takes the prompt out.
-            self.trainer.train_dataset.dataframe = importlib.import_module("datasets").Dataset.from_list(rows)
-        else:
-            self.trainer.train_dataset = skyrl_source.PromptDataset(rows)
-        cfg, self.size = self.trainer.cfg, size
-        cfg.trainer.seed, cfg.trainer.epochs, cfg.trainer.max_training_steps = 3, 5, None
-        cfg.generator.n_samples_per_prompt, cfg.trainer.train_batch_size = size, batch
-        cfg.trainer.algorithm.dynamic_sampling = SimpleNamespace(**{"type": None} | algorithm)
-        cfg.data = SimpleNamespace(dataloader=SimpleNamespace(num_workers=0, persistent_workers=False))
-        type(self.trainer).prompt_sampler = policy
-        try:
-            self.trainer._build_train_dataloader_and_compute_training_steps()
-        finally:
-            type(self.trainer).prompt_sampler = None
-        self.batches = self.endless()
-
-    def endless(self):
-        while True:
-            yield from self.trainer.train_dataloader
-
-    def step(self, step):
-        self.trainer.global_step = step + 1
-        uids = [row["uid"] for row in next(self.batches) for _ in range(self.size)]
-        rng = np.random.default_rng([7, step])
-        rewards = [float(rng.random() < (int(uid) + 1) / 14) for uid in uids]
-        return uids, rewards, train_step(self.trainer, rewards, uids, [[int(uid) + 1] for uid in uids], n_padding=1)
-
-
-def test_integration_skyrl_sampler_that_cannot_be_right_is_refused(skyrl, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="dynamic_sampling chooses among"):
-        Drawing(skyrl, tmp_path, type="filter")
-    with pytest.raises(ValueError, match="unknown 'best'"):
-        Drawing(skyrl, tmp_path, "best")
-    trainer = make_trainer(None, name="rloo")
-    trainer.train_dataset, trainer.prompt_sampler = skyrl_source.PromptDataset([{"prompt": "p"}] * 6), "neyman"
-    trainer.cfg.trainer.seed, trainer.cfg.trainer.epochs, trainer.cfg.trainer.max_training_steps = 0, 1, None
-    trainer.cfg.data = SimpleNamespace(dataloader=SimpleNamespace(num_workers=0, persistent_workers=False))
-    with pytest.raises(ValueError, match="needs an estimator of register"):
-        trainer._build_train_dataloader_and_compute_training_steps()
-    loader = skyrl.trainer.RayPPOTrainer._build_train_dataloader_and_compute_training_steps
-
-    def one_by_one(trainer):  # as FullyAsyncRayPPOTrainer
-        loader(trainer)
-        trainer.train_dataloader = torch.utils.data.DataLoader(trainer.train_dataset, batch_size=1)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(skyrl.trainer.RayPPOTrainer, "_build_train_dataloader_and_compute_training_steps", one_by_one)
-        with pytest.raises(ValueError, match="one by one"):
-            Drawing(skyrl, tmp_path)
-    plain = make_trainer(kae(), ckpt_path=tmp_path)
-    plain.train_dataloader.state_dict.return_value = {"other": 1}
-    plain.save_checkpoints()
-    with pytest.raises((ValueError, KeyError), match="sampler"):
-        Drawing(skyrl, tmp_path).trainer.load_checkpoints()
 
 
 def test_integration_skyrl_filter_that_hides_groups_from_the_history_is_warned_of():

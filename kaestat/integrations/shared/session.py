@@ -27,10 +27,16 @@ from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.held_state import Call
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.integrations.shared.held_states import HeldStates
-from kaestat.integrations.shared.session_files import NEW_RUN, SAMPLER, Path, lost_state, save_whole, state_in
-from kaestat.integrations.shared.tracked_estimator import tracked
-from kaestat.integrations.shared.tracked_rows import TrackedRows
+from kaestat.integrations.shared.session_files import (
+    NEW_RUN,
+    SAMPLER,
+    HeldStates,
+    Path,
+    lost_state,
+    save_whole,
+    state_in,
+)
+from kaestat.integrations.shared.tracked_estimator import TrackedRows, tracked
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
 from kaestat.sampling import Policy, PromptSampler
@@ -256,16 +262,9 @@ class TrainerSession:
         """Continue from the result of `state_dict`; a `LostState` if the sampler's is missing."""
         if self.drawn is not None and "sampler" not in state:
             lost_state("state", SAMPLER)
-        self.load_history(state["history"])
+        self._load_history(state["history"])
         if self.drawn is not None:
             self._load_sampler(state["sampler"])
-
-    def load_history(self, state: dict[str, Any]) -> None:
-        """Continue from the history of a state, for trainers that keep the sampler's elsewhere."""
-        with self.estimator.lock:
-            self.estimator.load_state_dict(state)
-            self._tracked.forget()
-            self._begin()
 
     def save(
         self, path: Path, sampler_path: Path | None = None, step: int | None = None, *, whole: bool = False
@@ -301,7 +300,7 @@ class TrainerSession:
             Whether a missing file only causes a warning. If not, it raises a `LostState`.
         """
         if path is not None and os.path.exists(path):
-            self.load_history(state_in(path, self._tracked.keys, self._tracked.kind.__name__))
+            self._load_history(state_in(path, self._tracked.keys, self._tracked.kind.__name__))
         elif path is not None and self.stateful:
             self.lost(path, remedy, anew=anew)
         if self.drawn is None or sampler_path is None:
@@ -321,6 +320,12 @@ class TrainerSession:
         if weights is not None and not self.weighs:
             raise ValueError(f"weights: given to a session made with weights={self.weights!r}; make it with weights.")
         return weights
+
+    def _load_history(self, state: Any) -> None:
+        with self.estimator.lock:
+            self.estimator.load_state_dict(state)
+            self._tracked.forget()
+            self._begin()
 
     def _load_sampler(self, state: Any) -> None:
         assert self.drawn is not None  # its callers have seen it

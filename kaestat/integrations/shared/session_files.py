@@ -1,10 +1,10 @@
-"""The files of a `TrainerSession`, and the error if one is missing."""
+"""The states of a `TrainerSession`: in files, of its last steps, and the error if one is missing."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kaestat.core.storage import load_state, save_state, unpack_arrays
@@ -44,3 +44,43 @@ def state_in(path: Path, keys: Sequence[str], what: str) -> dict[str, Any]:
     if not states:
         raise ValueError(f"{os.fspath(path)}: holds no state of {what}, as a trainer saves it.")
     return states[0]
+
+
+class HeldStates:
+    """The states after each of the last ``kept`` steps; 0 holds none."""
+
+    def __init__(self, kept: int):
+        self.kept = kept
+        self._states: dict[int, Callable[[], dict[str, Any]]] = {}
+
+    def __len__(self) -> int:
+        """How many are held."""
+        return len(self._states)
+
+    def put(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
+        """Add the state after a step, and drop the oldest."""
+        if self.kept:
+            states = self._states | {step: state}
+            # A new dict each time: some trainers ask for a state from another thread.
+            self._states = {at: states[at] for at in sorted(states)[-self.kept :]}
+
+    def of(self, step: int) -> Callable[[], dict[str, Any]] | None:
+        """The state after exactly that step; None if it is not held."""
+        return self._states.get(step)
+
+    def after(self, step: int, newest: int) -> Callable[[], dict[str, Any]]:
+        """The state after a step, or after the last one before it; a ValueError if it is no longer held.
+
+        ``newest`` is the last step recorded, for the message.
+        """
+        held = [at for at in self._states if at <= step]
+        if not held:
+            raise ValueError(
+                f"step {step}: {newest} has been recorded since, and of the states in between those after "
+                f"{sorted(self._states) or 'no step'} are held; raise states_kept."
+            )
+        return self._states[max(held)]
+
+    def clear(self) -> None:
+        """Drop all states."""
+        self._states = {}

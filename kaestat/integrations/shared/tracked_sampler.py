@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -79,56 +79,6 @@ class TrackedSampler(Locked):
         return draw
 
 
-class DrawnLoader(TrackedSampler):
-    """A `TrackedSampler` that replaces a trainer's data loader; it draws when the first item is requested.
-
-    An epoch has ``length`` items. ``step`` returns the estimator's step, and ``items`` what the data loader yields for
-    a draw, from the draw and `row`.
-    """
-
-    def __init__(
-        self,
-        sampler: PromptSampler,
-        ids: Sequence[Hashable],
-        *,
-        length: int,
-        step: Callable[[], int],
-        items: Callable[[Draw, Mapping[Hashable, int]], Iterable[Any]],
-    ):
-        super().__init__(sampler, ids)
-        self._length, self._step, self._items = length, step, items
-        self._done = 0  # items of this epoch
-
-    def __len__(self) -> int:
-        """Items of an epoch."""
-        return self._length
-
-    def __iter__(self) -> Iterator[Any]:
-        """The rest of an epoch."""
-        while self._done < self._length:
-            for item in self._items(self.draw(self._step()), self.row):
-                self._done += 1
-                yield item
-        self._done = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state in the trainer's checkpoints: the position in the epoch, and the sampler's state."""
-        with self.lock:
-            return {"done": self._done % self._length, "sampler": self.sampler.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the result of `state_dict`. A ValueError if it is of another data loader."""
-        if set(state) != {"done", "sampler"}:
-            raise ValueError(
-                "prompt_sampler: this checkpoint was saved without one, so that its sampler would begin anew. Resume "
-                "from one that has it, or leave prompt_sampler out."
-            )
-        with self.lock:
-            self.sampler.load_state_dict(state["sampler"])
-            self.forget()
-            self._done = state["done"]
-
-
 def sampler_of(
     given: str | Policy | PromptSampler,
     ids: Sequence[Hashable],
@@ -137,7 +87,6 @@ def sampler_of(
     group_size: int,
     estimator: AdvantageEstimator | SeveralRewards | TurnEstimator,
     seed: int,
-    repeats: bool = True,
     params: Mapping[str, Any] = NO_PARAMS,
     filtered: str = "",
 ) -> PromptSampler:
@@ -153,8 +102,6 @@ def sampler_of(
         Prompt of each row of the data set; several rows of one prompt give it more weight.
     budget, group_size : int
         Completions of a step, and of a group.
-    repeats : bool
-        Whether numbers of completions are free if a group is one completion: a prompt may have several groups per step.
     params : mapping
         Further parameters of the sampler, from `SAMPLER_PARAMS`, for a policy given by name.
     filtered : str
@@ -164,26 +111,7 @@ def sampler_of(
         raise ValueError(
             f"prompt_sampler needs one reward per completion, not a {type(estimator).__name__}; leave it out."
         )
-    sampler = _fitting(given, ids, budget, group_size, estimator, seed, repeats, params)
-    if filtered and sampler.correction != "none":
-        raise ValueError(
-            f"{filtered} chooses among the prompts that were drawn, which their correction ignores. Leave "
-            'it or prompt_sampler out, or draw with correction="none".'
-        )
-    return sampler
-
-
-def _fitting(
-    given: str | Policy | PromptSampler,
-    ids: Sequence[Hashable],
-    budget: int,
-    group_size: int,
-    estimator: AdvantageEstimator,
-    seed: int,
-    repeats: bool,
-    params: Mapping[str, Any],
-) -> PromptSampler:
-    free = group_size == 1 and repeats
+    free = group_size == 1
     if isinstance(given, PromptSampler):
         if params:
             raise ValueError(f"{', '.join(params)}: a PromptSampler object has its parameters already; leave them out.")
@@ -200,18 +128,25 @@ def _fitting(
                 f"prompt_sampler: it has {len(given)} prompts, the data set {len(set(ids))} others{example}. Make it "
                 "with the data set's ids, or pass the name of a policy."
             )
-        return given
-    counts = Counter(ids)
-    return PromptSampler(
-        list(counts),
-        budget,
-        policy=given,
-        predictor=estimator if estimator.baseline.horizon > 0 else "kae_eb",
-        group_size=None if free else group_size,
-        share=np.array(list(counts.values())) / len(ids) if len(counts) < len(ids) else None,
-        seed=seed,
-        **params,
-    )
+        sampler = given
+    else:
+        counts = Counter(ids)
+        sampler = PromptSampler(
+            list(counts),
+            budget,
+            policy=given,
+            predictor=estimator if estimator.baseline.horizon > 0 else "kae_eb",
+            group_size=None if free else group_size,
+            share=np.array(list(counts.values())) / len(ids) if len(counts) < len(ids) else None,
+            seed=seed,
+            **params,
+        )
+    if filtered and sampler.correction != "none":
+        raise ValueError(
+            f"{filtered} chooses among the prompts that were drawn, which their correction ignores. Leave "
+            'it or prompt_sampler out, or draw with correction="none".'
+        )
+    return sampler
 
 
 def check_sampler_params(params: Any, policy: Any, *, option: str) -> None:

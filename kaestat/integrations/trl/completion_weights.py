@@ -161,39 +161,34 @@ _FLAT = (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP)
 
 
 def _check_processes(accelerator: Any) -> None:
-    spread = accelerator.distributed_type
-    if spread == DistributedType.FSDP:
-        plugin = accelerator.state.fsdp_plugin
-        if isinstance(plugin.cpu_offload, CPUOffloadPolicy) or getattr(plugin.cpu_offload, "offload_params", False):
-            spread, instead = "FSDP with fsdp_offload_params", "set fsdp_offload_params: false"
-        elif plugin.fsdp_version == 1 and not plugin.use_orig_params:
-            spread, instead = "FSDP1 without fsdp_use_orig_params", "set fsdp_use_orig_params: true or fsdp_version: 2"
-        elif plugin.fsdp_version == 1 and (plugin.sharding_strategy or plugin.reshard_after_forward) not in _FLAT:
-            spread, instead = "this FSDP1", "set fsdp_reshard_after_forward: FULL_SHARD or SHARD_GRAD_OP"
-        else:
-            return
-    elif spread == DistributedType.DEEPSPEED:
-        config = accelerator.state.deepspeed_plugin.deepspeed_config
-        zero = config.get("zero_optimization", {})
-        if any(
-            (zero.get(name) or {}).get("device", "none") != "none" for name in ("offload_optimizer", "offload_param")
-        ):
-            spread, instead = "DeepSpeed with offload", "leave offload_optimizer and offload_param out"
-        elif config.get("tensor_parallel", {}).get("autotp_size", 1) > 1:
-            spread, instead = "DeepSpeed with tensor parallelism", "leave tensor_parallel out"
-        elif zero.get("stage") not in (1, 2, 3):
-            spread, instead = "DeepSpeed without ZeRO", "set zero_optimization.stage to 1, 2 or 3"
-        elif (config.get("data_types") or {}).get("grad_accum_dtype") is not None:
-            spread, instead = "DeepSpeed with data_types", "leave grad_accum_dtype out"
-        else:
-            return
-    elif spread == DistributedType.MEGATRON_LM:
-        spread, instead = spread.value, "use FSDP2"
-    else:
-        return
-    raise ValueError(
-        f"weights: 'exact' and 'adam' cannot read the parameters of {spread}; {instead}, or take 'score_norm'."
-    )
+    kind, state = accelerator.distributed_type, accelerator.state
+    wrong: tuple[tuple[Any, str, str], ...] = ((kind == DistributedType.MEGATRON_LM, "MEGATRON_LM", "use FSDP2"),)
+    if kind == DistributedType.FSDP:
+        plugin = state.fsdp_plugin
+        offload, old = plugin.cpu_offload, plugin.fsdp_version == 1
+        offload = isinstance(offload, CPUOffloadPolicy) or getattr(offload, "offload_params", False)
+        other = old and (plugin.sharding_strategy or plugin.reshard_after_forward) not in _FLAT
+        wrong = (
+            (offload, "FSDP with fsdp_offload_params", "set fsdp_offload_params: false"),
+            (old and not plugin.use_orig_params, "this FSDP1", "set fsdp_use_orig_params: true or fsdp_version: 2"),
+            (other, "this FSDP1", "set fsdp_reshard_after_forward: FULL_SHARD or SHARD_GRAD_OP"),
+        )
+    elif kind == DistributedType.DEEPSPEED:
+        config = state.deepspeed_plugin.deepspeed_config
+        zero, types = config.get("zero_optimization", {}), config.get("data_types") or {}
+        places = [(zero.get(name) or {}).get("device", "none") for name in ("offload_optimizer", "offload_param")]
+        tensors = config.get("tensor_parallel", {}).get("autotp_size", 1) > 1
+        wrong = (
+            (places != ["none"] * 2, "DeepSpeed with offload", "leave offload_optimizer and offload_param out"),
+            (tensors, "DeepSpeed with tensor parallelism", "leave tensor_parallel out"),
+            (zero.get("stage") not in (1, 2, 3), "DeepSpeed without ZeRO", "set zero_optimization.stage to 1, 2 or 3"),
+            (types.get("grad_accum_dtype"), "DeepSpeed with data_types", "leave grad_accum_dtype out"),
+        )
+    for bad, spread, instead in wrong:
+        if bad:
+            raise ValueError(
+                f"weights: 'exact' and 'adam' cannot read the parameters of {spread}; {instead}, or take 'score_norm'."
+            )
 
 
 def bare_model(trainer: GRPOTrainer) -> Any:

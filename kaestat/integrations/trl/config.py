@@ -1,10 +1,16 @@
-"""TRL's configuration, with one completion per prompt allowed."""
+"""TRL's configuration, with one completion per prompt allowed, and checks of the trainer's own options."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from trl import GRPOConfig
+
+from kaestat import AdvantageEstimator
+from kaestat.core.checks import check_whole
+from kaestat.estimator.several_rewards import SeveralRewards
 
 
 @dataclass
@@ -37,3 +43,46 @@ class BaselineGRPOConfig(GRPOConfig):
             raise
         if single:
             self.num_generations = 1
+
+
+def check_options(estimator: Any, prompt_id: Any, reuse: Any) -> None:
+    """Raise a TypeError or ValueError unless the trainer's own arguments are valid."""
+    if not isinstance(estimator, AdvantageEstimator | SeveralRewards):
+        raise TypeError(
+            f"advantage_estimator must be an AdvantageEstimator, got {estimator!r}; for example "
+            'kaestat.AdvantageEstimator("kae", bandwidth=10).'
+        )
+    if prompt_id is not None and not isinstance(prompt_id, str):
+        raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
+    check_whole("reuse", reuse)
+
+
+def check_several(estimator: SeveralRewards, functions: Sequence[str], weights: Sequence[float] | None) -> None:
+    """Raise a ValueError unless there is one estimator for each reward function, and one set of weights."""
+    if len(estimator.estimators) != len(functions):
+        raise ValueError(
+            f"advantage_estimator is for the rewards {', '.join(estimator.estimators)}, and the trainer has "
+            f"{', '.join(functions)}; give one estimator for each reward function, in their order."
+        )
+    if weights is not None and list(weights) != estimator.weights.tolist():
+        raise ValueError(
+            f"reward_weights={list(weights)}, but SeveralRewards has {estimator.weights.tolist()}; give them to "
+            "SeveralRewards, and leave reward_weights out."
+        )
+
+
+def check_config(args: GRPOConfig, estimator: AdvantageEstimator | SeveralRewards) -> None:
+    """Raise a ValueError if TRL's options request advantages other than the estimator's."""
+    if isinstance(estimator, SeveralRewards):
+        return
+    if args.multi_objective_aggregation != "sum_then_normalize":
+        raise ValueError(
+            f"multi_objective_aggregation={args.multi_objective_aggregation!r} is a normalisation of several rewards; "
+            "the estimator needs one per completion. Leave it at 'sum_then_normalize', or give the trainer "
+            "kaestat.SeveralRewards, such as kaestat.gdpo(names)."
+        )
+    if args.scale_rewards == "batch" and not estimator.scale.startswith("trl_batch"):
+        raise ValueError(
+            f"scale_rewards='batch' has no effect here, and this estimator's scale is {estimator.scale!r}; pass "
+            "scale='trl_batch' to AdvantageEstimator, which is TRL's formula, or leave scale_rewards out."
+        )

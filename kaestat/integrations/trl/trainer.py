@@ -31,12 +31,12 @@ from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
-from kaestat.integrations.shared.expected_weights import ExpectedWeights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
+from kaestat.integrations.shared.weights import ExpectedWeights
 from kaestat.integrations.trl.checkpoints import ResumePoint, load_session, next_checkpoint, save_session
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
@@ -49,14 +49,9 @@ from kaestat.integrations.trl.completion_weights import (
     parameter_norms,
     score_norms,
 )
-from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
-from kaestat.integrations.trl.options import check_config, check_options, check_several, of_one_reward
-from kaestat.integrations.trl.sampler import ReuseSampler
-from kaestat.integrations.trl.training_norms import (
-    TrainingNorms,
-    TrainingNormsMixin,
-    reads_training_pass,
-)
+from kaestat.integrations.trl.config import check_config, check_options, check_several
+from kaestat.integrations.trl.sampler import DrawnPrompts, ReuseSampler
+from kaestat.integrations.trl.training_norms import TrainingNorms, TrainingNormsMixin, reads_training_pass
 from kaestat.sampling import Policy, PromptSampler
 
 TRL = Upstream("TRL", "trl", "TRL 1.15.0 and 1.16.0")
@@ -187,8 +182,9 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             self._norms_to_come = TrainingNorms(self, self._record_norms, in_adams_units=weights == "adam")
         if prior_columns is not None and advantage_estimator.last_step < 0:
             ids = self._dataset_ids("prior_columns")
-            prior = prior_of_columns(ids, self.train_dataset, prior_columns, prior_step)
-            of_one_reward(advantage_estimator, "prior_columns").add_prior(prior)
+            if isinstance(advantage_estimator, SeveralRewards):
+                raise ValueError("prior_columns needs a single reward; leave it out, and add priors to the estimators.")
+            advantage_estimator.add_prior(prior_of_columns(ids, self.train_dataset, prior_columns, prior_step))
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
         self.add_callback(ResumePoint(self))
 

@@ -17,7 +17,7 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations.adam_units import Units, mean_squares
 from kaestat.integrations.backward_norms import BackwardNorms, norms_in_backward
 from kaestat.integrations.row_norms import FusedHead
-from kaestat.integrations.shared.expected_weights import expected_suffice
+from kaestat.integrations.shared.weights import expected_suffice
 from kaestat.integrations.trl.completion_weights import bare_model, token_weights
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -17,6 +18,8 @@ from kaestat.logs.columns import choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.table import InvalidRows, Table
+
+_TEXTS = re.compile(r"\s*\[\s*['\"]")  # begins a list of texts, of JSON or Python
 
 
 def read_long(
@@ -56,7 +59,8 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
     """The table with one row per reward of a list; other lists are split alike, other values repeated.
 
     Lists of lists, as of a whole batch, are split again. A list of messages is a conversation and stays whole. Raises
-    `InvalidRows` if another list of a row has a different length.
+    `InvalidRows` if another list of a row has a different length, or is a list of prompts in text, which may as well be
+    one prompt, and a ValueError if all lists are empty.
     """
     column = table.columns[reward]
     if isinstance(column, Labels) or (isinstance(column, pd.Series | np.ndarray) and column.dtype.kind in "biuf"):
@@ -66,10 +70,19 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
         return table
     as_text = any(isinstance(each, str) for each in column)
     sizes = np.array([len(each) for each in lists if each is not None])
+    if not sizes.any():
+        raise ValueError(f"{table.source}: holds no rewards, only empty lists of {reward}.")
     rows = np.repeat(np.arange(len(sizes)), sizes).tolist()
     columns: dict[str, Any] = {}
     for name, values in table.columns.items():
         if isinstance(values, Labels):
+            if as_text and any(_TEXTS.match(str(value)) for value in values.distinct):
+                row = next(row for row in range(len(values)) if _TEXTS.match(str(values[row])))
+                raise InvalidRows(
+                    f"{table.source}, {table.place(row)}: {name} is a list of texts ({values[row]!r:.60}), as {reward} "
+                    "is of numbers. Write one completion per row, or batches as JSONL or Parquet.",
+                    [row],
+                )
             columns[name] = values.take(np.array(rows))
             continue
         parted: list[Any] = []

@@ -30,8 +30,14 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the file; columns in ``labels`` in coded form, as in the file; errors as in `column_names`."""
+    """Some columns of the file; columns in ``labels`` in coded form, as in the file; errors as in `column_names`.
+
+    In a table of batches, with a list of rewards in each row, lists of prompts are not coded: they will be split.
+    """
     columns: dict[str, Any] = {}
+    schema = load(path, columns=()).schema
+    if any(_is_list(schema.field(name).type) for name in names if name not in labels):
+        labels = [name for name in labels if not _is_list(schema.field(name).type)]
     for name in names:  # one at a time: Arrow's memory is freed before the next
         columns |= as_table(path, load(path, columns=[name], labels=labels), [name], labels=labels).columns
     return Table(path, columns, _row)
@@ -75,6 +81,14 @@ def load(path: Path, columns: Sequence[str] | None = None, *, labels: Sequence[s
         raise _torn(path, error) from error
 
 
+def _is_list(kind: pyarrow.DataType) -> bool:
+    """Whether the type is a list, but not of messages: a conversation is one prompt."""
+    import pyarrow
+
+    types = pyarrow.types
+    return types.is_nested(kind) and hasattr(kind, "value_type") and not types.is_struct(kind.value_type)
+
+
 def _torn(path: Path, error: Exception) -> ValueError:
     return ValueError(
         f"{path}: is not a complete Parquet file ({error}); it was cut short or is something else. Copy it again."
@@ -101,10 +115,10 @@ def _coded(column: pyarrow.ChunkedArray) -> Labels:
     """Codes into the distinct values; only these become Python objects, not the rows."""
     import pyarrow
 
-    nested = pyarrow.types.is_nested(column.type)
+    whole = pyarrow.types.is_nested(column.type) or isinstance(column.type, pyarrow.BaseExtensionType)
     parts = []
     for chunk in column.chunks:
-        if nested:  # conversations: Arrow knows no dictionary of these
+        if whole:  # conversations, UUIDs: Arrow knows no dictionary of these
             parts += [code_labels(chunk.slice(start, _BATCH).to_pylist()) for start in range(0, len(chunk), _BATCH)]
             continue
         coded = chunk if pyarrow.types.is_dictionary(chunk.type) else chunk.dictionary_encode()

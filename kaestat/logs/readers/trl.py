@@ -55,8 +55,8 @@ def read_trl(
     nothing, and a completion with None from all of them is left out; a warning counts these. Where TRL logged one batch
     of completions again at later steps (``num_iterations`` or ``steps_per_generation``), only the first file counts.
     Completions of evaluations during training are in the same files, unmarked; leave such files out if that matters.
-    Raises an ImportError if pyarrow is missing, and a ValueError if a file is torn, a column is missing, or the sum of
-    several columns does not explain the advantages.
+    Raises an ImportError if pyarrow is missing, and a ValueError if a file is torn, a column is missing, a later file
+    has a further reward, or the sum of several columns does not explain the advantages.
 
     Parameters
     ----------
@@ -76,11 +76,17 @@ def read_trl(
     if not files:
         raise ValueError(f"{path}: holds no {_PATTERN}; give the folder that TRL wrote them to.")
     measures = _measures(files[0], {"weight": weight, "length": length, "importance": importance})
-    names = _reward_names(files[0], reward, set(measures.values()))
+    known = set(measures.values())
+    names = _reward_names(files[0], parquet.load(files[0], columns=()).schema, reward, known)
     weights = _weights(names, reward_weights)
     parts, read, before = [], [], None
     for file in files:
         content = parquet.load(file)
+        if added := [name for name in _floating(content.schema, known) if reward is None and name not in names]:
+            raise ValueError(
+                f"{file}: has a reward {added[0]} that {files[0].name} lacks. Name those to read with "
+                f"{spelled_list('reward')}, or read the files from here on as a log of their own."
+            )
         batch = content.drop_columns(["step"]) if "step" in content.column_names else content
         if before is None or not batch.equals(before):
             parts.append(_read_file(file, content, names, weights, measures))
@@ -118,19 +124,23 @@ def _measures(path: Path, hints: dict[str, str | None]) -> dict[str, str]:
     return {part: name for part, name in chosen.items() if name != LEFT_OUT}
 
 
-def _reward_names(path: Path, reward: str | Sequence[str] | None, taken: set[str]) -> list[str]:
-    schema = parquet.load(path, columns=()).schema
+def _reward_names(path: Path, schema: pyarrow.Schema, reward: str | Sequence[str] | None, taken: set[str]) -> list[str]:
     if reward is not None:
         names = [reward] if isinstance(reward, str) else _listed(reward)
     else:
-        own = {*_OWN, *taken, _OF_OURS["weight"]}
-        names = [f.name for f in schema if _is_floating(f.type) and f.name not in own]
+        names = _floating(schema, taken)
     if not names:
         raise ValueError(
             f"{path}: no floating-point column other than TRL's own; it has {', '.join(schema.names)}. Name the reward "
             f"with {spelled('reward')}."
         )
     return names
+
+
+def _floating(schema: pyarrow.Schema, taken: set[str]) -> list[str]:
+    """The columns of floating point that are neither TRL's own nor taken: the rewards, unless they are named."""
+    own = {*_OWN, *taken, _OF_OURS["weight"]}
+    return [field.name for field in schema if _is_floating(field.type) and field.name not in own]
 
 
 def _listed(reward: Sequence[str]) -> list[str]:
@@ -201,10 +211,10 @@ def _check_advantages(path: Path, log: pd.DataFrame, names: list[str]) -> None:
             "ra": deviation["reward"] * deviation["advantage"],
         }
     )
-    sums = products.groupby([log["prompt"], log["step"]], sort=False).sum()
+    sums = products.groupby([log["prompt"], log["step"]], sort=False).sum(min_count=1)  # NaN if none is logged
     varied = sums[sums["rr"] > _EQUAL]
     # Most, not all: two groups of one prompt are scaled apart.
-    if len(varied) and (varied["ra"] < _PROPORTIONAL * np.sqrt(varied["rr"] * varied["aa"])).mean() > _ODD_GROUPS:
+    if len(varied) and (varied["ra"] <= _PROPORTIONAL * np.sqrt(varied["rr"] * varied["aa"])).mean() > _ODD_GROUPS:
         raise ValueError(
             f"{path}: the sum of the columns {', '.join(names)} does not explain the logged advantages. One may be an "
             "extra column (log_extra), or the run had reward_weights, a KL term in the reward or normalize_then_sum. "

@@ -1,7 +1,5 @@
 """A task's problems in verl's format: one Parquet file for training, another for validation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import Any
 
 from kaestat.core.storage import write_atomically
 from kaestat.history.prior import Prior
-from kaestat.integrations.verl.prior import COLUMNS
+from kaestat.integrations.verl.prompts import COLUMNS
 from llm_experiments.config import TaskConfig
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task
@@ -110,7 +108,7 @@ def verl_rows(
 
 
 def with_prior(rows: Sequence[dict[str, Any]], prior: Prior) -> list[dict[str, Any]]:
-    """Rows of `verl_rows` with what is known of their problems, as `kaestat.integrations.verl.prior` reads it."""
+    """Rows of `verl_rows` with what is known of their problems, as `kaestat.integrations.verl.prompts` reads it."""
     known = dict(zip(prior.prompt_ids, zip(*map(prior.sums.get, ("total", "count")), strict=True), strict=True))
     numbers = [known.get(row["extra_info"][ID_FIELD]) for row in rows]
     pairs = [(None, None) if found is None else (float(found[0] / found[1]), int(found[1])) for found in numbers]

@@ -12,8 +12,7 @@ from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.session_files import LostState
-from kaestat.integrations.shared.tracked_sampler import DrawnLoader, TrackedSampler
-from kaestat.sampling import PromptSampler
+from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 
 PROMPTS = ["a", "a", "b", "b"]
 
@@ -213,22 +212,3 @@ def test_integration_session_lost_states_are_refused_or_begin_with_a_warning(tmp
         session.load_state_dict(TrainerSession(kae()).state_dict())
     TrainerSession(AdvantageEstimator("rloo")).load(tmp_path / "nothing", files[1])  # needs neither
     assert issubclass(LostState, FileNotFoundError) and issubclass(LostState, ValueError)
-
-
-def test_integration_session_loader_of_drawn_prompts_goes_on_amid_an_epoch():
-    def loader():
-        sampler = PromptSampler(["a", "b", "c"], 4, group_size=2)
-        return DrawnLoader(
-            sampler, ["a", "b", "c"], length=6, step=lambda: 0, items=lambda draw, row: map(row.get, draw.rows()[::2])
-        )
-
-    whole = loader()
-    expected = list(whole)
-    assert len(whole) == len(expected) == 6 and len(list(whole)) == 6
-    first, second = loader(), loader()
-    items = iter(first)
-    begun = [next(items) for _ in range(4)]
-    second.load_state_dict(first.state_dict())
-    assert begun + list(second) == expected
-    with pytest.raises(ValueError, match="saved without one"):
-        second.load_state_dict({"position": 3})

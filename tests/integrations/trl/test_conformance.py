@@ -10,7 +10,7 @@ import pytest
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompts
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
-from kaestat.integrations.trl.drawn_prompts import DrawnPrompts
+from kaestat.integrations.trl.sampler import DrawnPrompts
 from tests.helpers.tiny_trl import questions, tiny_trainer
 
 

@@ -21,7 +21,7 @@ from transformers import (
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.gradient_norms import gradient_norms
-from kaestat.integrations.shared.expected_weights import KEPT, LEAST, ExpectedWeights
+from kaestat.integrations.shared.weights import KEPT, LEAST, ExpectedWeights
 from kaestat.integrations.trl.completion_weights import check_parameter_norms
 from kaestat.integrations.trl.training_norms import reads_training_pass
 from tests.helpers.tiny_trl import RecordingTrainer, check_resumed, tiny_trainer

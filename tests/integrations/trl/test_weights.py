@@ -9,6 +9,7 @@ import pytest
 import torch
 from accelerate.utils import DistributedType
 from torch.distributed.fsdp import CPUOffload, CPUOffloadPolicy, ShardingStrategy
+from transformers.optimization import Adafactor
 
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
@@ -26,6 +27,7 @@ from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
 
 TEMPERATURE = 0.7
+FLAT = ShardingStrategy.FULL_SHARD
 
 
 class KeepsWeights(RecordingTrainer):
@@ -159,27 +161,6 @@ def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(generations, con
     torch.testing.assert_close(last["weights"].double(), last["adam"] / last["adam"].mean(), rtol=1e-3, atol=1e-5)
 
 
-def test_norms_that_say_nothing_give_a_plain_baseline_and_a_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "kaestat.integrations.trl.trainer.parameter_norms",
-        lambda trainer, output, **_: torch.full((len(output["completion_ids"]),), torch.nan),
-    )
-    trainer = tiny_trainer(
-        tmp_path,
-        AdvantageEstimator("kae", bandwidth=5.0),
-        trainer_class=KeepsWeights,
-        trainer_options={"weights": "adam"},
-        max_steps=2,
-    )
-    with pytest.warns(UserWarning, match="as without weights"):
-        trainer.train()
-    plain = AdvantageEstimator("kae", bandwidth=5.0)
-    for step, batch in enumerate(trainer.batches):
-        assert batch["weights"].tolist() == [1.0] * 8
-        expected = plain.step(batch["prompts"], batch["rewards"][:, 0].double(), step)
-        torch.testing.assert_close(batch["advantages"].double(), expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("weights", slow_after(1, ["adam", "exact"]))
 def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, run_of, tmp_path, monkeypatch):
     whole = run_of(weights)
@@ -214,7 +195,9 @@ def test_norms_of_gradients_need_text(tmp_path):
     ],
 )
 def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, plugin, message):
-    plugin = SimpleNamespace(**{"cpu_offload": CPUOffload(False), "use_orig_params": False} | plugin)
+    plugin = SimpleNamespace(
+        **{"cpu_offload": CPUOffload(), "use_orig_params": False, "sharding_strategy": FLAT} | plugin
+    )
     accelerator = SimpleNamespace(distributed_type=spread, state=SimpleNamespace(fsdp_plugin=plugin))
     with pytest.raises(ValueError, match=message):
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
@@ -237,11 +220,17 @@ def test_configurations_of_deepspeed_that_hide_parameters_are_refused_when_the_t
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
 
 
-def test_zero_takes_adam_from_the_trainer_alone():
-    plugin = SimpleNamespace(deepspeed_config={"optimizer": {"type": "AdamW"}})
-    state = SimpleNamespace(deepspeed_plugin=plugin)
-    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2, 2))])
-    trainer = SimpleNamespace(optimizer=optimizer, is_deepspeed_enabled=True, accelerator=SimpleNamespace(state=state))
+@pytest.mark.parametrize(
+    ("kind", "deepspeed", "fsdp"),
+    [("AdamW", {"optimizer": {"type": "AdamW"}}, None), ("Adafactor", {}, None), ("Adafactor", None, 1)],
+)
+def test_flattened_parameters_take_adam_from_the_trainer_alone(kind, deepspeed, fsdp):
+    plugins = {"deepspeed_plugin": SimpleNamespace(deepspeed_config=deepspeed)} if fsdp is None else {}
+    state = SimpleNamespace(fsdp_plugin=SimpleNamespace(fsdp_version=fsdp), **plugins)
+    parameters = [torch.nn.Parameter(torch.zeros(2, 2))]
+    optimizer = Adafactor(parameters, scale_parameter=False) if kind == "Adafactor" else torch.optim.AdamW(parameters)
+    trainer = SimpleNamespace(optimizer=optimizer, accelerator=SimpleNamespace(state=state))
+    trainer.is_deepspeed_enabled, trainer.is_fsdp_enabled = deepspeed is not None, fsdp is not None
     with pytest.raises(ValueError, match="leave optimizer out of DeepSpeed's configuration"):
         check_units(trainer)
 

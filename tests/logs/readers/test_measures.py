@@ -138,7 +138,7 @@ def trl_file(folder, step, **columns):
         "accuracy": [1.0, 0.0, 1.0, 0.0],
     }
     folder.mkdir(exist_ok=True)
-    pd.DataFrame(frame | columns | {"advantage": [0.0] * 4}).to_parquet(folder / f"completions_{step:05d}.parquet")
+    pd.DataFrame(frame | columns | {"advantage": [np.nan] * 4}).to_parquet(folder / f"completions_{step:05d}.parquet")
 
 
 def test_trl_logs_have_what_our_trainer_writes_and_lose_evaluations_by_it(tmp_path):

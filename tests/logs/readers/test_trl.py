@@ -100,6 +100,23 @@ def test_a_sum_that_does_not_explain_the_advantages_is_refused(tmp_path):
     assert totals(read_log(tmp_path / "b", reward="accuracy")) == [1, 0, 1, 0]
 
 
+def test_advantages_that_are_all_0_do_not_explain_rewards_that_vary(tmp_path):
+    log_completions(tmp_path, 1, ["why"] * 4, {"accuracy": [1.0] * 4}, confidence=[0.1, 0.9, 0.3, 0.7])
+    with pytest.raises(ValueError, match="accuracy, confidence does not explain"):
+        read_log(tmp_path)
+
+
+def test_a_reward_that_the_first_file_lacks_is_not_dropped(tmp_path):
+    """A run resumed with another reward function; or one whose column held only nulls so far."""
+    log_completions(tmp_path, 1, ["why"] * 4, {"accuracy": REWARDS["accuracy"]})
+    log_completions(tmp_path, 2, ["why"] * 4, REWARDS)
+    with pytest.raises(
+        ValueError, match=r"00002\.parquet: has a reward format that completions_00001.*reward=\[\.\.\.\]"
+    ):
+        read_log(tmp_path)
+    assert totals(read_log(tmp_path, reward="accuracy")) == [1, 0, 1, 0] * 2
+
+
 def test_extra_columns_of_text_or_whole_numbers_are_no_rewards(tmp_path):
     log_completions(tmp_path, 1, ["why"] * 2, {"accuracy": [1.0, 0.0]}, length=[100, 2], answer=["x", "y"])
     assert totals(read_log(tmp_path)) == [1, 0]

@@ -31,7 +31,7 @@ from tool_loop import PARSER
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
-from kaestat.integrations.shared.expected_weights import ExpectedWeights
+from kaestat.integrations.shared.weights import ExpectedWeights
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[3]

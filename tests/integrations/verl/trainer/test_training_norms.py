@@ -6,7 +6,7 @@ import torch
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.backward_norms import TINY
-from kaestat.integrations.shared.expected_weights import FILE, ExpectedWeights
+from kaestat.integrations.shared.weights import FILE, ExpectedWeights
 from kaestat.integrations.verl import norms_worker
 from kaestat.integrations.verl.norms_worker import ASKED, NormsWorker, square_sums
 from tests.helpers.tiny_verl import compute, make_trainer, put, sample
