@@ -161,10 +161,10 @@ _FLAT = (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP)
 
 
 def _check_processes(accelerator: Any) -> None:
-    kind, state = accelerator.distributed_type, accelerator.state
+    kind = accelerator.distributed_type
     wrong: tuple[tuple[Any, str, str], ...] = ((kind == DistributedType.MEGATRON_LM, "MEGATRON_LM", "use FSDP2"),)
     if kind == DistributedType.FSDP:
-        plugin = state.fsdp_plugin
+        plugin = accelerator.state.fsdp_plugin
         offload, old = plugin.cpu_offload, plugin.fsdp_version == 1
         offload = isinstance(offload, CPUOffloadPolicy) or getattr(offload, "offload_params", False)
         other = old and (plugin.sharding_strategy or plugin.reshard_after_forward) not in _FLAT
@@ -174,7 +174,7 @@ def _check_processes(accelerator: Any) -> None:
             (other, "this FSDP1", "set fsdp_reshard_after_forward: FULL_SHARD or SHARD_GRAD_OP"),
         )
     elif kind == DistributedType.DEEPSPEED:
-        config = state.deepspeed_plugin.deepspeed_config
+        config = accelerator.state.deepspeed_plugin.deepspeed_config
         zero, types = config.get("zero_optimization", {}), config.get("data_types") or {}
         places = [(zero.get(name) or {}).get("device", "none") for name in ("offload_optimizer", "offload_param")]
         tensors = config.get("tensor_parallel", {}).get("autotp_size", 1) > 1
