@@ -1,8 +1,6 @@
 """``python -m benchmarks``: run all benchmarks, or those named, print them, and write ``results.md`` and
 ``results.json`` here, or in a folder ``--out``."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

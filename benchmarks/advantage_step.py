@@ -13,8 +13,6 @@ for that verl 0.9.1 itself can be installed without its dependencies, with ray, 
 codetiming beside it.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from itertools import count

@@ -10,8 +10,6 @@ with replays of the six logs one after the other, and the tuned candidates' toge
 real run, on one whose prompts return every few steps, and on one whose prompts are all there at every step.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ live in the history alone, and their objects are part of the figure. The horizon
 Memory is O(prompts x visits kept): the bytes per visit do not depend on the number of prompts.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -11,8 +11,6 @@ that are summed from step to step. What that costs in accuracy is the ratio of t
 ten simulated runs, in order.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Running a benchmark in a process of its own."""
 
-from __future__ import annotations
-
 import importlib
 import multiprocessing
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a table of results must say about where it comes from."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import platform

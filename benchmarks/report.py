@@ -1,7 +1,5 @@
 """Printing a benchmark's rows, and the table of all of them with its provenance."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a benchmark returns: rows of measured numbers, each with the bound it must keep."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ user's; what the sampler keeps of all prompts (predictions, the place of each id
 apart, as the growth of the resident set. For the committed numbers BLAS had one thread (``OPENBLAS_NUM_THREADS=1``).
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

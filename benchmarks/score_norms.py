@@ -8,8 +8,6 @@ nearly all completions reach the longest length. Processor time, since others us
 generation takes more of a step, as it mostly does on GPUs, the share of the pass is smaller.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

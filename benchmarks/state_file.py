@@ -1,8 +1,6 @@
 """Saving and loading the state of an estimator: 17,000 prompts (a common training set) and a million, with ten
 visits each."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Wall-clock times of several pieces of code in one run, and the interval of their ratio."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ processor: where others use it too, a step of some milliseconds loses its turn m
 millisecond, which is no cost of its own. For the committed numbers BLAS had one thread (``OPENBLAS_NUM_THREADS=1``).
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable

@@ -8,8 +8,6 @@ would have to be done again without a state: `read_log`, `value_risk` of the sam
 Times are those of the processor.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path

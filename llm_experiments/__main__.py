@@ -1,7 +1,5 @@
 """``python -m llm_experiments``: run a configuration from the command line."""
 
-from __future__ import annotations
-
 import sys
 
 try:

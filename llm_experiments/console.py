@@ -1,7 +1,5 @@
 """Progress on the terminal: a bar with rate and time left for each part, and one line when it is done. Imports rich."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

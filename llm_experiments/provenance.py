@@ -1,7 +1,5 @@
 """Where a result comes from: configuration, versions, machine, commit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

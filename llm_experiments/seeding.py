@@ -1,7 +1,5 @@
 """Seeds by content: the seed of a computation depends on what it is, never on what ran before it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

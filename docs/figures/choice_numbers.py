@@ -8,8 +8,6 @@ In the simulated runs a prompt's success rate starts as in a real run and its lo
 prompt is seen once a step with G completions. Errors are against the true value after V earlier visits.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -7,8 +7,6 @@ Worlds as in `simulations.comparison`: 30 visits of every prompt, values of a pa
 again and again, so that a value's mean and its variance over rewards are known: bias is what the mean misses.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

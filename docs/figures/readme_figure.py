@@ -1,7 +1,5 @@
 """``python docs/figures/readme_figure.py``: the README's picture, drawn from the real run's table beside this file."""
 
-from __future__ import annotations
-
 import hashlib
 from io import BytesIO
 from pathlib import Path

@@ -4,8 +4,6 @@ One of the sample report, one of what ``make reproduce`` left, each in a wide wi
 ``test``; run it again when the pages' look has changed.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 import sys

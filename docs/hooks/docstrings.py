@@ -1,7 +1,5 @@
 """Docstrings as Markdown: what numpydoc writes in reStructuredText's way, and links for the names in backticks."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

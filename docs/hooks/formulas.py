@@ -4,8 +4,6 @@ Pages write ``\(x\)`` within a line and ``\[x\]`` on lines of their own; the ext
 them, and this hook of the site's build translates what it marked.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

@@ -4,9 +4,8 @@ Pages hold Jinja expressions. ``{{ cell("results/tiny/value_mse", "mse", method=
 one number of a table, and fails the build where there is no such row, or more than one.
 """
 
-from __future__ import annotations
-
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -96,7 +95,7 @@ def fixed(number: float, places: int = 2) -> str:
 
 def bare(number: float, places: int = 2) -> str:
     """``.08``, and ``−.08`` with a minus sign."""
-    return fixed(number, places).replace("0.", ".", 1).replace("-", "−")
+    return re.sub(r"^(-?)0\.", r"\1.", fixed(number, places)).replace("-", "−")
 
 
 def brief(number: float, places: int = 2) -> str:

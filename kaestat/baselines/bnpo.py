@@ -1,7 +1,5 @@
 """BNPO: the group mean, and advantages divided by a Beta density fitted to the batch (Xiao et al., 2025)."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 

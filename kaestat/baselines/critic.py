@@ -1,7 +1,5 @@
 """A critic: a value function of prompt features, learned along the run (the baseline of A2C and PPO)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

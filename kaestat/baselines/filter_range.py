@@ -11,7 +11,7 @@ from kaestat.core.arrays import Array, Groups, namespace
 
 
 def lies_outside(groups: Groups, known: Array) -> bool:
-    """Whether a reward, or a number in the padding, lies outside a range (..., 2)."""
+    """Whether a reward, or a number in the padding, lies outside one of the ranges (..., 2)."""
     reward = groups.reward
     if math.prod(reward.shape) == 0:
         return False

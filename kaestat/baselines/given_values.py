@@ -1,7 +1,5 @@
 """One number per prompt, given by the user and looked up for the prompts of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 

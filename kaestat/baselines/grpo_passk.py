@@ -1,7 +1,5 @@
 """GRPO for pass@k: only a group's best completion has an advantage, over the second best (Tang et al., 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from kaestat.baselines.order_statistic import OrderStatistic

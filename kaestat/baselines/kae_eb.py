@@ -12,11 +12,11 @@ from kaestat.baselines.base import shapes_of
 from kaestat.baselines.kae import KernelBaseline, check_cold_start
 from kaestat.baselines.weighted_value import weighted_value
 from kaestat.core.arrays import Array, Groups, Visits, namespace, not_negative, ratio
+from kaestat.core.digits import beyond_rounding, variance_from
 from kaestat.smoothing.kernels import Kernel
 
 MIN_OTHERS = 5  # degrees of freedom given up in tau^2: with this many other prompts or fewer, no shrinkage
 LARGEST_PRIOR = 1e9  # completions that a prior can count as
-ROUNDING = 64.0  # of sums over visits, in units of the last place
 DRIFT_Z2 = 4.0  # squared z-score that the common drift must exceed: two standard errors
 
 
@@ -118,8 +118,7 @@ class KaeEb(KernelBaseline):
         xp, kernel = groups.xp, self.weighting
         sums = _KernelSums.of(groups, visits, kernel, bandwidth)
         now = _KernelSums.of_current(groups, kernel.at_zero)
-        f = ratio(sums.carried_sq, sums.mass, 0.0, xp) - ratio(sums.carried, sums.mass, 0.0, xp) ** 2
-        f = not_negative(f)
+        f = variance_from(ratio(sums.carried_sq, sums.mass, 0.0, xp), ratio(sums.carried, sums.mass, 0.0, xp))
         drift = _common_drift(groups, sums, now, f)
         target, noise, spread = _prior(groups, sums, now, drift, f)
         if self.cold_start != "batch_mean":
@@ -222,8 +221,8 @@ def _common_drift(groups: Groups, past: _KernelSums, now: _KernelSums, f: Array)
     mass, carried = past.mass + now.mass, past.carried + now.carried
     sxz = past.carried_lag - past.mass_lag * ratio(carried, mass, 0.0, xp)
     sxx = past.mass_lag_sq - past.mass_lag * ratio(past.mass_lag, mass, 0.0, xp)
-    apart = sxx > ROUNDING * xp.finfo(sxx.dtype).eps * past.mass_lag_sq  # completions of one date tell of no drift
-    sxz, sxx = xp.where(apart, sxz, 0.0), xp.where(apart, sxx, 0.0)
+    sxx = beyond_rounding(sxx, past.mass_lag_sq)  # completions of one date tell of no drift
+    sxz = xp.where(sxx > 0, sxz, 0.0)
     score = groups.pooled_others(sxz)
     slope = -ratio(score, groups.pooled_others(f * sxx), 0.0, xp)
     return slope * xp.clip(1 - DRIFT_Z2 * ratio(groups.pooled_others(sxz**2), score**2, 1.0, xp), 0.0, 1.0)
@@ -247,15 +246,17 @@ def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f:
     target = ratio(groups.pooled_others(mean) + moved, others_weight, 0.0, xp)
 
     # Variance of W (Z - target) within prompts, a quadratic in the target; the terms in it vanish for unit weights.
-    in_z = ratio(past.mass_sq_carried_sq + now.mass_sq_carried_sq, count, 0.0, xp) - mean**2
+    square = ratio(past.mass_sq_carried_sq + now.mass_sq_carried_sq, count, 0.0, xp)
     # 1 - 1/n_k is 0 up to rounding for a lone completion: such prompts have no information on sigma^2.
     freedom = xp.where(inverse_n < 1 - 1e-9, 1 - inverse_n, xp.zeros_like(inverse_n)) * seen
-    scatter = groups.pooled_others(not_negative(in_z))
+    scatter = groups.pooled_others(variance_from(square, mean))
     if not plain:
         crossed = ratio(past.mass_sq_carried + now.mass_sq_carried, count, 0.0, xp) - mean * weight
-        in_weight = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp) - weight**2
-        scatter = scatter - 2 * target * groups.pooled_others(crossed) + target**2 * groups.pooled_others(in_weight)
-    noise = ratio(not_negative(scatter), groups.pooled_others(freedom), 0.0, xp)
+        weight_sq = ratio(past.mass_sq + now.mass_sq, count, 0.0, xp)
+        in_weight = groups.pooled_others(weight_sq - weight**2)
+        scatter = scatter - 2 * target * groups.pooled_others(crossed) + target**2 * in_weight
+        scatter = beyond_rounding(scatter, groups.pooled_others(square) + target**2 * groups.pooled_others(weight_sq))
+    noise = ratio(scatter, groups.pooled_others(freedom), 0.0, xp)
 
     # Deviations from the ratio of all, so that taking one prompt out again loses no digits.
     center = ratio(groups.pooled(mean), groups.pooled(weight), 0.0, xp)

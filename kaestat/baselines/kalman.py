@@ -1,7 +1,5 @@
 """A local-level Kalman filter across steps, with the noise of a prompt's own past rewards."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """One-sided local polynomial regression on the lag, evaluated at the current step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from kaestat.baselines.kae import KernelBaseline, cold_start_value

@@ -1,7 +1,5 @@
 """MaxRL: the group mean, and advantages divided by it (Tajwar et al., 2026)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from kaestat.baselines.base import Baseline

@@ -1,7 +1,5 @@
 """MC-GRPO: the median of the group, divided by its median absolute deviation (Kim, 2026)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from kaestat.baselines.order_statistic import OrderStatistic, at_rank, in_order

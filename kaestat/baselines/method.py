@@ -1,7 +1,5 @@
 """All that is known about a named method, in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

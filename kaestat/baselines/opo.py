@@ -1,7 +1,5 @@
 """OPO: the group mean with every completion weighted by its length."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The oracle: the true value, which the user gives."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

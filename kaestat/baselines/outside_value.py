@@ -1,13 +1,12 @@
 """KAE with empirical Bayes that shrinks towards a given value, such as a value model's prediction."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.baselines.kae_eb import KaeEb
-from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.arrays import Array, Groups, Visits, ratio
+from kaestat.core.digits import ROUNDING, variance_from
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +52,10 @@ class OutsideValue(KaeEb):
         return False  # those of differences from the outside value
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        value = self._given(groups, step)
-        return value + super().values_at(*_less(groups, visits, value), bandwidth, step)
+        xp, value = groups.xp, self._given(groups, step)
+        found = value + super().values_at(*_less(groups, visits, value), bandwidth, step)
+        # Where all rewards are 0 there is nothing else to tell a learned bandwidth that this is rounding.
+        return xp.where(xp.abs(found) > ROUNDING * xp.finfo(found.dtype).eps * xp.abs(value), found, 0.0)
 
     def effective_completions(
         self, groups: Groups, visits: Visits, *, step: int | Array, carry: object = None
@@ -69,6 +70,8 @@ class OutsideValue(KaeEb):
 def _less(groups: Groups, visits: Visits, value: Array) -> tuple[Groups, Visits]:
     """Groups and visits of the differences of rewards from a value (..., P, G), one for each row."""
     row = value[..., :1]
+    xp = groups.xp
+    mean, square = (ratio(column, visits.count, 0.0, xp) for column in (visits.total, visits.total_sq))
     total = visits.total - row * visits.count
-    total_sq = visits.total_sq - 2 * row * visits.total + row**2 * visits.count
+    total_sq = (variance_from(square, mean) + (mean - row) ** 2) * visits.count
     return replace(groups, reward=groups.reward - value), replace(visits, total=total, total_sq=total_sq)

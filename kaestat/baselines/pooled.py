@@ -1,7 +1,5 @@
 """The one-shot oracle of the paper: leave-one-out mean over all completions of the same prompt at this step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """QAE: a quantile of the group's rewards instead of their mean (Wu et al., 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 

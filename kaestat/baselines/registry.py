@@ -1,7 +1,5 @@
 """The methods by name, one row each. All lists and tables of methods come from these rows."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """ReMax: the reward of the prompt's greedy completion, which the user gives (Li et al., 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

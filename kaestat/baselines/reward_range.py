@@ -1,7 +1,5 @@
 """Rewards of a known range mapped to [0, 1], for the baselines whose parameters assume success rates."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TypeVar
 

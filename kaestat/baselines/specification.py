@@ -1,7 +1,5 @@
 """Methods with their parameters as text (``kae:bandwidth=10``), and as plain data in a saved state."""
 
-from __future__ import annotations
-
 import ast
 import re
 import reprlib

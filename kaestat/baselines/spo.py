@@ -1,7 +1,5 @@
 """SPO: a Beta-Bernoulli tracker with forgetting for each prompt (Xu and Ding, 2025)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields, replace
 
 from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.core.digits import beyond_rounding, variance_from
 
 ROUNDING = 1e-12  # relative; spreads below this are none
 
@@ -25,8 +26,10 @@ def weighted_value(value: Array, groups: Groups, visits: Visits, kernel: Array, 
         S = sum W Z - r sum W,    r = (alpha sum Z + beta sum Z^2) / (alpha N + beta sum Z)
         b = b0 + S / (sum W + nu / tau^2)
 
-    S is 0, for any rewards, if weights equal the prediction of alpha and beta up to a factor of the prompt. Its
-    moments come from the other prompts: with psi the share of squared weights that alpha and beta leave unexplained,
+    S is 0, for any rewards, if weights equal the prediction of alpha and beta up to a factor of the prompt. Where that
+    prediction reaches 0 between rewards of many values, r and b0 could be anything, so they are held within the range
+    of the prompts' means and their ``sum W Z / sum W``, the prompt's own included. The moments of S come from the other
+    prompts: with psi the share of squared weights that alpha and beta leave unexplained,
     ``q_p = sum k^2 W^2 (Z - r_p)^2`` and ``M_p = sum k W``::
 
         nu = psi sum_p q_p / sum_p M_p,    tau^2 = [ sum_p S_p^2 - psi sum_p q_p ]_+ / sum_p M_p^2
@@ -49,16 +52,20 @@ def weighted_value(value: Array, groups: Groups, visits: Visits, kernel: Array, 
     rest = past.plus([at_zero * column for column in others])
 
     alpha, beta = _weight_given_reward(groups, past)
-    r, rest_r = (_ratio_of_rewards(sums, alpha, beta, xp) for sums in (whole, rest))
+    mean = ratio(past.total, past.count, 0.0, xp)
+    of_means, of_ratios = (_ends(of, groups, past) for of in (mean, ratio(past.carried, past.mass, mean, xp)))
+    ends = xp.minimum(of_means[0], of_ratios[0]), xp.maximum(of_means[1], of_ratios[1])
+    r, rest_r = (_ratio_of_rewards(sums, alpha, beta, ends, xp) for sums in (whole, rest))
     score, rest_score = whole.carried - r * whole.mass, rest.carried - rest_r * rest.mass
-    noise = _noise(whole, r, alpha, beta, groups, visits, kernel, now, xp)
+    noise = _noise(whole, r, groups, visits, kernel, now, xp)
     spread = xp.clip(groups.pooled_others(score**2) - noise, 0.0, None)
     spread = ratio(spread, groups.pooled_others(whole.mass**2), 0.0, xp)
     noise = ratio(noise, groups.pooled_others(whole.mass), 0.0, xp)
     alone = groups.pooled_others(xp.astype(whole.mass > 0, noise.dtype)) <= few
     noise, spread = xp.where(alone, xp.zeros_like(noise), noise), xp.where(alone, xp.ones_like(spread), spread)
-    added = _added_to_value(value, groups, past, alpha, beta)
-    return value + added + ratio(rest_score * spread, rest.mass * spread + noise, 0.0, xp)
+    prior = value + _added_to_value(value, groups, past, alpha, beta, of_means)
+    prior = xp.minimum(xp.maximum(prior, xp.minimum(ends[0], value)), xp.maximum(ends[1], value))
+    return prior + ratio(rest_score * spread, rest.mass * spread + noise, 0.0, xp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,17 +92,29 @@ def _weight_given_reward(groups: Groups, past: _Sums) -> tuple[Array, Array]:
     return ratio(w - beta * t, n, 1.0, xp), beta
 
 
-def _ratio_of_rewards(sums: _Sums, alpha: Array, beta: Array, xp: Namespace) -> Array:
+def _ends(of: Array, groups: Groups, past: _Sums) -> tuple[Array, Array]:
+    """The smallest and the largest of the prompts with a past, (..., 1, 1) each; 0 without any."""
+    xp, known = groups.xp, past.count > 0
+    here = known if groups.among is None else known & (groups.among > 0)
+    least = xp.min(xp.where(here, of, xp.full_like(of, math.inf)), axis=-2, keepdims=True)
+    most = xp.max(xp.where(here, of, xp.full_like(of, -math.inf)), axis=-2, keepdims=True)
+    return xp.where(least <= most, least, 0.0), xp.where(least <= most, most, 0.0)
+
+
+def _ratio_of_rewards(sums: _Sums, alpha: Array, beta: Array, ends: tuple[Array, Array], xp: Namespace) -> Array:
     """``E[W Z] / E[W]`` of a prompt's rewards, were weights alpha + beta Z."""
-    plain = ratio(sums.total, sums.count, 0.0, xp)
-    return ratio(alpha * sums.total + beta * sums.total_sq, alpha * sums.count + beta * sums.total, plain, xp)
+    mean = ratio(sums.total, sums.count, 0.0, xp)
+    own = ratio(sums.carried, sums.mass, mean, xp)
+    moved = beta * variance_from(ratio(sums.total_sq, sums.count, 0.0, xp), mean)
+    weight = beyond_rounding(alpha + beta * mean, xp.abs(alpha))
+    least, most = (of(of(end, mean), own) for of, end in zip((xp.minimum, xp.maximum), ends, strict=True))
+    far = xp.where(moved > 0, most, xp.where(moved < 0, least, mean)) - mean  # where the line is not above 0
+    return xp.minimum(xp.maximum(mean + ratio(moved, weight, far, xp), least), most)
 
 
 def _noise(
     whole: _Sums,
     r: Array,
-    alpha: Array,
-    beta: Array,
     groups: Groups,
     visits: Visits,
     kernel: Array,
@@ -110,19 +129,22 @@ def _noise(
         )
 
     mass, carried = groups.mass, groups.carried
-    factor = ratio(whole.mass, alpha * whole.count + beta * whole.total, 0.0, xp)
-    explained = alpha**2 * whole.count + 2 * alpha * beta * whole.total + beta**2 * whole.total_sq
+    mean = ratio(whole.total, whole.count, 0.0, xp)
+    apart = ratio((r - mean) ** 2, variance_from(ratio(whole.total_sq, whole.count, 0.0, xp), mean), 0.0, xp)
+    explained = ratio(whole.mass**2, whole.count, 0.0, xp) * (1 + apart)
     of_all = groups.pooled_others(total(visits.mass_sq, mass**2, 1))
-    share = 1 - ratio(groups.pooled_others(factor**2 * explained), of_all, 1.0, xp)
+    share = 1 - ratio(groups.pooled_others(explained), of_all, 1.0, xp)
     squares = total(visits.mass_sq_carried_sq, carried**2, 2) - 2 * r * total(visits.mass_sq_carried, mass * carried, 2)
     squares = squares + r**2 * total(visits.mass_sq, mass**2, 2)
     return xp.clip(share, 0.0, 1.0) * groups.pooled_others(xp.clip(squares, 0.0, None))
 
 
-def _added_to_value(value: Array, groups: Groups, past: _Sums, alpha: Array, beta: Array) -> Array:
+def _added_to_value(
+    value: Array, groups: Groups, past: _Sums, alpha: Array, beta: Array, ends: tuple[Array, Array]
+) -> Array:
     """``beta (E[Z^2] - V^2) / (alpha + beta V)``, V within the range of the prompts' means."""
-    xp, known = groups.xp, past.count > 0
-    seen = xp.astype(known, value.dtype)
+    xp = groups.xp
+    seen = xp.astype(past.count > 0, value.dtype)
     mean, mean_sq = ratio(past.total, past.count, 0.0, xp), ratio(past.total_sq, past.count, 0.0, xp)
     size = groups.pooled(seen)
     center, level = (ratio(groups.pooled(column), size, 0.0, xp) for column in (mean, mean_sq))
@@ -130,15 +152,9 @@ def _added_to_value(value: Array, groups: Groups, past: _Sums, alpha: Array, bet
     spread = groups.pooled(away**2)
     spread = xp.where(spread > ROUNDING * level, spread, xp.zeros_like(spread))
     slope = ratio(groups.pooled(away * mean_sq), spread, 0.0, xp)
-    here = known if groups.among is None else known & (groups.among > 0)
 
-    def extreme(of: Array, end: float) -> Array:
-        among = xp.where(here, of, xp.full_like(of, end))
-        found = xp.min(among, axis=-2, keepdims=True) if end > 0 else xp.max(among, axis=-2, keepdims=True)
-        return xp.where(size > 0, found, xp.zeros_like(found))
-
-    within = xp.minimum(xp.maximum(value, extreme(mean, math.inf)), extreme(mean, -math.inf))
+    within = xp.minimum(xp.maximum(value, ends[0]), ends[1])
     variance = xp.clip(level + slope * (within - center) - within**2, 0.0, None)
     # A line may cross 0 between rewards of many values; no prompt weighs less than the lightest that was seen.
-    mean_weight = xp.maximum(alpha + beta * within, extreme(ratio(past.mass, past.count, 0.0, xp), math.inf))
-    return ratio(beta * variance, mean_weight, 0.0, xp)
+    lightest, _ = _ends(ratio(past.mass, past.count, 0.0, xp), groups, past)
+    return ratio(beta * variance, xp.maximum(alpha + beta * within, lightest), 0.0, xp)

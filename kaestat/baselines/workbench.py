@@ -1,7 +1,5 @@
 """Checks for a baseline of your own. Only if it passes them does its error, or a run with it, mean anything."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace

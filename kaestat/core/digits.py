@@ -1,4 +1,4 @@
-"""Whether sums of squared rewards keep enough digits.
+"""Whether sums of squared rewards keep enough digits, and variances from them.
 
 A history keeps ``sum Z`` and ``sum Z^2`` of each visit in double precision (16 digits). Variances are differences of
 these: where rewards lie k times their range away from 0, ``2 log10 k`` digits are lost. What is learned from variances
@@ -7,10 +7,22 @@ these: where rewards lie k times their range away from 0, ``2 log10 k`` digits a
 
 from __future__ import annotations
 
-from kaestat.core.arrays import Groups, Visits
+from kaestat.core.arrays import Array, Groups, Visits, namespace
 
 FARTHEST = 3e5  # ranges away from 0: learned bandwidths agree up to there, and not at 1e6
 SMALLEST = 1e-150  # range whose square has all its digits
+ROUNDING = 64.0  # of sums over visits, in units of the last place
+
+
+def beyond_rounding(difference: Array, of: Array) -> Array:
+    """The difference of two sums, 0 where it is less than the rounding of the larger one, ``of``."""
+    xp = namespace(difference)
+    return xp.where(difference > ROUNDING * xp.finfo(difference.dtype).eps * of, difference, xp.zeros_like(difference))
+
+
+def variance_from(square: Array, mean: Array) -> Array:
+    """``square - mean**2`` for means of Z^2 and Z; exactly 0 where all rewards are equal."""
+    return beyond_rounding(square - mean**2, square)
 
 
 def lost_digits(low: float, high: float) -> str | None:

@@ -5,8 +5,6 @@ rewards from that turn on, and its baseline is the value of having come to it: b
 ragged (completions have unequal numbers of them), so they stand here as one short array for each completion.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

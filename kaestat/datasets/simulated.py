@@ -1,7 +1,5 @@
 """A simulated reward log that resembles a real training run, and its true values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Warnings of an estimator: the default was replaced, the history is useless, no prior matched, samples are late."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

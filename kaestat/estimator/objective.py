@@ -1,7 +1,5 @@
 """Objectives as functions of success rates: advantages times the objective's slope at the past rate."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

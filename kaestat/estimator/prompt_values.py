@@ -1,7 +1,5 @@
 """Knowledge about prompts between steps: predict from it, add to it from elsewhere, save it."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

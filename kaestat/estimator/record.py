@@ -1,7 +1,5 @@
 """Record of the last step of an `AdvantageEstimator`, for metrics and logs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

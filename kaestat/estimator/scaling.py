@@ -1,7 +1,5 @@
 """Scalings of advantages ``reward - value`` before they enter the loss."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The state of an estimator as plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The bounded record of past visits, which is all the state of most history baselines."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Hashable, Sequence

@@ -1,7 +1,5 @@
 """Pass rates from difficulty labels, such as the quintiles of a public data set; for `Prior.of_labels`."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 

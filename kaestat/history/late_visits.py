@@ -1,7 +1,5 @@
 """Late visits: they are added to existing columns of a history, or become new columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields, replace
 

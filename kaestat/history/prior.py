@@ -1,7 +1,5 @@
 """Knowledge about prompts from before a run: pass rates with counts, as visits before the run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Operations on a history whose visits come in any order: late, in parts, and from other histories."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

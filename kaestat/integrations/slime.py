@@ -21,7 +21,7 @@ docs/frameworks/slime.md says what was run and what was read, and at which commi
 from __future__ import annotations
 
 import functools
-import importlib
+import pkgutil
 import warnings
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -36,19 +36,17 @@ from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import check_sampler_params
 from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.slime_samples import (
+    PROMPT_KEY,
     STEP_KEY,
     DrawnGroups,
     completions_of,
     corrections,
-    dataset_of,
     flat,
     group_of,
-    groups_of,
     prompt_of,
     step_of,
     tokens_in_loss,
     with_metrics,
-    with_prompts,
 )
 from kaestat.sampling import Policy, PromptSampler
 
@@ -143,7 +141,7 @@ class RewardPostProcess:
             if not evaluation:
                 self._rollout_id, self._all_samples = rollout_id, []
             if inner is None:
-                inner = _load(getattr(args, "kaestat_rollout_function_path", None) or DEFAULT_ROLLOUT)
+                inner = pkgutil.resolve_name(getattr(args, "kaestat_rollout_function_path", None) or DEFAULT_ROLLOUT)
             output = inner(args, rollout_id, data_source, evaluation=evaluation)
             if evaluation:
                 return output
@@ -184,14 +182,16 @@ class RewardPostProcess:
                 given, params = hook._sampler_given(args), getattr(args, "kaestat_sampler_params", None) or {}
                 check_sampler_params(params, given, option="kaestat_sampler_params")
                 if given is not None:
-                    hook._draw_from(args, given, dataset_of(self), params)
+                    hook._draw_from(args, given, getattr(self, "dataset", None), params)
 
             def get_samples(self, num_samples: int) -> list[list[Any]]:
                 groups = super().get_samples(num_samples)
                 drawn = None if hook._session is None else hook._session.drawn
                 if isinstance(drawn, DrawnGroups):
                     groups = drawn.redrawn(groups, hook._rollout_id)
-                return with_prompts(groups)
+                for sample in flat(groups):
+                    sample.metadata = {PROMPT_KEY: sample.prompt} | (sample.metadata or {})
+                return groups
 
             def save(self, rollout_id: int) -> None:
                 super().save(rollout_id)
@@ -203,8 +203,10 @@ class RewardPostProcess:
 
         return BaselineDataSource
 
-    def _draw_from(self, args: Any, given: str | Policy | PromptSampler, rows: list[Any], params: Any) -> None:
-        session, size = self.session(args), args.n_samples_per_prompt
+    def _draw_from(self, args: Any, given: str | Policy | PromptSampler, dataset: Any, params: Any) -> None:
+        if dataset is None:
+            raise ValueError("kaestat_prompt_sampler: there are no prompts to draw without slime's global data set.")
+        session, size, rows = self.session(args), args.n_samples_per_prompt, list(dataset.samples)
         filters = getattr(args, "dynamic_sampling_filter_path", None) is not None
         ids = self._ids(args, rows) or hash_prompts([prompt_of(sample) for sample in rows])
         sampler = session.sampler(
@@ -234,11 +236,12 @@ class RewardPostProcess:
         weights = None
         if session.weighs:
             weights = np.bincount(completion, [tokens_in_loss(sample) for sample in samples])
+        groups = [sample.group_index for sample in of_rows]  # None where the rollout function omitted it
         columns = {
             "rewards": np.array([0.0 if raw[row] is None else float(raw[row]) for row in first]),  # type: ignore[arg-type]  # not None
             "prompts": [prompt_of(sample) for sample in of_rows],
             "ids": self._ids(args, of_rows),
-            "groups": groups_of(of_rows),
+            "groups": None if None in groups else groups,
             "mask": mask,
             "weights": weights,
         }
@@ -292,11 +295,6 @@ def _estimator(text: str | None) -> AdvantageEstimator:
 def _files(folder: str, rollout_id: int) -> tuple[Path, Path]:
     history, sampler = (Path(folder, name.format(rollout_id)) for name in FILES)
     return history, sampler
-
-
-def _load(path: str) -> Callable[..., Any]:
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 advantages = RewardPostProcess()

@@ -53,19 +53,6 @@ def tokens_in_loss(sample: Any) -> int:
     return sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
 
 
-def with_prompts(groups: list[list[Any]]) -> list[list[Any]]:
-    """The data source's groups, with their prompts in the samples' metadata."""
-    for sample in flat(groups):
-        sample.metadata = {PROMPT_KEY: sample.prompt} | (sample.metadata or {})
-    return groups
-
-
-def groups_of(samples: list[Any]) -> list[Hashable] | None:
-    """slime's groups, unless the rollout function omitted them."""
-    groups = [sample.group_index for sample in samples]
-    return None if any(group is None for group in groups) else groups
-
-
 def group_of(sample: Any) -> Hashable:
     """slime's number of a sample's group, or the sample itself where there is none."""
     return ("sample", id(sample)) if sample.group_index is None else sample.group_index
@@ -137,14 +124,6 @@ class DrawnGroups(TrackedSampler):
                 setattr(sample, counter, getattr(given, counter))
         sample.metadata = {**(sample.metadata or {}), CORRECTION_KEY: factor}
         return sample
-
-
-def dataset_of(data_source: Any) -> list[Any]:
-    """slime's data set behind a data source; a ValueError if there is none."""
-    dataset = getattr(data_source, "dataset", None)
-    if dataset is None:
-        raise ValueError("kaestat_prompt_sampler: there are no prompts to draw without slime's global data set.")
-    return list(dataset.samples)
 
 
 def corrections(samples: Sequence[Any]) -> np.ndarray:

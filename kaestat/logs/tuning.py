@@ -2,6 +2,8 @@
 
 A bandwidth that was chosen on the visits it is scored at looks better than it is. So prompts are split into two halves,
 and each half is scored at the bandwidth that was best on the other one.
+
+On a large log a random sample of the prompts makes the choice, and all prompts are scored.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from kaestat.logs.jackknife import jackknife_groups
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.risk import eligible_visits
 
 KERNELS = ("triangular", "exponential")
 CANDIDATES = 14
@@ -25,6 +29,7 @@ RATIO = 1.35  # of neighbours, where that takes no more candidates
 SHORT_GAPS = 0.1  # quantile of the gaps that the grid begins at
 STRIDE = 3  # of the candidates that are scored before those next to the best
 MIN_PROMPTS = 10
+SAMPLE_PROMPTS, SAMPLE_VISITS, SAMPLE_AT_STEP = 2_000, 50_000, 128  # that a sample keeps: scored prompts and visits
 MARK = " (tuned)"
 
 
@@ -35,6 +40,7 @@ class Tuned:
     name: str  # Name of its row in the tables: ``specification`` with a mark, since the row is scored by halves
     specification: str  # The method at the bandwidth that is best on all prompts, such as ``"kae_eb:bandwidth=190"``
     by_halves: tuple[str, str]  # The specifications used to score the two halves of the prompts
+    n_prompts: int  # How many prompts made the choice
 
 
 def return_gaps(log: RewardLog) -> np.ndarray:
@@ -65,30 +71,62 @@ def candidates(method: str, grid: Sequence[float]) -> list[str]:
     return [f"{method}:bandwidth={bandwidth:g}{kernel}" for kernel in kernels.values() for bandwidth in grid]
 
 
-def tune(scored: PromptRisks, tried: Sequence[int], *, seed: int = 0) -> tuple[Tuned, np.ndarray]:
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The prompts on which bandwidths are chosen, and their log."""
+
+    prompts: np.ndarray  # of bool, shape (C,), of the scored prompts
+    log: RewardLog
+
+
+def sample(log: RewardLog, *, min_visits: int, absolute: bool, seed: int) -> Sample:
+    """The prompts that choose: all scored ones, or a random sample of these if the log is large.
+
+    A sample keeps at least 2,000 prompts and 50,000 visits that are scored, and 128 prompts of the median step: methods
+    that pool the prompts of a step then pool enough of them. ``min_visits`` and ``absolute`` say which visits are
+    scored (`kaestat.logs.risk.eligible_visits`).
+    """
+    units, eligible = log.prompt_units, eligible_visits(log, min_visits, absolute)
+    codes = np.unique(units.visit_prompt[eligible])
+    width = np.median(np.unique(units.visit_step[eligible], return_counts=True)[1])
+    needed = (SAMPLE_PROMPTS / len(codes), SAMPLE_VISITS / eligible.sum(), SAMPLE_AT_STEP / width)
+    size = math.ceil(max(needed) * len(codes))
+    if size >= len(codes):
+        return Sample(np.ones(len(codes), dtype=bool), log)
+    chosen = np.random.default_rng((seed, size)).permutation(len(codes)) < size
+    kept = np.zeros(len(log.prompts), dtype=bool)
+    kept[codes[chosen]] = True
+    return Sample(chosen, log.subset(kept))
+
+
+def halves(n_prompts: int, seed: int) -> np.ndarray:
+    """Which prompts are in the first half, of bool, (n_prompts,)."""
+    return np.random.default_rng(seed).permutation(n_prompts) < n_prompts // 2
+
+
+def tune(scored: PromptRisks, tried: Sequence[int], first: np.ndarray) -> tuple[Tuned, np.ndarray]:
     """The best of several columns of risks, and its risk for each prompt, (C,), as chosen on the other half of prompts.
 
-    ``tried`` holds the positions of the candidates, and ``seed`` splits the prompts into halves. A ValueError if there
-    is only one prompt.
+    ``tried`` holds the positions of the candidates, and ``first`` the prompts of the first half (`halves`). A
+    ValueError if a half has no prompt.
     """
     risks = scored.per_prompt[:, list(tried)]
-    if len(risks) < 2:
+    if first.all() or not first.any():
         raise ValueError("a bandwidth is chosen on some prompts and scored on others: the log must have two or more.")
-    first, best = _choices(risks, seed)
-    risk = np.where(first, risks[:, best[0]], risks[:, best[1]])
+    best = _choices(risks, first)
     names = [str(scored.methods[tried[k]]) for k in best]
-    return Tuned(names[2] + MARK, names[2], (names[0], names[1])), risk
+    tuned = Tuned(names[2] + MARK, names[2], (names[0], names[1]), len(risks))
+    return tuned, np.where(first, *risks[:, best[:2]].T)
 
 
-def _choices(risks: np.ndarray, seed: int) -> tuple[np.ndarray, list[int]]:
-    """The prompts of the first half; the best candidates for the first half, for the other one, and on all prompts."""
-    first = np.random.default_rng(seed).permutation(len(risks)) < len(risks) // 2
+def _choices(risks: np.ndarray, first: np.ndarray) -> list[int]:
+    """The best candidates for the first half of the prompts, for the other one, and on all of them."""
     on = (~first, first, np.ones(len(risks), dtype=bool))
-    return first, [int(np.argmin(risks[half].mean(axis=0))) for half in on]
+    return [int(np.argmin(risks[half].mean(axis=0))) for half in on]
 
 
 def _searched(
-    tried: Sequence[Sequence[str]], scorer: Callable[[Sequence[str]], PromptRisks], seed: int
+    tried: Sequence[Sequence[str]], scorer: Callable[[Sequence[str]], PromptRisks], first: np.ndarray
 ) -> tuple[PromptRisks, list[range]]:
     """Risks of the candidates that were scored, group after group, and the columns of each group."""
     runs = [(g, run) for g, group in enumerate(tried) for run in np.array_split(range(len(group)), len(KERNELS))]
@@ -98,7 +136,7 @@ def _searched(
     near: set[tuple[int, int]] = set()
     start = 0
     for (g, coarse), (_, run) in zip(some, runs, strict=True):
-        _, best = _choices(scored.per_prompt[:, start : start + len(coarse)], seed)
+        best = _choices(scored.per_prompt[:, start : start + len(coarse)], first)
         start += len(coarse)
         near |= {(g, k) for k in run for b in best if abs(k - coarse[b]) < STRIDE}
     more = sorted(near - set(place))
@@ -120,43 +158,51 @@ def _searched(
 def with_tuned(
     scored: PromptRisks,
     tried: Sequence[Sequence[str]],
-    scorer: Callable[[Sequence[str]], PromptRisks],
-    scorer_again: Callable[[Sequence[str]], PromptRisks],
+    scorer: Callable[..., PromptRisks],
+    log: RewardLog,
+    on: Sample,
     *,
     seed: int = 0,
 ) -> tuple[PromptRisks, tuple[Tuned, ...]]:
     """The result of `tune` for each scored group of candidates; their columns come after all others.
 
-    Every third bandwidth is scored, and then the neighbours of the best ones of each kernel. If the risk has a single
-    minimum along the bandwidths of a kernel, the result equals the choice among all of them.
+    Every third bandwidth is scored on the sample, and then the neighbours of the best ones of each kernel. If the risk
+    has a single minimum along the bandwidths of a kernel, the result equals the choice among all of them. The chosen
+    candidates are then scored on the whole log.
 
-    ``tried`` holds groups of candidates, as `candidates` returns them. ``scorer`` and ``scorer_again`` return risks of
-    specifications on the same log, without and with the replays for the jackknife. Only the chosen candidates are
-    replayed again; the changes are added to the risks of the tuned method without each group. ``seed`` is that of the
-    split into halves, and of the groups of prompts of ``scored``.
+    ``tried`` holds groups of candidates, as `candidates` returns them. ``scorer`` returns risks of specifications on a
+    log as `kaestat.logs.risk.prompt_risks`, and ``log`` is that of ``scored``. Only the chosen candidates are replayed
+    without groups of prompts; the changes are added to the risks of the tuned method without each group. ``seed`` is
+    that of the split into halves, and of the groups of prompts of ``scored``.
     """
-    among, columns_of = _searched(tried, scorer, seed)
-    found = [tune(among, positions, seed=seed) for positions in columns_of]
+    first = halves(len(scored.per_prompt), seed)
+    choosing = first[on.prompts]
+    among, columns_of = _searched(tried, partial(scorer, on.log), choosing)
+    found = [tune(among, positions, choosing) for positions in columns_of]
+    tuned, risks = [method for method, _ in found], [risk for _, risk in found]
     pooled = [bool(among.pooled[positions[0]]) for positions in columns_of]
+    again = scored.left_out is not None
+    replays = {k: scorer(log, tuned[k].by_halves, again=True) for k in range(len(tuned)) if again and pooled[k]}
+    if not on.prompts.all():
+        whole = (replays.get(k) or scorer(log, method.by_halves) for k, method in enumerate(tuned))
+        risks = [np.where(first, *both.per_prompt.T) for both in whole]
     together = replace(
         scored,
-        methods=(*scored.methods, *(tuned.name for tuned, _ in found)),
-        per_prompt=np.column_stack([scored.per_prompt, *(risk for _, risk in found)]),
+        methods=(*scored.methods, *(method.name for method in tuned)),
+        per_prompt=np.column_stack([scored.per_prompt, *risks]),
         pooled=(*scored.pooled, *pooled),
     )
     if scored.left_out is not None and scored.apart is not None:
         n_groups = len(scored.left_out)
-        kept = jackknife_groups(len(among.per_prompt), seed=seed, n_groups=n_groups) != np.arange(n_groups)[:, None]
-        apart = [(kept * risk).sum(axis=1) / kept.sum(axis=1) for _, risk in found]
+        kept = jackknife_groups(len(first), seed=seed, n_groups=n_groups) != np.arange(n_groups)[:, None]
+        apart = [(kept * risk).sum(axis=1) / kept.sum(axis=1) for risk in risks]
         left_out = list(apart)
-        for k, (tuned, _) in enumerate(found):
-            if pooled[k]:
-                again = scorer_again(tuned.by_halves)
-                assert again.left_out is not None and again.apart is not None
-                left_out[k] = apart[k] + np.mean(again.left_out - again.apart, axis=1)
+        for k, both in replays.items():
+            assert both.left_out is not None and both.apart is not None
+            left_out[k] = apart[k] + np.mean(both.left_out - both.apart, axis=1)
         together = replace(
             together,
             left_out=np.column_stack([scored.left_out, *left_out]),
             apart=np.column_stack([scored.apart, *apart]),
         )
-    return together, tuple(tuned for tuned, _ in found)
+    return together, tuple(tuned)

@@ -158,17 +158,25 @@ class LogUnits:
         place[self.by_unit] = np.arange(len(place))
         return place
 
+    @cached_property
+    def _in_time(self) -> dict[str, np.ndarray]:
+        """Columns of `Visits` in the order of ``by_unit``, after a 0: a unit's visits stand together in memory."""
+        columns = {"step": self.visit_step, "count": self.counts, "total": self.total, "total_sq": self.total_sq}
+        columns |= self.weighted_sums
+        return {name: np.append(0.0, column[self.by_unit]) for name, column in columns.items()}
+
     def reach(self, horizon: float) -> np.ndarray:
         """Number of earlier visits of the same unit within ``horizon`` steps of each visit, (W,)."""
         if horizon == np.inf:
             return self.earlier
         if horizon == 0:
             return np.zeros_like(self.earlier)
-        start = self.visit_unit * (int(self.visit_step.max()) + 1)  # keeps the keys of different units apart
-        keys = start + self.visit_step
-        oldest = start + np.maximum(np.ceil(self.visit_step - horizon), 0).astype(np.int64)
-        ordered = keys[self.by_unit]
-        return np.searchsorted(ordered, keys) - np.searchsorted(ordered, oldest)
+        unit, step = self.visit_unit[self.by_unit], self.visit_step[self.by_unit]
+        start = unit * (int(self.visit_step.max()) + 1)  # keeps the keys of different units apart
+        oldest = start + np.maximum(np.ceil(step - horizon), 0).astype(np.int64)
+        found = np.empty_like(self.by_unit)
+        found[self.by_unit] = np.arange(len(found)) - np.searchsorted(start + step, oldest)  # sorted: ten times as fast
+        return found
 
     def blocks(self, *, horizon: float, max_visits: float = np.inf, max_cells: int = BLOCK_NUMBERS) -> Iterator[Block]:
         """The log in blocks of whole steps, each as the arrays that baselines read.
@@ -221,19 +229,10 @@ class LogUnits:
         depth = int(reach.max())
         back = np.arange(depth, 0, -1)  # 1 is the visit just before
         past = back <= reach
-        visit = self.by_unit[np.where(past, self._place[where][..., None] - back, 0)]
-
-        def gather(column: np.ndarray) -> np.ndarray:
-            return np.where(past, column[visit], 0.0)
-
-        weighted: dict[str, Any] = {name: gather(column) for name, column in self.weighted_sums.items()}
-        return Visits(
-            lag=np.where(past, (steps - self.visit_step[visit]).astype(float), 0.0),
-            count=gather(self.counts),
-            total=gather(self.total),
-            total_sq=gather(self.total_sq),
-            **weighted,
-        )
+        place = np.where(past, self._place[where][..., None] + (1 - back), 0)  # 0 holds the zeros of the padding
+        columns = {name: column.take(place) for name, column in self._in_time.items()}
+        lag = np.where(past, steps - columns.pop("step"), 0.0)
+        return Visits(lag=lag, **columns)
 
 
 def _few_values(reward: np.ndarray, most: int) -> np.ndarray | None:

@@ -1,7 +1,5 @@
 """The analysis behind `kaestat analyze`: the risk of many methods on one log, as plain tables, and conclusions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +15,7 @@ from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
 from kaestat.logs.selection import select_bandwidth
-from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, wide_grid, with_tuned
+from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, sample, wide_grid, with_tuned
 from kaestat.report.facts import LogFacts
 from kaestat.report.gradient import GradientAnalysis, analyze_gradient
 from kaestat.report.law import LawAnalysis
@@ -52,8 +50,9 @@ class Analysis:
     levels: pd.DataFrame | None  # `kaestat.value_risk` of GRPO and REINFORCE++ at the same visits
     notes: tuple[str, ...]  # Notes needed to interpret the tables
     recommendation: Recommendation  # The method for the next run
-    # Methods at the best bandwidth on the log, scored by halves of the prompts. By default `TUNED_METHODS`; empty if
-    # methods were named, no prompt returns, or there are fewer than ten prompts
+    # Methods at the best bandwidth on the log, or on a sample of its prompts (`kaestat.logs.tuning.sample`), scored by
+    # halves of the prompts. By default `TUNED_METHODS`; empty if methods were named, no prompt returns, or there are
+    # fewer than ten prompts
     tuned: tuple[Tuned, ...]
     out_of_reach: tuple[str, ...]  # Methods of a fixed bandwidth whose history reaches hardly any earlier visit
     min_visits: int  # Scored visits have at least this many earlier ones: 0 where every prompt occurs once
@@ -133,8 +132,8 @@ def analyze(
     given = tuple(name for name in ready if name not in unscored) if methods is None else tuple(methods)
     if not returns and min_visits == 1:
         min_visits = 0
-    scorer = partial(prompt_risks, log, min_visits=min_visits, differences_only=True, seed=seed, track=track)
-    scored, rows, tuned, left_out = _scored(log, given, methods is None and returns, again, seed, scorer)
+    scorer = partial(prompt_risks, min_visits=min_visits, differences_only=True, seed=seed, track=track)
+    scored, rows, tuned, left_out = _scored(log, given, methods is None and returns, again, seed, min_visits, scorer)
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     reference = {name: len(given) + k for k, name in enumerate((*REFERENCES, RIVAL_OF_SINGLES))}
     risk = None
@@ -184,16 +183,18 @@ def _scored(
     tune: bool,
     again: bool,
     seed: int,
+    min_visits: int,
     scorer: Callable[..., PromptRisks],
 ) -> tuple[PromptRisks, list[int], tuple[Tuned, ...], list[str]]:
     """Risks of the methods, the references and the tuned methods; which are rows; and what is not identified."""
     plain = [*given, *REFERENCES, RIVAL_OF_SINGLES]
-    scored = scorer(plain, again=again)
+    scored = scorer(log, plain, again=again)
     tuned: tuple[Tuned, ...] = ()
     if tune and len(scored.per_prompt) >= MIN_PROMPTS:
         grid = wide_grid(log)
         tried = [candidates(method, grid) for method in TUNED_METHODS]
-        scored, tuned = with_tuned(scored, tried, partial(scorer, again=False), partial(scorer, again=again), seed=seed)
+        on = sample(log, min_visits=min_visits, absolute=scored.absolute, seed=seed)
+        scored, tuned = with_tuned(scored, tried, scorer, log, on, seed=seed)
     kept = [k for k in range(len(given)) if np.isfinite(scored.per_prompt[:, k]).all()]
     if not kept:
         raise ValueError(

@@ -1,7 +1,5 @@
 """An interactive figure of KAE's value MSE against its bandwidth; `kaestat.report.plots` draws the static one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

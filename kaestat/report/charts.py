@@ -1,7 +1,5 @@
 """Interactive figures: their numbers in the form that the page's script (uPlot) reads."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The command ``kaestat``: entry point and error messages; `kaestat.report.commands` holds the commands themselves."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Sequence

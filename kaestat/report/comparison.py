@@ -1,7 +1,5 @@
 """Two runs compared from their reward logs alone: the computation behind `kaestat compare`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from kaestat.report.reward_curve import RewardCurve, reaching
 METHODS = (DEFAULT_METHOD, "kae", "grpo", "reinforce++")
 SHARE = "completions to an equal mean reward"
 ENOUGH_COMMON = 10  # prompts of both runs that make a difference paired
+POSSIBLE = {"dead groups": (0.0, 1.0), "mean length": (0.0, math.inf)}  # of other quantities: the rewards' range
 COLUMNS = [
     "quantity", "before", "before_low", "before_high", "after", "after_low", "after_high", "difference", "low", "high",
     "n_common",
@@ -66,7 +65,11 @@ def compare_runs(
     """
     n_boot = draws_of(n_boot)
     per_prompt = [_prompt_figures(log) for log in (before, after)]
-    rows = [_figure(name, per_prompt[0][name], per_prompt[1][name], n_boot, seed) for name in per_prompt[0]]
+    rewards = _possible_rewards(before, after)
+    rows = [
+        _figure(name, [side[name] for side in per_prompt], POSSIBLE.get(name, rewards), n_boot, seed)
+        for name in per_prompt[0]
+    ]
     curves = RewardCurve.of(before), RewardCurve.of(after)
     level, (share, low, high) = reaching(*curves, n_boot=n_boot, seed=seed)
     figures = pd.DataFrame([row for row in rows if row is not None], columns=COLUMNS)
@@ -114,15 +117,27 @@ def _prompt_figures(log: RewardLog) -> dict[str, pd.Series]:
     }
 
 
+def _possible_rewards(before: RewardLog, after: RewardLog) -> tuple[float, float]:
+    """0 and 1 if all rewards lie between them, the two rewards if there are no others; else any number may occur."""
+    rewards = np.unique(np.concatenate([log.prompt_units.reward for log in (before, after)]))
+    low, high = float(rewards[0]), float(rewards[-1])
+    if low >= 0 and high <= 1:
+        return 0.0, 1.0
+    return (low, high) if len(rewards) == 2 else (-math.inf, math.inf)
+
+
 def _figure(
-    quantity: str, before: pd.Series, after: pd.Series, n_boot: int, seed: int
+    quantity: str, runs: Sequence[pd.Series], possible: tuple[float, float], n_boot: int, seed: int
 ) -> tuple[str | float, ...] | None:
+    """The row of a quantity; no interval leaves the ``possible`` range of a prompt's figure."""
+    before, after = runs
     if before.empty or after.empty:
         return None
-    sides = [_mean(side.to_numpy(), n_boot, seed) for side in (before, after)]
+    sides = [_mean(side.to_numpy(), possible, n_boot, seed) for side in runs]
     common = before.index.intersection(after.index)
     if len(common) >= ENOUGH_COMMON:
-        gap = _mean((after[common] - before[common]).to_numpy(), n_boot, seed)
+        most = possible[1] - possible[0]
+        gap = _mean((after[common] - before[common]).to_numpy(), (-most, most), n_boot, seed)
         return _row(quantity, sides, gap, len(common))
     return _row(quantity, sides, _independent(sides), 0)
 
@@ -134,10 +149,11 @@ def _row(quantity: str, sides: Sequence[Found], gap: Found, n_common: int) -> tu
     return (quantity, *(number for three in (*sides, gap) for number in three), n_common)
 
 
-def _mean(samples: np.ndarray, n_boot: int, seed: int) -> Found:
+def _mean(samples: np.ndarray, possible: tuple[float, float], n_boot: int, seed: int) -> Found:
     column = samples[:, None]
     draws = cluster_bootstrap(column, n_boot=n_boot, seed=seed)
-    mean, _, low, high = (float(part[0]) for part in mean_with_interval(column, draws))
+    mean, _, *ends = (float(part[0]) for part in mean_with_interval(column, draws))
+    low, high = np.clip(ends, *possible).tolist()
     return mean, low, high
 
 

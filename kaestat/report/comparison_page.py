@@ -1,7 +1,5 @@
 """The page of ``kaestat compare --out``."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat.core.provenance import Provenance

@@ -1,7 +1,5 @@
 """A comparison of two runs in rows and sentences, the same on the terminal and on its page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

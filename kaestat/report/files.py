@@ -1,7 +1,5 @@
 """The files of `kaestat analyze --out`: tables, figure, report and provenance."""
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Callable, Sequence

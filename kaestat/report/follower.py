@@ -1,7 +1,5 @@
 """A run followed as a service: its feed, its state, its output files, and its errors."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace

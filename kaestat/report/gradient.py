@@ -1,7 +1,5 @@
 """The gradient noise on a log with weights: how much each baseline leaves, and whether weights matter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """An analysis of gradient noise in rows and sentences, the same on the terminal and in the report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

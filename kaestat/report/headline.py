@@ -1,7 +1,5 @@
 """The main finding of an analysis as advice: what to use, its benefit, and the lines to paste."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

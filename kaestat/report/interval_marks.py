@@ -1,7 +1,5 @@
 """Estimates and their intervals as small drawings, one for each row of a table, on a common axis."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

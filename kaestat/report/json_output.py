@@ -1,7 +1,5 @@
 """Machine-readable output of the command line."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, fields

@@ -1,7 +1,5 @@
 """Names of methods and policies in the tables of a page, each with its explanation, methods with a link."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

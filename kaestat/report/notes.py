@@ -1,7 +1,5 @@
 """Notes that a reader needs to interpret the tables of an analysis."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -59,10 +57,12 @@ def notes(
     if len(scored.per_prompt) == 1:
         yield "With one prompt there are no intervals."
     if tuned:
+        some = tuned[0].n_prompts
+        drawn = f" A random sample of {some:,} prompts chose." if some < len(scored.per_prompt) else ""
         yield (
             f"Rows marked{MARK} have the bandwidth and kernel with the lowest MSE on this log. Bandwidths go from 1.5 "
             "times a short gap between visits to 20 times the span. A choice looks too good on the data it was made "
-            "on, so each half of the prompts is scored with the choice of the other half."
+            f"on, so each half of the prompts is scored with the choice of the other half.{drawn}"
         )
     yield from _on_identification(scored, left_out)
     if gradient is None:

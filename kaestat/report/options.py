@@ -1,7 +1,5 @@
 """The common part of the commands of ``kaestat``: options, and checks before the work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from importlib.util import find_spec

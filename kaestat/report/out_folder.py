@@ -1,7 +1,5 @@
 """The folder of `kaestat analyze --out`: checked before the work, and never left with a mix of old and new files."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Text from files in printable form, with escapes for characters that a terminal would obey."""
 
-from __future__ import annotations
-
 import re
 
 # Control characters but tab and line break (C1 too: some terminals obey 0x9b as they do ESC [), marks that turn the

@@ -1,7 +1,5 @@
 """The progress bar of every command. Imports rich."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.progress import (
     BarColumn,

@@ -1,7 +1,5 @@
 """A recommendation from the risks of a log: the method, its error, and the lines that set it up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist

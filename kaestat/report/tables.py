@@ -1,7 +1,5 @@
 """Rows of tables as text, the same on the terminal and in the report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A user's own baseline on the command line: ``package.module:Class``, with parameters after a second colon."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

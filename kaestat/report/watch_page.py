@@ -1,7 +1,5 @@
 """The page of ``kaestat watch --out``, light enough to write at every step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

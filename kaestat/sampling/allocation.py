@@ -1,7 +1,5 @@
 """Expected numbers of completions: proportional to a score, between bounds, summing exactly to the budget."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

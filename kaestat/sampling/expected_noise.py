@@ -1,7 +1,5 @@
 """The expected gradient noise of a prompt's completions, estimated from its history."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat.core.weighted_noise import evenness, of_population

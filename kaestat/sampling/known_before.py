@@ -1,7 +1,5 @@
 """A sampler's knowledge before its first step: the prior of the estimator that predicts for it."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 
 import numpy as np

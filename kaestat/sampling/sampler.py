@@ -1,7 +1,5 @@
 """The stateful object in a training loop that chooses the prompts of each step, and the completions of each."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -3,8 +3,6 @@
 A schedule is an integer array (steps, batch_size) of prompt indices 0..n_prompts - 1, without repeats in a row.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random integers with given expectations and an exact sum: systematic sampling in random order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ A kernel weighs a past visit by ``K(lag / bandwidth)``; it is non-negative and i
 (Assumption 3 of the paper asks for support [0, 1]; the exponential and half-normal kernels do without).
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,7 +23,7 @@ from kaestat.core.spelling import nearest
 class Kernel(ABC):
     """A one-sided kernel with its moments; call it with scaled lags ``u = lag / bandwidth``.
 
-    Values at ``u < 0`` (the future) are zero.
+    Values at ``u < 0`` (the future) are zero, and so are weights below 1e-100.
 
     Attributes
     ----------
@@ -152,7 +150,7 @@ class HalfNormal(Kernel):
 
     def weight(self, u: Array, xp: Namespace) -> Array:
         near = xp.clip(u, None, 40.0)  # 0 beyond; a square of all could overflow
-        return math.sqrt(2 / math.pi) * xp.exp(-0.5 * near * near)
+        return _felt(math.sqrt(2 / math.pi) * xp.exp(-0.5 * near * near), xp)
 
 
 @dataclass(frozen=True, init=False)
@@ -186,7 +184,7 @@ class Exponential(Kernel):
             object.__setattr__(self, field, value)
 
     def weight(self, u: Array, xp: Namespace) -> Array:
-        return self.at_zero * xp.exp(-self.at_zero * u)
+        return _felt(self.at_zero * xp.exp(-self.at_zero * u), xp)
 
     @property
     def at_zero(self) -> float:
@@ -238,7 +236,7 @@ class CallableKernel(Kernel):
         return self._integral(0, 2), self._integral(1, 2), self._integral(2, 2)
 
     def weight(self, u: Array, xp: Namespace) -> Array:
-        weight = self.function(u)
+        weight = _felt(self.function(u), xp)
         return weight if self.support == math.inf else xp.where(u <= self.support, weight, xp.zeros_like(weight))
 
     @property
@@ -258,6 +256,11 @@ class CallableKernel(Kernel):
         from scipy.integrate import quad
 
         return quad(lambda u: u**power * self._evaluate(u) ** exponent, 0, self.support, limit=200)[0]
+
+
+def _felt(weight: Array, xp: Namespace) -> Array:
+    """The weights, and 0 for those below 1e-100: their squares vanish or their inverses overflow."""
+    return xp.where(weight >= 1e-100, weight, 0.0)
 
 
 def _at_most_one(u: Array, xp: Namespace) -> Array:

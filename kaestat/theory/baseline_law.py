@@ -22,8 +22,6 @@ products survive in which each score meets its own reward, ``R_1 R_2`` and ``a^2
 prompts'* rewards correlate groups in the same way; the batch's mean by at most ``||g||^2 / (B - 1)^2``, left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ part survives in which ``e_j`` holds Z_k and ``e_k`` holds Z_j, since scores hav
 four-term bound with constants see `kaestat.theory.gradient_bound`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat.core.checks import SMALLEST_FACTOR, check_factors, check_shapes, check_whole

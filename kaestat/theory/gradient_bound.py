@@ -1,7 +1,5 @@
 """Theorem 2's bound on the gradient MSE of Algorithm 1 in excess of the oracle's, with the four constants."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

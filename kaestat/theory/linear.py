@@ -5,8 +5,6 @@ observations Y_k of ``V(lag_k)`` with variance s_k. Over the Lipschitz class ``|
 bias and MSE are exact numbers too, so rates are slopes of functions, not of simulations.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

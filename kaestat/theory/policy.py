@@ -10,8 +10,6 @@ The step uses the PL condition with the factor ``-(eta - L eta^2 / 2)``, so it n
 ``beta / k`` may exceed that at first. There ``||grad J||^2 <= 2 L Delta`` gives the factor ``(1 - L eta)^2`` instead.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

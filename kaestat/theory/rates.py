@@ -1,7 +1,5 @@
 """Optimal bandwidths and rates over the Lipschitz class, for kernels and for the Kalman filter's gain."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -4,8 +4,6 @@ The theorem conditions on how often a prompt was visited, not on when: under Ass
 stand at n of the steps 0..i-1, every choice of them equally likely.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ If they are, the value V is the best baseline of a prompt. In general it is ``b*
 gradient's variance that a baseline b governs is ``E[W (Z - b)^2]``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Random numbers come from a counter-based generator whose counter holds the repea
 repeats are drawn with it, so results do not depend on how the repeats are cut into chunks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ averaging baseline is ``NAME@WEIGHTING``: it smooths ``sum W Z`` over ``sum W`` 
 ``E[W Z] / E[W]`` (Greensmith et al., 2004) in place of the value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

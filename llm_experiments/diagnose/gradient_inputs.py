@@ -1,7 +1,5 @@
 """What both gradient diagnostics start from: checked pools with exact weights, estimators, and floors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -12,8 +12,6 @@ work against REINFORCE++. `llm_experiments.diagnose.gradient_mse_debiased` is fr
 ``oracle`` and ``best_baseline`` are floors, no estimators: the pool's mean reward and its ``sum W Z / sum W``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -27,8 +27,6 @@ whatever the pool size. An estimate for one prompt may be negative.
 1/N^2, the one approximation here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Everything that tables and figures show is in these files; nothing of the pools is needed again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """KAE's value MSE against kernel and bandwidth, with bootstrap bands over prompts (the paper's sensitivity figure)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

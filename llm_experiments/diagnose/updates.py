@@ -5,8 +5,6 @@ on-policy AdamW update per step on ``-(1/B) sum A log pi``, without KL penalty o
 evaluation is another command's work; this loop makes checkpoints, to the bit the same for the same seed and machine.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Collection, Sequence

@@ -16,8 +16,6 @@ little, which as a function of m is flat at its minimum, so the noise of m does 
 they took from the other prompts fixed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

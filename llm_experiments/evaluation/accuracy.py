@@ -1,7 +1,5 @@
 """Accuracy from graded completions: standard errors over problems, pass@k, and paired differences of two models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

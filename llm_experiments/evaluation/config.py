@@ -1,7 +1,5 @@
 """Configuration of an evaluation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field, PositiveInt

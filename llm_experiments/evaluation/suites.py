@@ -1,7 +1,5 @@
 """Which problems an evaluation asks, and how many answers it takes of each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables of an evaluation: accuracy by set, every problem's share, and the comparison of two models."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recording what enters the parts of a decoder layer and the gradients that come back to their outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ With ``s_h = grad_theta log pi(y_h | x)``, every policy gradient estimated from 
 completion, and any number of methods and repeats after that takes none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

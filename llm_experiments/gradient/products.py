@@ -6,8 +6,6 @@ gradients written out a few rows at a time, or ``sum_{t, s} (a_t . a_s) (delta_t
 them out (Goodfellow, 2015, "Efficient per-example gradient computations").
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Errors of sampled gradients from the Gram matrix of a pool's scores: no gradient is ever made."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

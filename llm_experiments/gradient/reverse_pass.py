@@ -5,8 +5,6 @@ gradients, as in gradient checkpointing; what enters its modules and the gradien
 inner products in the layer's parameters, after which all of it is dropped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

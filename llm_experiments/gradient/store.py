@@ -1,7 +1,5 @@
 """Scores on disk: Gram matrices and score norms of pools, computed once and analysed many times."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Base models of synthetic tasks, with the studies' own seeds: where a study has the same one, it is that one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from llm_experiments.config import ModelConfig

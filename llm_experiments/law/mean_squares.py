@@ -5,8 +5,6 @@ Batch b takes completion b of every prompt, and each prompt's other completions 
 common factor of all parameters does not matter for what is made of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The inputs of the law for the cells of one configuration, and what the law predicts from them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Unbiased estimates of one prompt's inputs of the law, from its rewards, squared norms and class sums."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

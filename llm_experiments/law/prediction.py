@@ -1,7 +1,5 @@
 """What the law predicts for measured policies: each design's noise at equal completions, and the order that follows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

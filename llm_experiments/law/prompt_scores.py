@@ -6,8 +6,6 @@ inner products is formed, and the metric can be any diagonal one. Inner products
 each prompt's mean gradient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Scores of prompts and Adam's mean squares on disk: whole or absent, and refused where they are of other weights."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

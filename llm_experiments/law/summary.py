@@ -1,7 +1,5 @@
 """Tables of the law's inputs: one row for each prompt and metric, and a summary with errors over prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

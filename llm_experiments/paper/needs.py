@@ -1,7 +1,5 @@
 """What a plan takes before it begins: packages, memory, hours, disk."""
 
-from __future__ import annotations
-
 import shutil
 from importlib.util import find_spec
 from pathlib import Path

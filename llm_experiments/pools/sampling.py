@@ -1,7 +1,5 @@
 """Filling a pool: sample every prompt that has none yet at a checkpoint, one after the other."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rollout pools on disk: one Parquet file for each prompt and checkpoint, whole or absent."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping, Sequence

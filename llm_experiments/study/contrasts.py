@@ -4,8 +4,6 @@ Base models are what varies between one use of a design and the next, and runs o
 interval and p-value here is Student's over base models, whatever the number of runs on each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

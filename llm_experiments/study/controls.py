@@ -1,7 +1,5 @@
 """The controls that every study must have: designs that could take away what it claims for its recommended one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from llm_experiments.training.stacked.config import Design

@@ -1,7 +1,5 @@
 """What a learning curve comes to: accuracy over the whole run, at its end, and completions to an accuracy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression

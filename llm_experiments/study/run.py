@@ -1,7 +1,5 @@
 """A study from its base models to its curves; every finished piece is kept, so that it can be interrupted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Tables of a study on disk: with five digits, and with when and by which code each was made."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tasks: problems with checkable answers, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from importlib import import_module
 from types import ModuleType

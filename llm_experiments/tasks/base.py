@@ -1,7 +1,5 @@
 """What a task is: problems with checkable answers, and the reward of a completion."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Where the habit is likelier than the right answer, greedy decoding is wrong unti
 one cell round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args

@@ -1,7 +1,5 @@
 """Tasks read from a folder of local files, in place of the hub."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from llm_experiments.config import TaskConfig

@@ -1,7 +1,5 @@
 """Sets of mathematical problems: GSM8K, MATH, DAPO-Math-17k, the evaluation sets, and files of one's own."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Rows of a data set, from a local file or from the Hugging Face hub, as dictionaries."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Draws of problems without replacement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

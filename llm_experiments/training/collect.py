@@ -1,7 +1,5 @@
 """All finished runs of an experiment as a few small tables: what figures and comparisons are made from."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

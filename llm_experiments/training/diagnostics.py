@@ -1,7 +1,5 @@
 """From a training run to the diagnostics of its own policies (the paper's Tables 1 and 2)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Experiments: the runs of a file that differ in baseline and seed alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a run's folder says of the run in it: its configuration, by which it is known again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Snapshots of a run: model folders of its policy along the way, which stay where checkpoints to go on from do not."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

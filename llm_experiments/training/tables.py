@@ -1,7 +1,5 @@
 """Tables of a run: its training curve, its tests, and the risk of its baseline from its own rewards."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 r"""Answers that name several: ``42 \text{ or } 43``. Whoever hedges has not answered."""
 
-from __future__ import annotations
-
 import re
 
 _WRAPPED = re.compile(r"\\(text|textrm|textbf|mathrm|mbox)\s*\{([^{}]*)\}")

@@ -1,7 +1,5 @@
 """What a verifier is: the comparison of completions with a ground truth."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Where in a completion its final answer stands. Everything here takes time linear in the text."""
 
-from __future__ import annotations
-
 import re
 from collections import deque
 

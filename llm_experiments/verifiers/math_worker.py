@@ -1,7 +1,5 @@
 """The process in which `math-verify` runs; see `llm_experiments.verifiers.mathematics`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from functools import lru_cache

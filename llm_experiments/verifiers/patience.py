@@ -1,7 +1,5 @@
 """How long slow requests may keep a pool waiting: a store of seconds that they use up, and that time refills."""
 
-from __future__ import annotations
-
 import time
 from threading import Lock
 

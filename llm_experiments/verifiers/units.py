@@ -5,8 +5,6 @@ What an answer counts (``5 apples``) is not a unit, and a number without a unit 
 500 cm is another answer than 5 m.
 """
 
-from __future__ import annotations
-
 import re
 
 _NAMES = {

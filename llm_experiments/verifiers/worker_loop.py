@@ -5,8 +5,6 @@ started prepares and then forks the child that answers. A child that ends, or is
 milliseconds, where a new process would take a second to import its libraries.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Worker processes that answer requests within limits of time and memory, and are replaced when they exceed them."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -4,8 +4,6 @@ AIME24 and AIME25 have 30 problems and AMC 83, with 32 samples each; MATH-500, M
 sample per problem. An accuracy with four digits that is not a multiple of 1/n would refute this.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

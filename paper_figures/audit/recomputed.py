@@ -4,8 +4,6 @@ A printed percentage *is exact* if the printed entries give it, and *within roun
 the printed ones do. Everything else *differs*, and the note says how.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal

@@ -12,8 +12,6 @@ Two errors, under assumptions that are stated because the paper's data do not te
 Neither holds the largest part: each method was trained once, and the variation between training runs is unknown.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

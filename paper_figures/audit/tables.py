@@ -1,7 +1,5 @@
 """The audit of the paper's numbers as files: what is exact, what differs, and how large sampling errors are."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pandas as pd

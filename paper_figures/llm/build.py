@@ -1,7 +1,5 @@
 """Tables and figures of a diagnostic run, from its results alone."""
 
-from __future__ import annotations
-
 import os
 
 from llm_experiments.diagnose.results import read_results

@@ -1,7 +1,5 @@
 """Tables 1 and 2 of a real language model: what `python -m llm_experiments diagnose` found, laid out as the paper's."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

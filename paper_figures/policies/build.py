@@ -1,7 +1,5 @@
 """Figure and tables of a study of policies."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the designs of a study are called where people read them."""
 
-from __future__ import annotations
-
 from llm_experiments.training.stacked.config import Design
 from paper_figures.shared.charts import LABELS
 

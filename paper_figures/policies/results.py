@@ -1,7 +1,5 @@
 """What a study of policies left in its results folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

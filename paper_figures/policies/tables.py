@@ -1,7 +1,5 @@
 """Tables of a study of policies, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

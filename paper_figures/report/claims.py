@@ -4,8 +4,6 @@ A claim is decided by findings of the report (`Finding.settles`), by the committ
 audit of the paper's own numbers, or by a test that is named. What small runs do not refute needs the paper's models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

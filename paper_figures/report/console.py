@@ -1,7 +1,5 @@
 """Progress of the reproduction on the terminal. Imports rich."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.progress import Progress
 

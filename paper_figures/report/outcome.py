@@ -1,7 +1,5 @@
 """What a whole reproduction found, and what failed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report as one HTML page that needs no other file: its tables can be downloaded from the page itself."""
 
-from __future__ import annotations
-
 import base64
 from collections import Counter
 from collections.abc import Sequence

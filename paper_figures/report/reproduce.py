@@ -1,7 +1,5 @@
 """All studies, all tables and figures, the analyses of reward logs, and the page that shows them."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Number by number, as the report shows it: ours, its Monte Carlo standard error, the paper's, and the verdict."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from paper_figures.shared import paper

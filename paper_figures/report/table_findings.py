@@ -1,7 +1,5 @@
 """What Tables 1 and 2, the sensitivity figure and the audit say about the paper's claims."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from paper_figures.audit import counts, recomputed, sampling_error

@@ -5,8 +5,6 @@ how much. With the residuals r_c of cell c and their covariance S_c, ``sum_c r_c
 distributed if the model holds, with one degree of freedom less for each size that is fitted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What Tables 1 and 2 have in common: our numbers beside the paper's, with errors, limits and verdicts."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from paper_figures.shared import paper

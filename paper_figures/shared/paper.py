@@ -3,8 +3,6 @@
 Every frame keeps the number as printed (``printed``), since its digits say how it was rounded.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

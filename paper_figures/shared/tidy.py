@@ -1,7 +1,5 @@
 """From a study's summary, one row per measure, to tables with a column per measure; and numbers as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Predictions are closed forms. The simulations give the standard deviations of one run, which the likelihood needs.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Table 1, value MSE: study ``table1`` beside the paper's numbers."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from paper_figures.shared import paper

@@ -1,7 +1,5 @@
 """Table 2, gradient MSE: study ``table2`` beside the paper's percentages."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from paper_figures.shared import paper

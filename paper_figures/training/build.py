@@ -1,7 +1,5 @@
 """Figures and tables of an experiment's training runs."""
 
-from __future__ import annotations
-
 import os
 
 from paper_figures.shared.output import write_figure, write_table

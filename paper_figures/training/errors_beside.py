@@ -1,7 +1,5 @@
 """Tables 1 and 2 of one's own runs beside the paper's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables of training runs: accuracies at the end, noise of the gradient, and errors of the value, as text cells."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

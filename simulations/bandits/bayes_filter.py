@@ -3,8 +3,6 @@
 With the data-generating mechanism known, it minimises the mean squared error among all functions of the same rewards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -13,8 +13,6 @@ none of the last three. N_oracle is one constant for all cells, fitted by likeli
 `paper_figures.studies.pool_sizes` gives its interval, and the fits with cells held out.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

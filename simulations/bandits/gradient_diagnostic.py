@@ -15,8 +15,6 @@ An absolute gradient MSE depends on the scores' norm and means nothing beside th
 of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Every path lives on the logit scale and starts from a Beta distribution of succe
 replicates, steps, prompts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

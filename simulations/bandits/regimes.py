@@ -1,7 +1,5 @@
 """Simulated prompts whose values do more than walk, each regime with the Bayes filter that knows its parameters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Contextual bandits with finitely many prompts and actions, where everything is known by enumeration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

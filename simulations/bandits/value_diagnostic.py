@@ -7,8 +7,6 @@ give groups of G for KAE. The MSE is the mean of ``(V_g - Ṽ)^2`` over completi
 Ṽ is not the truth: its own noise adds ``E[p(1-p)] / N_oracle`` to every entry. The debiased figure takes it off again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What is compared, and how a method enters."""
 
-from __future__ import annotations
-
 from kaestat.baselines import Baseline
 from kaestat.baselines.registry import FIXED_PARAMETERS, METHODS
 from kaestat.logs.risk import risk_baseline

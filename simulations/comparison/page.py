@@ -1,7 +1,5 @@
 """The page: every method's row of numbers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

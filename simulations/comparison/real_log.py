@@ -1,7 +1,5 @@
 """Value error on a real log at fewer completions than it has: draw some of each visit's, score against the rest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

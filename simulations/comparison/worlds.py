@@ -1,7 +1,5 @@
 """Value error on simulated paths, and the gradient's noise where weights matter and where not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

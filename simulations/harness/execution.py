@@ -1,7 +1,5 @@
 """Computing shards: one of them on a worker, and many of them in parallel."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import shlex

@@ -9,8 +9,6 @@ Morris, White and Crowther (2019), Using simulation studies to evaluate statisti
 Koehler, Brown and Haneuse (2009), On the assessment of Monte Carlo error in simulation-based statistical analyses.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Where a number comes from: versions, machine, commit, seed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random numbers that depend on the cell's content and the replicate, and on nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Where a run's shards lie: append-only files that appear whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass

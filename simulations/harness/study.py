@@ -1,7 +1,5 @@
 """What a study is: a frozen declaration of aims, data, estimands, methods and performance measures (ADEMP)."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import itertools

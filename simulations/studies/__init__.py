@@ -1,7 +1,5 @@
 """The studies, one per file; each file defines ``STUDY``."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

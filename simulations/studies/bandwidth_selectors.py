@@ -1,7 +1,5 @@
 """Every bandwidth selector of the library against the best fixed bandwidth for the truth."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How near each method comes to the best baseline of every prompt, where weights go with rewards and where not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Theorem 2 and Corollary 2: from value error to gradient error, with and without Assumption 6."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What `kaestat compare` says of two runs of one configuration, which differ by chance alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from scipy.special import expit, logit

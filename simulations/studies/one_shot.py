@@ -1,7 +1,5 @@
 """The one-shot regime: one prompt, repeated B times in every batch (paper, figure 1 and its appendix)."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import expit, logit
 

@@ -1,7 +1,5 @@
 """Theorem 3 and Corollary 3: from gradient error to the suboptimality of the learned policy."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

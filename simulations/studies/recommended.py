@@ -1,7 +1,5 @@
 """How good the answer of `kaestat analyze` is, on logs of many kinds and sizes whose true values are known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

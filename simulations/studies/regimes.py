@@ -1,7 +1,5 @@
 """The default where values do more than walk, against the filter that knows the parameters of each regime."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The paper's J-fold reuse of minibatches against fresh minibatches and epochs: what each leaves for KAE to smooth."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat import Groups, Visits, make_baseline

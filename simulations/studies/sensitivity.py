@@ -1,7 +1,5 @@
 """The paper's sensitivity figure: KAE's value MSE against bandwidth, on the MATH populations of Table 1."""
 
-from __future__ import annotations
-
 from kaestat import make_baseline
 from kaestat.baselines.base import Baseline
 from simulations.bandits.calibration import calibrate, table_cells

@@ -1,7 +1,5 @@
 """Table 1: value MSE of KAE, GRPO and REINFORCE++ on populations calibrated to the paper's last two rows."""
 
-from __future__ import annotations
-
 from simulations.bandits.calibration import calibrate, table_cells
 from simulations.bandits.value_diagnostic import METHODS, ValueDiagnostic
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, paired_difference, reduction

@@ -1,7 +1,5 @@
 """Table 2: gradient MSE of KAE, GRPO and REINFORCE++ on the populations of Table 1."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

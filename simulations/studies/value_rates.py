@@ -5,8 +5,6 @@ Monte Carlo slope of a quantity is to be compared with the slope of its exact va
 finite sample sizes is not yet the rate of the theory.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise

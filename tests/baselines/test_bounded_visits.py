@@ -1,7 +1,5 @@
 """`kalman`, `sieve` and `spo` look back a bounded number of visits, beyond which a visit changes nothing that shows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """EBPO's own weight: the change of a value with its own reward, through mean, mu, sigma^2 and tau^2 alike."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

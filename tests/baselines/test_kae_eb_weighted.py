@@ -1,7 +1,5 @@
 """kae_eb with weights: both ways to use them, against the slow reference and against no weights."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +44,23 @@ def test_the_way_from_values_is_that_of_the_slow_reference(seed, n_prompts):
     np.testing.assert_allclose(values_of(case, "from_values_at"), expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_weights_that_a_line_makes_negative_do_not_throw_values_out_of_the_rewards(seed):
+    """Rewards of many values, the smallest of which are heavy: ``alpha + beta Z`` crosses 0, and values were 1e11."""
+    case = random_case(seed, 8)
+    rng = np.random.default_rng(seed)
+
+    def graded(rewards):
+        return [float(rng.choice([0, 0.25, 0.5, 1.0])) for _ in rewards]
+
+    past = [[replace(visit, rewards=graded(visit.rewards)) for visit in visits] for visits in case.past]
+    case = replace(case, rewards=[graded(rewards) for rewards in case.rewards], past=past)
+    case = with_weights(case, lambda z, w: 30.0 if z == 0 else 1.0)
+    values = values_of(case, "from_values_at")
+    np.testing.assert_allclose(values, np.concatenate(kae_eb_from_values(case)), rtol=1e-9, atol=1e-9)
+    assert values.min() > -0.1 and values.max() < 1.1
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("n_prompts", [1, 3, 7, 20])
 @pytest.mark.parametrize("seed", range(4))
@@ -53,6 +68,15 @@ def test_constant_weights_give_the_values_without_weights(seed, n_prompts, way):
     case = random_case(seed, n_prompts, drift=0.03 if seed % 2 else 0.0)
     plain = values_of(case, weighted=False)
     np.testing.assert_allclose(values_of(with_weights(case, lambda z, w: 3.7), way), plain, rtol=1e-9, atol=1e-11)
+
+
+def test_constant_weights_change_nothing_where_rewards_are_all_alike():
+    case = random_case(0, 10)
+    past = [[replace(visit, rewards=[1.0] * len(visit.rewards)) for visit in visits] for visits in case.past]
+    case = replace(case, past=past, rewards=[[1.0, 0.0], *[[1.0] * len(row) for row in case.rewards[1:]]])
+    case = replace(case, weights=[[1.0] * len(row) for row in case.rewards])
+    plain = values_of(case, weighted=False)
+    np.testing.assert_allclose(values_of(with_weights(case, lambda z, w: 0.7)), plain, atol=1e-9)
 
 
 def test_torch_gives_what_numpy_gives():

@@ -1,7 +1,5 @@
 """Running sums from the newest visit on give the kernel sums of each bandwidth, wherever padding stands."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What the baselines that take one reward of the group for its mean have in common."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """A value from outside: it follows the step, and what it says of prompts of which nothing else is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -36,6 +34,23 @@ def test_values_are_those_of_the_step_and_a_constant_added_to_all_changes_nothin
         found = one.step(ids, reward.ravel(), step)
         assert set(asked) <= set(range(step + 1)) and step in asked
         np.testing.assert_allclose(other.step(ids, reward.ravel(), step), found, atol=1e-9)
+
+
+def test_right_and_wrong_answers_are_treated_alike():
+    """Of rewards that are all 0, rounding decided which bandwidth had the lowest loss."""
+    rewards, found = np.ones((7, P, 3)), []
+    rewards[4:] = drawn(1, 3)[1]
+    rewards[2, 3, 0] = 0
+    for mirrored in (False, True):
+        given = {k: 0.1 + 0.8 * ((k * 7919) % 13) / 13 for k in range(P)}
+        outside = {k: 1 - v for k, v in given.items()} if mirrored else given
+        estimator, values = AdvantageEstimator("outside_value", outside=outside), []
+        for step, reward in enumerate(1 - rewards if mirrored else rewards):
+            here = np.arange(P) % 3 != step % 3
+            estimator.step(np.repeat(np.arange(P)[here], 3).tolist(), reward[here].ravel(), step)
+            values.append(estimator.values)
+        found.append(np.concatenate(values))
+    np.testing.assert_allclose(found[1], 1 - found[0], atol=1e-9)
 
 
 def test_prompts_of_which_nothing_else_is_known_are_predicted_at_the_outside_value_and_its_offset():

@@ -1,7 +1,5 @@
 """Baselines whose parameters are meant for rewards in [0, 1], on rewards of another range."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

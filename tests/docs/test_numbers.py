@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import spearmanr
 
 from kaestat import read_log
 from tests.helpers.tiers import slow_after
@@ -55,7 +54,9 @@ def test_a_number_is_that_of_the_one_row_with_its_error_and_ends():
     ratio = NUMBERS.cell("results/law/smollm2/predictions", "ratio", **where)
     assert ratio.low < ratio < ratio.high < 1
     assert NUMBERS.interval(ratio) == ".73 [.50, .86]" and NUMBERS.fixed(ratio) == "0.73"
-    assert NUMBERS.bare(-0.0123, 3) == "−.012" and NUMBERS.two_digits(3456.0) == "3,500"
+    assert (
+        NUMBERS.bare(-0.0123, 3) == "−.012" and NUMBERS.bare(10.25) == "10.25" and NUMBERS.two_digits(3456.0) == "3,500"
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,25 +106,3 @@ def test_figures_are_drawn_in_both_schemes_and_the_same_each_time(name):
     light = drawn(name, "light")
     assert light.startswith(b"<?xml")
     assert light == drawn(name, "light") != drawn(name, "dark")
-
-
-def test_a_stand_in_is_measured_as_plain_loops_measure_it():
-    rng = np.random.default_rng(3)
-    rows = pd.DataFrame({"prompt": np.repeat(["a", "b", "c"], 5), "reward": rng.integers(0, 2, 15)})
-    rows["adam"], rows["length"] = rng.exponential(size=15), rng.integers(3, 9, 15)
-    found = module("stand_in_numbers").described(rows, "length")
-    noise = {"length": 0.0, "none": 0.0}
-    for row in rows.index:
-        others = rows[(rows["prompt"] == rows["prompt"][row]) & (rows.index != row)]
-        for name, weights in (("length", others["length"]), ("none", None)):
-            value = np.average(others["reward"], weights=weights)
-            noise[name] += rows["adam"][row] * (rows["reward"][row] - value) ** 2
-    assert found["noise"] == pytest.approx(noise["length"] / noise["none"])
-    assert found["rank"] == pytest.approx(spearmanr(rows["length"], rows["adam"])[0])
-    assert found["effective"] == pytest.approx(rows["length"].sum() ** 2 / (rows["length"] ** 2).sum())
-    assert found["noise_low"] < found["noise"] < found["noise_high"]
-
-
-@pytest.mark.slow
-def test_what_stand_ins_keep_is_what_the_script_measures():
-    same(module("stand_in_numbers").computed(), "stand_ins")

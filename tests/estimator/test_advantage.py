@@ -2,8 +2,6 @@
 
 # ruff: noqa: PD011 - `.values` is the estimator's
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The method that an estimator takes where none is named, and when another takes its place."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """What must agree: library = slow reference, streaming = batch, NumPy = torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

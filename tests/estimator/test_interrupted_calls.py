@@ -3,8 +3,6 @@
 Interrupts come at lines (in the slow tier at every line, and at operations) of kaestat that a call runs.
 """
 
-from __future__ import annotations
-
 import copy
 import warnings
 from functools import partial

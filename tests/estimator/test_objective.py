@@ -1,7 +1,5 @@
 """Objectives: slopes, the gradient that they have in a bandit by enumeration, and rates that are of the past alone."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

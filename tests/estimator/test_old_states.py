@@ -4,8 +4,6 @@
 `continued.json` two further steps with what that version gave for them, on a processor that may round sums otherwise.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

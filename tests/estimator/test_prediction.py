@@ -1,7 +1,5 @@
 """What a history says of prompts before they are sampled, and calls that only record."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -100,6 +98,25 @@ def test_effective_completions_are_one_over_the_squared_weights(baseline):
         squares += visits.count[:, v] * (baseline.values(groups, changed, step=20)[:, 0] - value) ** 2
     found = baseline.effective_completions(groups, visits, step=20)[:, 0]
     np.testing.assert_allclose(found, 1 / squares, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["exponential", "half-normal", lambda u: np.exp(-u)])
+@pytest.mark.parametrize("name", ["kae", "kae_eb", "kae_stream"])
+def test_a_past_counts_in_values_and_in_effective_completions_or_in_neither(name, kernel):
+    """Squares of weights vanish before the weights do, and their inverses overflow."""
+    counted = []
+    for gap in (20, 25, 27, 38, 100, 250, 400, 720, 745, 750):
+        values = []
+        for reward in (0.0, 1.0):
+            estimator = AdvantageEstimator(name, bandwidth=1.0, kernel=kernel)
+            for step in range(4):
+                estimator.step(["old"] * 2 + ["other"] * 2, [reward, reward, 0, 1], step)
+            size = estimator.predict(["old"], 3 + gap).effective_completions[0]
+            estimator.step(["old", "other", "other"], [1.0, 0.0, 1.0], 3 + gap)
+            values.append(estimator.values[0])
+        assert (values[1] - values[0] > 0.5) == (size > 0), gap
+        counted.append(size > 0)
+    assert counted[0] and not counted[-1]
 
 
 def test_effective_completions_of_a_mixture_of_bandwidths_are_between_those_of_its_parts():

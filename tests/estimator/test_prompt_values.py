@@ -1,7 +1,5 @@
 """Priors of an estimator: predictions before the first step, resumes, workers, and what is refused."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

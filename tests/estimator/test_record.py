@@ -1,7 +1,5 @@
 """What a step leaves behind for metrics."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

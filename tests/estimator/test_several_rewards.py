@@ -1,7 +1,5 @@
 """Several rewards: GDPO as TRL has it, a history for each reward, all of a step recorded or nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The state of `AdvantageEstimator`: saved, loaded or passed along, it goes on bit for bit."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """A state that one thread asks for beside the steps of another one is that after a whole step."""
 
-from __future__ import annotations
-
 import copy
 import sys
 import threading

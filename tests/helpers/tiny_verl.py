@@ -18,6 +18,12 @@ import kaestat.integrations.verl  # noqa: F401  (registers)
 from kaestat.integrations.shared.session import TrainerSession
 
 RESPONSE = 5  # longest response, tokens
+SEPARATE = (  # what verl's separate_async needs
+    "data.train_batch_size=16",
+    "actor_rollout_ref.rollout.nnodes=1",
+    "actor_rollout_ref.rollout.n_gpus_per_node=1",
+    "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
+)
 
 
 @cache

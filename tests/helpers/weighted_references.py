@@ -50,8 +50,12 @@ def kae_eb_from_values(case, *, kernel="triangular", bandwidth=20.0):
         return total(rows, numerator) / size if size > 0 else otherwise
 
     def ratio_of_rewards(rows):
-        plain = share(rows, lambda z, w: z, lambda z, w: 1)
-        return share(rows, lambda z, w: (alpha + beta * z) * z, lambda z, w: alpha + beta * z, plain)
+        plain, own = share(rows, lambda z, w: z, lambda z, w: 1), share(rows, lambda z, w: w * z, lambda z, w: w)
+        line = alpha + beta * plain
+        spread = share(rows, lambda z, w: (z - plain) ** 2, lambda z, w: 1)
+        far = beta * spread / line if line > 1e-14 * abs(alpha) else math.copysign(math.inf, beta)
+        found = plain + far if spread > 1e-14 else plain
+        return min(max(found, min([plain, own, *ends])), max([plain, own, *ends]))
 
     def score(rows):
         r = ratio_of_rewards(rows)
@@ -59,19 +63,21 @@ def kae_eb_from_values(case, *, kernel="triangular", bandwidth=20.0):
 
     seen = [q for q in prompts if total(past(q), lambda z, w: 1) > 0]
     means = [share(past(q), lambda z, w: z, lambda z, w: 1) for q in seen]
+    ends = means + [share(past(q), lambda z, w: w * z, lambda z, w: w, m) for q, m in zip(seen, means, strict=True)]
     squares = [share(past(q), lambda z, w: z * z, lambda z, w: 1) for q in seen]
     lightest = min((share(past(q), lambda z, w: w, lambda z, w: 1) for q in seen), default=0.0)
     slope = 0.0
     if seen and pvariance(means) > 1e-12:
         slope = sum((m - fmean(means)) * s for m, s in zip(means, squares, strict=True)) / pvariance(means) / len(seen)
 
-    def added(value):
+    def prior(value):
         if not seen:
-            return 0.0
+            return value
         v = min(max(value, min(means)), max(means))
         spread = max(fmean(squares) + slope * (v - fmean(means)) - v * v, 0.0)
         weight = max(alpha + beta * v, lightest)
-        return beta * spread / weight if weight > 0 else 0.0
+        b0 = value + (beta * spread / weight if weight > 0 else 0.0)
+        return min(max(b0, min([value, *ends])), max([value, *ends]))
 
     def moments(p):
         rest = {q: past(q) + current(q) for q in prompts if q != p}
@@ -80,8 +86,11 @@ def kae_eb_from_values(case, *, kernel="triangular", bandwidth=20.0):
             return 0.0, 1.0
         explained = 0.0
         for rows in weigh:
-            factor = share(rows, lambda z, w: w, lambda z, w: alpha + beta * z)
-            explained += factor**2 * total(rows, lambda z, w: (alpha + beta * z) ** 2)
+            size, mass = total(rows, lambda z, w: 1), total(rows, lambda z, w: w)
+            mean = total(rows, lambda z, w: z) / size
+            spread = sum(a * (z - mean) ** 2 for a, z, _ in rows) / size
+            apart = (ratio_of_rewards(rows) - mean) ** 2 / spread if spread > 1e-14 else 0.0
+            explained += mass**2 / size * (1 + apart)
         psi = min(max(1 - explained / sum(total(rows, lambda z, w: w * w) for rows in weigh), 0.0), 1.0)
         q = sum(a * a * w * w * (z - ratio_of_rewards(rows)) ** 2 for rows in weigh for a, z, w in rows)
         mass = [total(rows, lambda z, w: w) for rows in weigh]
@@ -92,6 +101,6 @@ def kae_eb_from_values(case, *, kernel="triangular", bandwidth=20.0):
         noise, spread = moments(p)
         rows = past(p) + current(p, without=g)
         size = total(rows, lambda z, w: w) * spread + noise
-        return values[p][g] + added(values[p][g]) + (score(rows) * spread / size if size > 0 else 0.0)
+        return prior(values[p][g]) + (score(rows) * spread / size if size > 0 else 0.0)
 
     return per_completion(case, value)

@@ -3,8 +3,6 @@
 Run as ``python -m tests.helpers.zero_weights FOLDER STAGE``; a launcher starts it twice for stages above 0.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from pathlib import Path

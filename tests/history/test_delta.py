@@ -1,7 +1,5 @@
 """Deltas: what came in since, associative and commutative, and refused where they are torn or do not fit."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

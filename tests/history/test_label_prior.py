@@ -1,7 +1,5 @@
 """Priors from difficulty labels count for what labels tell."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Small steps on the way of late visits, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat import Visits

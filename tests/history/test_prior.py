@@ -1,7 +1,5 @@
 """Priors from rates, rewards, completions, tables and files; what is not a prior is refused by name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

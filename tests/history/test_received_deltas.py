@@ -1,7 +1,5 @@
 """Deltas count once, however often and in whatever order they come, and none is lost."""
 
-from __future__ import annotations
-
 import copy
 import re
 

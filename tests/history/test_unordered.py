@@ -1,7 +1,5 @@
 """What a history keeps for visits that come late: all that a value as of their step looks back on, and little more."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -100,13 +100,8 @@ def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(grpo_state, t
     made = {"kae_nemo_rl": run("nemo-rl", 0)}
     grpo, sync = (add_module(made, f"nemo_rl.algorithms.{name}") for name in ("grpo", "grpo_sync"))
     put_in_place(monkeypatch, made)
-    run(
-        "nemo-rl",
-        1,
-        tokenizer=Namespace(pad_token_id=0),
-        config=Namespace(checkpointing={"checkpoint_dir": str(tmp_path)}),
-        grpo_state=grpo_state,
-    )
+    config = Namespace(checkpointing={"checkpoint_dir": str(tmp_path)})
+    run("nemo-rl", 1, tokenizer=Namespace(pad_token_id=0), config=config, grpo_state=grpo_state)
     for module in (grpo, sync):
         estimator = module._create_advantage_estimator({})
         found = estimator.compute_advantage(**nemo_rl_step(["a", "a"], np.float32([1, 0]), np.random.default_rng(0)))
@@ -134,15 +129,8 @@ def test_integration_page_slime_module_has_what_the_three_arguments_name(monkeyp
     put_in_place(monkeypatch, made)
     mine = run("slime", 0, name="my_baseline")
     assert issubclass(mine.DataSource, theirs)
-    sample = Namespace(
-        prompt="p",
-        reward=1.0,
-        metadata={},
-        index=0,
-        group_index=0,
-        remove_sample=False,
-        get_reward_value=lambda args: 1.0,
-    )
+    sample = Namespace(prompt="p", reward=1.0, metadata={}, index=0, group_index=0, remove_sample=False)
+    sample.get_reward_value = lambda args: 1.0
     mine.generate_rollout.__closure__  # noqa: B018 - a function made around slime's
     with pytest.raises(ValueError, match="training step"):
         mine.advantages(Namespace(), [sample])

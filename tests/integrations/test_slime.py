@@ -129,6 +129,14 @@ def test_integration_slime_resume_without_a_state_is_refused(manager):
     manager(RewardPostProcess(AdvantageEstimator("rloo"))).data_source.load(7)
 
 
+def test_integration_slime_data_sources_own_place_is_saved_and_loaded(manager):
+    first, again = (manager(kae_hook()).data_source for _ in range(2))
+    first.get_samples(6)
+    first.save(0)
+    again.load(0)
+    assert again.sample_offset == first.sample_offset == 6
+
+
 def test_integration_slime_without_the_step_a_history_is_refused_and_a_memoryless_method_works():
     samples = [Sample(0, k, prompt="2+2=", reward=float(k)) for k in range(3)]
     with pytest.raises(ValueError, match="step"):

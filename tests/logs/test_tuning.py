@@ -3,14 +3,21 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from kaestat import RewardLog, value_risk
+from kaestat.logs import tuning
 from kaestat.logs.jackknife import REPLAYS, jackknife_groups
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.risk import prompt_risks
-from kaestat.logs.tuning import MARK, candidates, return_gaps, tune, wide_grid, with_tuned
+from kaestat.logs.tuning import MARK, Sample, candidates, halves, return_gaps, sample, tune, wide_grid, with_tuned
 from tests.helpers.made_logs import epochs, small_run
+
+
+def everyone(log):
+    """No sample: every prompt chooses."""
+    return Sample(np.ones(len(log.prompts), dtype=bool), log)
 
 
 def test_gaps_are_those_between_consecutive_visits_of_a_prompt():
@@ -41,7 +48,7 @@ def test_candidates_are_specifications_for_both_kernels():
 def test_each_half_is_scored_at_what_is_best_on_the_other():
     rng = np.random.default_rng(0)
     scored = PromptRisks(("a", "b", "c"), rng.normal(size=(9, 3)), 99, True)
-    tuned, risk = tune(scored, [0, 2], seed=3)
+    tuned, risk = tune(scored, [0, 2], halves(9, 3))
     first = np.random.default_rng(3).permutation(9) < 4
     for half, chosen in zip((first, ~first), tuned.by_halves, strict=True):
         other = scored.per_prompt[~half]
@@ -54,11 +61,13 @@ def test_each_half_is_scored_at_what_is_best_on_the_other():
 def test_tuned_rows_come_last_and_the_others_stay():
     log = small_run(n_prompts=20)
     tried = candidates("kae", wide_grid(log, 3))
-    scored, scorer = prompt_risks(log, ["none", "kae"]), partial(prompt_risks, log)
-    added, (tuned,) = with_tuned(scored, [tried], scorer, scorer)
+    scored = prompt_risks(log, ["none", "kae"])
+    added, (tuned,) = with_tuned(scored, [tried], prompt_risks, log, everyone(log))
     assert added.methods == (*scored.methods, tuned.name) and tuned.specification in tried
     np.testing.assert_array_equal(added.per_prompt[:, :-1], scored.per_prompt)
-    np.testing.assert_array_equal(added.per_prompt[:, -1], tune(scorer(tried), range(len(tried)))[1])
+    expected = tune(prompt_risks(log, tried), range(len(tried)), halves(20, 0))
+    assert tuned == expected[0]
+    np.testing.assert_array_equal(added.per_prompt[:, -1], expected[1])
     assert added.left_out is None
 
 
@@ -71,14 +80,15 @@ def test_the_choice_is_that_among_all_candidates_though_half_of_them_are_not_sco
         risks = np.concatenate(list(position**2 + level), axis=1)
         seen = []
 
-        def scorer(names, seen=seen, risks=risks):
+        def scorer(log, names, seen=seen, risks=risks):
             seen += names
             return PromptRisks(
                 tuple(names), risks[:, [group.index(name) for name in names]], 1, True, (False,) * len(names)
             )
 
-        added, (found,) = with_tuned(scorer(group[:2]), [group], scorer, scorer)
-        expected, risk = tune(scorer(group), range(32), seed=0)
+        log = small_run(n_prompts=30)
+        added, (found,) = with_tuned(scorer(log, group[:2]), [group], scorer, log, everyone(log))
+        expected, risk = tune(scorer(log, group), range(32), halves(30, 0))
         assert found == expected
         np.testing.assert_array_equal(added.per_prompt[:, -1], risk)
         assert len(set(seen[2:-32])) <= 22
@@ -86,12 +96,10 @@ def test_the_choice_is_that_among_all_candidates_though_half_of_them_are_not_sco
 
 def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
     log = small_run(n_prompts=20)
-    scorer = partial(prompt_risks, log, seed=3)
-    scored = scorer(["none", "kae_eb:bandwidth=7"], again=True)
-    again = partial(scorer, again=True)
-    added, (tuned, plain) = with_tuned(
-        scored, [["kae_eb:bandwidth=7"] * 2, ["kae:bandwidth=7"] * 2], scorer, again, seed=3
-    )
+    scorer = partial(prompt_risks, seed=3)
+    scored = scorer(log, ["none", "kae_eb:bandwidth=7"], again=True)
+    tried = [["kae_eb:bandwidth=7"] * 2, ["kae:bandwidth=7"] * 2]
+    added, (tuned, plain) = with_tuned(scored, tried, scorer, log, everyone(log), seed=3)
     assert added.pooled == (False, True, True, False)
     # Both halves took the same candidate, so its row is that of the method itself, replays included.
     np.testing.assert_allclose(added.left_out[:, 2], scored.left_out[:, 1], rtol=1e-12)
@@ -105,4 +113,35 @@ def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
 
 def test_one_prompt_has_no_halves():
     with pytest.raises(ValueError, match="the log must have two or more"):
-        tune(PromptRisks(("a", "b"), np.zeros((1, 2)), 1, True), [0, 1])
+        tune(PromptRisks(("a", "b"), np.zeros((1, 2)), 1, True), [0, 1], halves(1, 0))
+
+
+def test_all_prompts_of_a_log_choose_unless_it_is_large(monkeypatch):
+    log = epochs(n_prompts=60, n_epochs=5, steps=60, group_size=2)
+    on = sample(log, min_visits=1, absolute=True, seed=0)
+    assert on.prompts.all() and on.log is log
+    for name, least, size in (("PROMPTS", 20, 20), ("VISITS", 120, 30), ("AT_STEP", 0.75, 45)):
+        for other in ("PROMPTS", "VISITS", "AT_STEP"):
+            monkeypatch.setattr(tuning, f"SAMPLE_{other}", least if other == name else 0.01)
+        on = sample(log, min_visits=1, absolute=True, seed=0)
+        assert on.prompts.sum() == len(on.log.prompts) == size
+
+
+def test_a_sample_chooses_and_every_prompt_is_scored(monkeypatch):
+    frame = small_run(n_prompts=39).frame
+    once = frame[:4].assign(prompt=-1)  # a prompt without a second visit is not scored, and takes no part
+    log = RewardLog.from_frame(pd.concat([once, frame]))
+    for name, least in (("PROMPTS", 12), ("VISITS", 1), ("AT_STEP", 1)):
+        monkeypatch.setattr(tuning, f"SAMPLE_{name}", least)
+    on = sample(log, min_visits=1, absolute=True, seed=0)
+    grid = wide_grid(log, 3)
+    tried = [candidates(method, grid) for method in ("kae", "kae_eb")]
+    scored = prompt_risks(log, ["none", "kae_eb"], again=True)
+    added, found = with_tuned(scored, tried, prompt_risks, log, on)
+    first, some = halves(39, 0), np.flatnonzero(on.prompts)
+    for k, (group, tuned) in enumerate(zip(tried, found, strict=True)):
+        names = tuned.by_halves
+        assert tuned == tune(prompt_risks(on.log, group), range(len(group)), first[some])[0] and tuned.n_prompts == 12
+        whole = prompt_risks(log, names).per_prompt
+        expected = np.where(first, whole[:, 0], whole[:, 1])
+        np.testing.assert_allclose(added.per_prompt[:, 2 + k], expected, rtol=1e-9, atol=1e-12)

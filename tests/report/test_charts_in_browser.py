@@ -1,7 +1,5 @@
 """Figures to read values from, and lines to copy, as Chromium has them: by pointer, by keys, on paper."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the command line does about its own options: folders, advice in its own words, version and completion."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

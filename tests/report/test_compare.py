@@ -1,7 +1,5 @@
 """``kaestat compare``: what is known of two runs, by other ways; and what it prints and writes."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -11,6 +9,7 @@ import pytest
 
 from kaestat import RewardLog, value_risk
 from kaestat.baselines.registry import DEFAULT_METHOD
+from kaestat.core.bootstrap import mean_with_interval
 from kaestat.report.cli import run
 from kaestat.report.comparison import METHODS, compare_runs
 from kaestat.report.comparison_text import comparison_headline, comparison_notes
@@ -74,6 +73,30 @@ def test_runs_on_other_prompts_count_as_independent():
     row = other.figures.set_index("quantity").loc["dead groups"]
     assert row["difference"] == pytest.approx(row["after"] - row["before"]) and row["low"] < 0 < row["high"]
     assert not other.share_known and "completions" not in " ".join(comparison_headline(other))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "ends"), [(0, 1, (0, 1)), (-1, 1, (-1, 1)), (0, 0.5, (0, 1)), (-1, 0.5, None)]
+)
+def test_intervals_of_three_prompts_stay_where_their_means_can_be(wrong, right, ends):
+    few = np.array([[0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1.0]])
+    logs = []
+    for rewards in (few, 1 - few):
+        reward = np.where(rewards, right, wrong).astype(float)
+        if ends is None:
+            reward[0, 0] = 0.25  # a third reward: others are possible
+        logs.append(RewardLog(np.repeat(["a", "b", "c"], 4), np.zeros(12, dtype=int), reward.ravel()))
+    table = compare_runs(*logs, n_boot=0).figures.set_index("quantity")
+    row = table.loc["mean reward, last tenth"]
+    means = logs[0].frame.groupby("prompt")["reward"].mean().to_numpy()[:, None]
+    _, _, low, high = (float(part[0]) for part in mean_with_interval(means, np.empty((0, 1))))
+    if ends is not None:
+        assert low < ends[0]
+        low, high = max(low, ends[0]), min(high, ends[1])
+        assert ends[0] - ends[1] <= row["low"] < row["high"] <= ends[1] - ends[0]
+    assert (row["before_low"], row["before_high"]) == (low, high)
+    dead = table.loc["dead groups"]
+    assert dead["before"] == pytest.approx(1 / 3) and dead["before_low"] == 0 and dead["before_high"] == 1
 
 
 def test_value_errors_are_those_of_each_log(found):

@@ -1,7 +1,5 @@
 """What `analyze` says of the gradient's noise, and that what it says is so."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

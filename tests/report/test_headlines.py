@@ -1,7 +1,5 @@
 """What `analyze` recommends on logs as people have them, and that what it says is so."""
 
-from __future__ import annotations
-
 import os
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Ctrl-C: the status 130, one line that is true, and no traceback."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Names from files reach the terminal as text: nothing in them is obeyed."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

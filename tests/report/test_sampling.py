@@ -1,7 +1,5 @@
 """What `analyze --sampling` says of prompts that teach nothing, and that what it says is so."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

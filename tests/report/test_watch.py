@@ -1,7 +1,5 @@
 """``kaestat watch``: what it prints and writes, how it ends, and that its page is a page."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

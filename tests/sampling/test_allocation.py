@@ -1,7 +1,5 @@
 """Expected numbers of completions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

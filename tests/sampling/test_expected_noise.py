@@ -1,7 +1,5 @@
 """How noisy completions will be, as far as a history tells."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

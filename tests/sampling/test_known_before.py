@@ -1,7 +1,5 @@
 """What a sampler makes of its estimator's prior before the first step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

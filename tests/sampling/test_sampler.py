@@ -1,7 +1,5 @@
 """The sampler that a training loop holds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

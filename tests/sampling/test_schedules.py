@@ -1,7 +1,5 @@
 """Prompt schedules: what each promises, as counts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Whole numbers with given expectations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Theorem 2's identity against enumeration of every sequence of actions and rewards of a tiny bandit."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

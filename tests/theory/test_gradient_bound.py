@@ -1,7 +1,5 @@
 """Theorem 2's bound: a hand-computed case, and no bandit of its assumptions that exceeds it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import binom

@@ -1,7 +1,5 @@
 """Theorem 3: the recursion against quadratics, whose expected gap is exact, and the theorem's bound against both."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

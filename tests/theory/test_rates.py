@@ -1,7 +1,5 @@
 """Closed forms against brute force: errors of linear smoothers, minimax weights, bandwidths, rates."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

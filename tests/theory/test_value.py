@@ -1,7 +1,5 @@
 """Theorem 1: the exact error of Algorithm 1 against enumeration, and the explicit bounds against the exact error."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The rest of the group, blended with the running mean of its cluster: our version of the idea of BV-Blend."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

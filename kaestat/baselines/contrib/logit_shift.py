@@ -1,7 +1,5 @@
 """Reference pass rates, shifted on the logit scale by one number estimated from the other prompts of the step."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

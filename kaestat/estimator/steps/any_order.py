@@ -9,8 +9,6 @@ a value uses never contains the completion's own reward:
 - where completions may have been recorded before (`advantages`), the visits that could hold them are left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """One call, from its samples to its result; `Order` holds what depends on the order of steps."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """The history at the start of a run: empty, or with the visits of a prior."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Steps in order: each step once, and each prompt once per step."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Self, cast

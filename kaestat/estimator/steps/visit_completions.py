@@ -1,7 +1,5 @@
 """Completions with the sums of a visit, for formulas that need completions when only sums are known."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

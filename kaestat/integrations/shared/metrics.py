@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from kaestat.baselines.kae import KernelBaseline
-from kaestat.core.arrays import Groups
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.reach import effective_history
 from kaestat.estimator.record import StepRecord
@@ -37,9 +36,11 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
     own = np.asarray(baseline.own_derivative(groups, visits, step=record.step, carry=record.carry), dtype=float)
     several = count > 1
     if several.any():
-        own_mean, variance = (present * own).sum(axis=1) / count, _variance(groups)
+        own_mean, mean = ((present * each).sum(axis=1) / count for each in (own, groups.reward))
+        variance = (present * (groups.reward - mean[:, None]) ** 2).sum(axis=1) / np.maximum(count - 1, 1)
+        alike = ((groups.reward == groups.reward[:, :1]) | (present == 0)).all(axis=1)
         found["error"] = float(unbiased_error(loss, own_mean, variance)[several].mean())
-        found["dead_groups"] = float(_alike(groups)[several].mean())
+        found["dead_groups"] = float(alike[several].mean())
     if groups.weight is not None and not np.any(present * own):
         noise = np.where(present > 0, groups.weight * error**2, 0.0)
         found["gradient_noise"] = float(noise.sum() / count.sum())
@@ -49,18 +50,3 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
     if isinstance(baseline, KernelBaseline):
         found["effective_history"] = effective_history(baseline, record)
     return found
-
-
-def _variance(groups: Groups) -> np.ndarray:
-    """Sample variance (ddof 1) of each row's rewards, shape (P,); 0 for a lone completion."""
-    present, count = groups.present, groups.count
-    mean = (present * groups.reward).sum(axis=1, keepdims=True) / count
-    squares = (present * (groups.reward - mean) ** 2).sum(axis=1)
-    return squares / np.maximum(count[:, 0] - 1, 1)
-
-
-def _alike(groups: Groups) -> np.ndarray:
-    """Whether all rewards of a row are equal, shape (P,)."""
-    first = groups.reward[:, :1]
-    same = groups.reward == first if groups.mask is None else (groups.reward == first) | ~groups.mask
-    return np.asarray(same.all(axis=1))

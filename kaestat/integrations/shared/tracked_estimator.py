@@ -32,49 +32,6 @@ class TrackedRows(NamedTuple):
         return [key for key, keep in zip(self.ids, self.keep.tolist(), strict=True) if keep]
 
 
-def tracked_rows(
-    watch: IdentityCheck,
-    size: int,
-    step: int | None,
-    prompts: Sequence[Any],
-    ids: Sequence[Hashable] | None,
-    groups: Sequence[Hashable] | None,
-    mask: Sequence[bool] | np.ndarray | None,
-) -> TrackedRows:
-    """The rows of a call, checked; columns and errors as for `TrainerSession.advantages`."""
-    keep = np.ones(size, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
-    step = 0 if step is None else step
-    for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
-        if column is not None and len(column) != size:
-            raise ValueError(f"{name} has {len(column)} entries for {size} rewards; give one per completion.")
-    kept = np.flatnonzero(keep).tolist()
-    missing = next((row for row in kept if _is_missing(prompts[row])), None)
-    if missing is not None:
-        raise UnstablePromptIds(
-            f"the prompt of row {missing} is missing or empty, so the prompt has no id: let the trainer keep the "
-            "prompt with its completions, or give an id of the data set."
-        )
-    hashes = hash_prompts(prompts[row] for row in kept)
-    names: list[Any] = [None] * size if ids is None else [key.item() if hasattr(key, "item") else key for key in ids]
-    if ids is None:
-        for row, name in zip(kept, hashes, strict=True):
-            names[row] = name
-    else:
-        kept_names = [names[row] for row in kept]
-        encode_keys(_distinct(kept_names))  # refuse now what a checkpoint cannot store, not at the first checkpoint
-        watch.check(kept_names, hashes, step)
-    return TrackedRows(names, step, keep, None if groups is None else copies(names, groups, keep))
-
-
-def check_step(step: int | None, estimator: AdvantageEstimator) -> None:
-    """Raise a ValueError if an estimator with a history is called without a step."""
-    if step is None and looks_back(estimator.baseline):
-        raise ValueError(
-            f"step: method {estimator.method!r} has a history and needs the training step, but the trainer "
-            "gave none. Pass the trainer's step counter, the same after a resume as without one."
-        )
-
-
 def looks_back(baseline: Baseline) -> bool:
     """Whether a baseline's values depend on earlier steps, so it needs stable ids, the step and checkpoints."""
     return baseline.horizon > 0 or baseline.initial_carry() is not None
@@ -146,11 +103,45 @@ class TrackedEstimator:
         """Whether values depend on earlier steps."""
         return any(looks_back(each.baseline) for each in self.parts().values())
 
-    def rows(self, size: int, step: int | None, *columns: Any) -> TrackedRows:
-        """The rows of a call, checked; parameters and errors as `tracked_rows`."""
+    def rows(
+        self,
+        size: int,
+        step: int | None,
+        prompts: Sequence[Any],
+        ids: Sequence[Hashable] | None,
+        groups: Sequence[Hashable] | None,
+        mask: Sequence[bool] | np.ndarray | None,
+    ) -> TrackedRows:
+        """The rows of a call, checked; columns and errors as for `TrainerSession.advantages`."""
         for each in self.parts().values():
-            check_step(step, each)
-        return tracked_rows(self._watch, size, step, *columns)
+            if step is None and looks_back(each.baseline):
+                raise ValueError(
+                    f"step: method {each.method!r} has a history and needs the training step, but the trainer gave "
+                    "none. Pass the trainer's step counter, the same after a resume as without one."
+                )
+        keep = np.ones(size, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+        step = 0 if step is None else step
+        for name, column in (("prompts", prompts), ("ids", ids), ("groups", groups), ("mask", mask)):
+            if column is not None and len(column) != size:
+                raise ValueError(f"{name} has {len(column)} entries for {size} rewards; give one per completion.")
+        kept = np.flatnonzero(keep).tolist()
+        missing = next((row for row in kept if _is_missing(prompts[row])), None)
+        if missing is not None:
+            raise UnstablePromptIds(
+                f"the prompt of row {missing} is missing or empty, so the prompt has no id: let the trainer keep the "
+                "prompt with its completions, or give an id of the data set."
+            )
+        hashes = hash_prompts(prompts[row] for row in kept)
+        names: list[Any] = [None] * size
+        if ids is None:
+            for row, name in zip(kept, hashes, strict=True):
+                names[row] = name
+        else:
+            names = [key.item() if hasattr(key, "item") else key for key in ids]
+            kept_names = [names[row] for row in kept]
+            encode_keys(_distinct(kept_names))  # refuse now what a checkpoint cannot store, not at the first checkpoint
+            self._watch.check(kept_names, hashes, step)
+        return TrackedRows(names, step, keep, None if groups is None else copies(names, groups, keep))
 
     def recorded(
         self, name: Literal["step", "observe"], call: Call, rewards: Any, rows: TrackedRows, weights: Any, version: Any

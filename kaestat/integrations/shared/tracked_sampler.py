@@ -111,24 +111,6 @@ def sampler_of(
         raise ValueError(
             f"prompt_sampler needs one reward per completion, not a {type(estimator).__name__}; leave it out."
         )
-    sampler = _fitting(given, ids, budget, group_size, estimator, seed, params)
-    if filtered and sampler.correction != "none":
-        raise ValueError(
-            f"{filtered} chooses among the prompts that were drawn, which their correction ignores. Leave "
-            'it or prompt_sampler out, or draw with correction="none".'
-        )
-    return sampler
-
-
-def _fitting(
-    given: str | Policy | PromptSampler,
-    ids: Sequence[Hashable],
-    budget: int,
-    group_size: int,
-    estimator: AdvantageEstimator,
-    seed: int,
-    params: Mapping[str, Any],
-) -> PromptSampler:
     free = group_size == 1
     if isinstance(given, PromptSampler):
         if params:
@@ -146,18 +128,25 @@ def _fitting(
                 f"prompt_sampler: it has {len(given)} prompts, the data set {len(set(ids))} others{example}. Make it "
                 "with the data set's ids, or pass the name of a policy."
             )
-        return given
-    counts = Counter(ids)
-    return PromptSampler(
-        list(counts),
-        budget,
-        policy=given,
-        predictor=estimator if estimator.baseline.horizon > 0 else "kae_eb",
-        group_size=None if free else group_size,
-        share=np.array(list(counts.values())) / len(ids) if len(counts) < len(ids) else None,
-        seed=seed,
-        **params,
-    )
+        sampler = given
+    else:
+        counts = Counter(ids)
+        sampler = PromptSampler(
+            list(counts),
+            budget,
+            policy=given,
+            predictor=estimator if estimator.baseline.horizon > 0 else "kae_eb",
+            group_size=None if free else group_size,
+            share=np.array(list(counts.values())) / len(ids) if len(counts) < len(ids) else None,
+            seed=seed,
+            **params,
+        )
+    if filtered and sampler.correction != "none":
+        raise ValueError(
+            f"{filtered} chooses among the prompts that were drawn, which their correction ignores. Leave "
+            'it or prompt_sampler out, or draw with correction="none".'
+        )
+    return sampler
 
 
 def check_sampler_params(params: Any, policy: Any, *, option: str) -> None:

@@ -157,38 +157,30 @@ def check_units(trainer: GRPOTrainer) -> None:
 
 
 def _check_processes(accelerator: Any) -> None:
-    spread = accelerator.distributed_type
-    if spread == DistributedType.FSDP:
-        plugin = accelerator.state.fsdp_plugin
-        if plugin.fsdp_version == 2 and not isinstance(plugin.cpu_offload, CPUOffloadPolicy):
-            return
-        spread, instead = (
-            ("FSDP with fsdp_offload_params", "set fsdp_offload_params: false")
-            if plugin.fsdp_version == 2
-            else ("FSDP1", "set fsdp_version: 2 in accelerate's configuration")
+    kind, state = accelerator.distributed_type, accelerator.state
+    wrong: tuple[tuple[Any, str, str], ...] = ((kind == DistributedType.MEGATRON_LM, "MEGATRON_LM", "use FSDP2"),)
+    if kind == DistributedType.FSDP:
+        old, offload = state.fsdp_plugin.fsdp_version != 2, isinstance(state.fsdp_plugin.cpu_offload, CPUOffloadPolicy)
+        wrong = (
+            (old, "FSDP1", "set fsdp_version: 2 in accelerate's configuration"),
+            (offload, "FSDP with fsdp_offload_params", "set fsdp_offload_params: false"),
         )
-    elif spread == DistributedType.DEEPSPEED:
-        config = accelerator.state.deepspeed_plugin.deepspeed_config
-        zero = config.get("zero_optimization", {})
-        if any(
-            (zero.get(name) or {}).get("device", "none") != "none" for name in ("offload_optimizer", "offload_param")
-        ):
-            spread, instead = "DeepSpeed with offload", "leave offload_optimizer and offload_param out"
-        elif config.get("tensor_parallel", {}).get("autotp_size", 1) > 1:
-            spread, instead = "DeepSpeed with tensor parallelism", "leave tensor_parallel out"
-        elif zero.get("stage") not in (1, 2, 3):
-            spread, instead = "DeepSpeed without ZeRO", "set zero_optimization.stage to 1, 2 or 3"
-        elif (config.get("data_types") or {}).get("grad_accum_dtype") is not None:
-            spread, instead = "DeepSpeed with data_types", "leave grad_accum_dtype out"
-        else:
-            return
-    elif spread == DistributedType.MEGATRON_LM:
-        spread, instead = spread.value, "use FSDP2"
-    else:
-        return
-    raise ValueError(
-        f"weights: 'exact' and 'adam' cannot read the parameters of {spread}; {instead}, or take 'score_norm'."
-    )
+    elif kind == DistributedType.DEEPSPEED:
+        config = state.deepspeed_plugin.deepspeed_config
+        zero, types = config.get("zero_optimization", {}), config.get("data_types") or {}
+        places = [(zero.get(name) or {}).get("device", "none") for name in ("offload_optimizer", "offload_param")]
+        tensors = config.get("tensor_parallel", {}).get("autotp_size", 1) > 1
+        wrong = (
+            (places != ["none"] * 2, "DeepSpeed with offload", "leave offload_optimizer and offload_param out"),
+            (tensors, "DeepSpeed with tensor parallelism", "leave tensor_parallel out"),
+            (zero.get("stage") not in (1, 2, 3), "DeepSpeed without ZeRO", "set zero_optimization.stage to 1, 2 or 3"),
+            (types.get("grad_accum_dtype"), "DeepSpeed with data_types", "leave grad_accum_dtype out"),
+        )
+    for bad, spread, instead in wrong:
+        if bad:
+            raise ValueError(
+                f"weights: 'exact' and 'adam' cannot read the parameters of {spread}; {instead}, or take 'score_norm'."
+            )
 
 
 def keep_square_sums(trainer: GRPOTrainer) -> None:

@@ -57,15 +57,6 @@ def check_options(estimator: Any, prompt_id: Any, reuse: Any) -> None:
     check_whole("reuse", reuse)
 
 
-def of_one_reward(estimator: AdvantageEstimator | SeveralRewards, option: str) -> AdvantageEstimator:
-    """The estimator, for an option that needs a single reward; a ValueError if it has several."""
-    if isinstance(estimator, SeveralRewards):
-        raise ValueError(
-            f"{option} needs a single reward; leave it out, and set it on the estimators of SeveralRewards."
-        )
-    return estimator
-
-
 def check_several(estimator: SeveralRewards, functions: Sequence[str], weights: Sequence[float] | None) -> None:
     """Raise a ValueError unless there is one estimator for each reward function, and one set of weights."""
     if len(estimator.estimators) != len(functions):

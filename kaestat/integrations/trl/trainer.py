@@ -49,13 +49,9 @@ from kaestat.integrations.trl.completion_weights import (
     parameter_norms,
     score_norms,
 )
-from kaestat.integrations.trl.config import check_config, check_options, check_several, of_one_reward
+from kaestat.integrations.trl.config import check_config, check_options, check_several
 from kaestat.integrations.trl.sampler import DrawnPrompts, ReuseSampler
-from kaestat.integrations.trl.training_norms import (
-    TrainingNorms,
-    TrainingNormsMixin,
-    reads_training_pass,
-)
+from kaestat.integrations.trl.training_norms import TrainingNorms, TrainingNormsMixin, reads_training_pass
 from kaestat.sampling import Policy, PromptSampler
 
 TRL = Upstream("TRL", "trl", "TRL 1.15.0 and 1.16.0")
@@ -186,8 +182,9 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             self._norms_to_come = TrainingNorms(self, self._record_norms, in_adams_units=weights == "adam")
         if prior_columns is not None and advantage_estimator.last_step < 0:
             ids = self._dataset_ids("prior_columns")
-            prior = prior_of_columns(ids, self.train_dataset, prior_columns, prior_step)
-            of_one_reward(advantage_estimator, "prior_columns").add_prior(prior)
+            if isinstance(advantage_estimator, SeveralRewards):
+                raise ValueError("prior_columns needs a single reward; leave it out, and add priors to the estimators.")
+            advantage_estimator.add_prior(prior_of_columns(ids, self.train_dataset, prior_columns, prior_step))
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
         self.add_callback(ResumePoint(self))
 

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.weights import ExpectedWeights
 from kaestat.integrations.verl.options import Options
 
 STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
@@ -28,11 +29,14 @@ class SavesHistory(_Trainer):
 
     session: TrainerSession | None = None
     options: Options | None = None
+    _expected: ExpectedWeights | None = None  # None: weights come from elsewhere
 
     def _save_checkpoint(self) -> None:
-        files = self._files(self.config.trainer.default_local_dir)
+        folder = self._folder()
         if self.session is not None:
-            self.session.save(*files)
+            self.session.save(*_files(folder))
+        if self._expected is not None:
+            self._expected.save(folder)
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> Any:
@@ -41,12 +45,18 @@ class SavesHistory(_Trainer):
         if self.global_steps == 0 or self.options is None:
             return found
         trainer = self.config.trainer
-        resumed = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
-        files, anew = self._files(trainer.default_local_dir, resumed), self.options.start_anew
+        folder = trainer.resume_from_path if trainer.resume_mode == "resume_path" else self._folder()
         if self.session is not None:
-            self.session.load(files[0] if self.session.stateful else None, files[1], remedy=REMEDY, anew=anew)
+            history, sampler = _files(folder)
+            path = history if self.session.stateful else None
+            self.session.load(path, sampler, remedy=REMEDY, anew=self.options.start_anew)
+        if self._expected is not None:
+            self._expected.load(folder)
         return found
 
-    def _files(self, folder: str, resumed: str | None = None) -> tuple[str, str]:
-        resumed = resumed or os.path.join(folder, f"global_step_{self.global_steps}")
-        return os.path.join(resumed, STATE_FILE), os.path.join(resumed, SAMPLER_FILE)
+    def _folder(self) -> str:
+        return os.path.join(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
+
+
+def _files(folder: str) -> tuple[str, str]:
+    return os.path.join(folder, STATE_FILE), os.path.join(folder, SAMPLER_FILE)

@@ -102,40 +102,27 @@ class Options:
                 "of verl's data loader. Set trainer.v1.trainer_mode=kaestat_sync, or leave the option out."
             )
 
-    def refuse_turns(self, trainer: str) -> None:
-        """Raise an error if values of turns are requested and the trainer has no turns."""
-        if self.turns:
-            raise ValueError(
-                f"algorithm.kaestat.turns: {trainer} has one advantage per completion. Set "
-                "trainer.v1.trainer_mode=kaestat_sync (or kaestat_colocate_async, kaestat_separate_async) and "
-                "trainer.use_v1=True, or leave the option out."
-            )
-
-    def turn_estimator(self, *, any_order: bool = False) -> TurnEstimator:
-        """A new estimator of turns; parameters and errors as `estimator`."""
-        chosen: dict[str, Any] = {"scale": self.scale, "gamma": self.turn_gamma, **self.params}
-        estimator = TurnEstimator(self.method, **chosen)
-        if any_order and not estimator.estimators[0].baseline.in_order_only:
-            estimator = TurnEstimator(self.method, order="any", **chosen)
-        check_weights(estimator.estimators[0], self.weights, WEIGHTS, option=WEIGHTS_OPTION)
-        if self.prior is not None:
-            estimator.estimators[0].add_prior(prior_of_data_file(self.prior, self.prompt_id))
-        return estimator
-
-    def estimator(self, *, any_order: bool = False) -> AdvantageEstimator:
-        """A new estimator; with ``any_order`` completions may come late and in parts.
+    def estimator(self, *, any_order: bool = False) -> Any:
+        """A new `AdvantageEstimator`, or `TurnEstimator`; with ``any_order`` completions may come late and in parts.
 
         Methods with a running state still take them in the order of training. A ValueError if a parameter, the scale,
         the objective or the weights are unknown, the method cannot use these weights or needs weights, it needs input
         that verl cannot give, or the prior cannot be read or used.
         """
-        prior = None if self.prior is None else prior_of_data_file(self.prior, self.prompt_id, self.prior_step)
-        chosen: dict[str, Any] = {"scale": self.scale, "objective": self.objective, "prior": prior, **self.params}
-        estimator = AdvantageEstimator(self.method, **chosen)
-        check_weights(estimator, self.weights, WEIGHTS, option=WEIGHTS_OPTION)
-        if not any_order or estimator.baseline.in_order_only:
-            return estimator
-        return AdvantageEstimator(self.method, order="any", **chosen)
+        kind: Any = TurnEstimator if self.turns else AdvantageEstimator
+        own = {"gamma": self.turn_gamma} if self.turns else {"objective": self.objective}
+
+        def made(**order: str) -> tuple[Any, AdvantageEstimator]:
+            estimator = kind(self.method, **{"scale": self.scale, **own, **self.params, **order})
+            return estimator, estimator.estimators[0] if self.turns else estimator
+
+        estimator, first = made()
+        check_weights(first, self.weights, WEIGHTS, option=WEIGHTS_OPTION)
+        if any_order and not first.baseline.in_order_only:
+            estimator, first = made(order="any")
+        if self.prior is not None:
+            first.add_prior(prior_of_data_file(self.prior, self.prompt_id, self.prior_step))
+        return estimator
 
 
 def refuse_sampler_beside(algorithm: Any) -> None:

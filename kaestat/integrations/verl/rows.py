@@ -74,25 +74,13 @@ def row_advantages(
     given = rewards.double().cpu().numpy()
     # The correction of what was drawn is verl's rows' own: see `DrawnRows`.
     factor = None if session.drawn is None else np.ones(len(given))
-    columns = _completions(session, rows, given, of_rows)
+    columns = completions_of(session, rows, given, of_rows)
     advantages = session.advantages(given, step, version=version, correction=factor, record=record, **columns)
     advantages = np.where(rows.padding, 0.0, advantages[rows.final])
     return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
 
 
-def observe_rows(
-    session: TrainerSession,
-    rows: BatchRows,
-    step: int,
-    rewards: np.ndarray,
-    weights: np.ndarray | None,
-    version: np.ndarray,
-) -> None:
-    """Record rows that get no advantage; parameters and errors as `row_advantages`, but arrays."""
-    session.observe(rewards, step, version=version, **_completions(session, rows, rewards, weights))
-
-
-def _completions(
+def completions_of(
     session: TrainerSession, rows: BatchRows, rewards: np.ndarray, weights: np.ndarray | None
 ) -> dict[str, Any]:
     """What a session needs of rows in addition to their rewards: each session's final output is a completion."""

@@ -66,7 +66,7 @@ from kaestat.integrations.verl.options import (
     filters_groups,
     refuse_sampler_beside,
 )
-from kaestat.integrations.verl.rows import BatchRows, observe_rows, read_rows, row_advantages, row_weights
+from kaestat.integrations.verl.rows import BatchRows, completions_of, read_rows, row_advantages, row_weights
 from kaestat.integrations.verl.training_norms import RecordsNorms, check_update
 from kaestat.integrations.verl.turns import check_turns, read_turns, turn_advantages
 from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards
@@ -92,7 +92,7 @@ class BaselineTrainer(RecordsNorms):
             self.options = Options.read(method, config.algorithm)
         if self.options is not None and self.options.turns:
             check_turns(config, self.options)
-            self.session = TrainerSession(self.options.turn_estimator(any_order=self.verl_mode != "sync"))
+            self.session = TrainerSession(self.options.estimator(any_order=self.verl_mode != "sync"))
         elif self.options is not None:
             filters, weights = filters_groups(config), self.options.weights
             estimator = self.options.estimator(any_order=filters or self.verl_mode != "sync")
@@ -138,7 +138,8 @@ class BaselineTrainer(RecordsNorms):
         assert self.session is not None and self.options is not None  # else nothing is observed
         rows = read_rows(batch, self.options.prompt_id)
         rewards, lengths = stored_rewards(batch)
-        observe_rows(self.session, rows, self.estimator_step, rewards, lengths, self._versions(batch, rows))
+        columns = completions_of(self.session, rows, rewards, lengths)
+        self.session.observe(rewards, self.estimator_step, version=self._versions(batch, rows), **columns)
 
     def _versions(self, batch: KVBatchMeta, rows: BatchRows) -> np.ndarray:
         return row_versions(batch, rows, self.parameter_sync_step, self.estimator_step)

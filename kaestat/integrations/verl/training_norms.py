@@ -7,7 +7,6 @@ had at earlier steps (`expected_suffice` says for which values that is enough). 
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
@@ -20,7 +19,7 @@ from verl.trainer.ppo.utils import Role
 
 from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
-from kaestat.integrations.shared.weights import LARGEST_GROUP, ExpectedWeights, expected_suffice
+from kaestat.integrations.shared.weights import LARGEST_GROUP, expected_suffice
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.norms_worker import ASKED, NormsWorker
 from kaestat.integrations.verl.options import WEIGHTS_OPTION, filters_groups
@@ -71,7 +70,6 @@ def check_update(config: Any, weights: str, estimator: Any, verl_mode: str) -> N
 class RecordsNorms(SavesHistory):
     """Mixin to put before verl's trainers, for weights that the update gives."""
 
-    _expected: ExpectedWeights | None = None  # None: weights come from elsewhere
     _own_actor = False  # whether the actor is ours
     _unrecorded: tuple[BatchRows, int, torch.Tensor] | None = None  # rows, step, rewards
 
@@ -133,19 +131,8 @@ class RecordsNorms(SavesHistory):
         row_advantages(self.session, rows, step, rows.uids, rewards, torch.as_tensor(weights))
         self._unrecorded = None
 
-    def _save_checkpoint(self) -> None:
-        if self._expected is not None:
-            folder = os.path.dirname(self._files(self.config.trainer.default_local_dir)[0])
-            self._expected.save(folder)
-        super()._save_checkpoint()
-
     def _load_checkpoint(self) -> Any:
         found = super()._load_checkpoint()
-        if self._expected is None:
-            return found
-        self.actor_rollout_wg.try_norms()
-        if self.global_steps > 0:
-            trainer = self.config.trainer
-            resumed = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
-            self._expected.load(os.path.dirname(self._files(trainer.default_local_dir, resumed)[0]))
+        if self._expected is not None:
+            self.actor_rollout_wg.try_norms()
         return found

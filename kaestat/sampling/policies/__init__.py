@@ -1,7 +1,5 @@
 """Sampling policies by name, one per file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kaestat.baselines.specification import parse_specification

@@ -1,7 +1,5 @@
 """The base class of all sampling policies: small frozen objects that score prompts from their past."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """DAPO's dynamic sampling: uniform prompts, and groups without variance are replaced (Yu et al., 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

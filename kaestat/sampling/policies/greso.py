@@ -1,7 +1,5 @@
 """GRESO: prompts whose groups were all right or all wrong again and again are skipped (Zheng et al., 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Knapsack RL: numbers of completions of largest total value, a prompt's value depending on them (Li et al., 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """MoPPS: a decaying Beta posterior of each prompt, and Thompson draws nearest to one half (Qu et al., 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The prompts whose values are nearest to one half."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

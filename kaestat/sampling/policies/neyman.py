@@ -1,7 +1,5 @@
 """The allocation of least gradient noise for its cost, from predicted values (ours)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

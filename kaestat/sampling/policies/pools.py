@@ -1,7 +1,5 @@
 """Difficulty pools by the last visit, as in prime-rl."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """SPO's own sampling weights (Xu and Ding, 2025)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every prompt as often as the objective weighs it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bandwidth selectors, one per file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kaestat.core.checks import check_parameters

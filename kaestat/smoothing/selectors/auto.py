@@ -1,7 +1,5 @@
 """A bandwidth without tuning: candidates mixed by their discounted leave-one-out losses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The common part of selectors that learn the bandwidth from past rewards."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A fixed bandwidth in steps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Forward cross-validation: the bandwidth with the lowest one-step-ahead risk."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """A bandwidth that is a fraction of the elapsed steps, as in Algorithm 1."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

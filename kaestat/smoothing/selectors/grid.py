@@ -1,7 +1,5 @@
 """The candidate bandwidths of the data-driven selectors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

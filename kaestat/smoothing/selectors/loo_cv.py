@@ -1,7 +1,5 @@
 """Leave-one-out cross-validation of KAE itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

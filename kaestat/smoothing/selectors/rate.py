@@ -1,7 +1,5 @@
 """The rate-optimal bandwidth of Corollary 1."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Scores of candidate bandwidths, kept and discounted from step to step instead of recomputed from all visits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A bandwidth that is already chosen."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar

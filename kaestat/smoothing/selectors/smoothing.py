@@ -1,7 +1,5 @@
 """Kernel sums over the past of every visit of every prompt at once, to select a bandwidth for a whole log."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Texts to tokens and back, token by token."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """One optimiser step for all runs, each clipped by its own gradient's norm and with a learning rate of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which prompts a run samples at each step."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """Several updates of one batch: the clipped objective of completions that an earlier policy sampled."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

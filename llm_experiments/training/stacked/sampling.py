@@ -1,7 +1,5 @@
 """Sampling of all runs at once, from random numbers that each run draws for itself."""
 
-from __future__ import annotations
-
 import torch
 
 from .model import Cache, Parameters, StackedDecoder

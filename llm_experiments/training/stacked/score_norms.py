@@ -8,8 +8,6 @@ Adam divides each coordinate by the root of its mean square v. Where v is taken 
 column means (Shazeer and Stern, 2018, "Adafactor"), the norm in these units is the same sum with x_t and g_t scaled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """How good the policies of a stack are on held-out problems: greedy, and at temperatures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Problems as TRL wants them: a data set of prompts with ids, and a reward function."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ counted too, in multiplications, bytes that have to be moved, and layers that ha
 of its peaks are a few numbers (`Accelerator`). `KNOWN_ERROR` says how far the estimates are from measurements.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 

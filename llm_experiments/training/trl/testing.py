@@ -1,7 +1,5 @@
 """Held-out accuracy along a run: greedy, at a temperature, and pass@k, with errors over problems."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """TRL's trainer with our baselines, keeping a record of every step: rewards, lengths, weights, errors."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

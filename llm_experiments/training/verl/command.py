@@ -7,8 +7,6 @@ advantage is negative (dual clip); vLLM's probabilities are not corrected agains
 lose their beginning.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

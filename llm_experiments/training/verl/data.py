@@ -1,7 +1,5 @@
 """A task's problems in verl's format: one Parquet file for training, another for validation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ vLLM takes the end tokens of its generation settings beside the tokenizer's own.
 token that ends a turn of the chat template, so the run's folder gets settings that name all of them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

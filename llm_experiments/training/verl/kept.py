@@ -1,7 +1,5 @@
 """Which of verl's checkpoints are due, become snapshots, and stay. Knows verl's folders, and not verl."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -5,8 +5,6 @@ a resumed run writes them over, and tests once more where it goes on, which no r
 tests are left out. verl's steps count from 1 and ours from 0; a test after ``N`` steps has the number ``N`` in both.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -7,8 +7,6 @@ completion has their limits of time and memory, and slow ones together those of 
 time refills its patience. Rows of a test have ``patient`` in their ``extra_info``, and none of them is ungraded.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import lru_cache

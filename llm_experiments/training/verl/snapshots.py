@@ -1,7 +1,5 @@
 """verl's trainer keeps a run's snapshots (``trainer.checkpoint_callback_class``). Imports verl."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

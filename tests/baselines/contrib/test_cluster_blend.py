@@ -1,7 +1,5 @@
 """A group blended with its cluster: by hand, against the slow reference, and new clusters on the way."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 import numpy as np

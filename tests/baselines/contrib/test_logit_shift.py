@@ -1,7 +1,5 @@
 """Reference rates with a shift that all prompts share: its likelihood and its corners."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Time as data: whatever the order in which completions come, and whatever comes late, the same history and values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Every method in each order and with each weighting: what the pages promise runs, and everything else is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

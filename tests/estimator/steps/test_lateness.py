@@ -1,7 +1,5 @@
 """Completions that come late are given the values that they would have had in order, also where the past is limited."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

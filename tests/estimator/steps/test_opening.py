@@ -1,7 +1,5 @@
 """A prior is a visit: what follows is as if the estimator had made it itself, at its date."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

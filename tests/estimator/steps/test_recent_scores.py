@@ -1,7 +1,5 @@
 """Scores of recent steps follow from the visits alone, and only those that a late visit can change are made anew."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Steps in order give, bit for bit, what a loop over the baseline and its history gives without an estimator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Completions that have the sums of a visit."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -100,139 +100,75 @@ class Whole(ByText):
             self.sampler.load_state_dict(state[1])
 
 
-class ForgetsDropped(Whole):
-    def advantages_beside(self, rows, dropped):
-        return self.advantages(rows)
-
-
-class RecordsUnderTheStep(Whole):
-    def late_advantages(self, rows):
-        return self.advantages(replace(rows, version=None))
-
-
-class ForgetsTheCorrection(Whole):
-    def factor(self, rows):
-        return 1.0
-
-
-class ForgetsTheDraws(Whole):
-    def restore(self, state):
-        self.estimator.load_state_dict(state[0])
-
-
-class TellsTheSamplerNothing(Whole):
-    def draw_from(self, sampler):
-        self.sampler = sampler
-        sampler.observe = lambda *rows: None
-
-
-class SavesTheNewest(Whole):
-    def state_after(self, step):
-        return self.state()
-
-
-class ByUid(ByText):
-    def keys(self, rows):
-        return rows.uids
-
-
-class TrustsIds(ByText):
-    def keys(self, rows):
-        return [str(key) for key in rows.ids]
-
-
-class AssumesGroupsOfFour(ByText):
-    def keys(self, rows):
-        return [rows.prompts[4 * (k // 4)] for k in range(len(rows.prompts))]
-
-
-class IgnoresPadding(ByText):
-    def advantages(self, rows):
-        return self.estimator.step(rows.prompts, rows.rewards, rows.step)
-
-
-class EachRankAlone(ByText):
-    def advantages_on_ranks(self, parts):
-        step = parts[0].step
-        return [
-            self.estimator.step([(rank, p) for p in part.prompts], part.rewards, step)
-            for rank, part in enumerate(parts)
-        ]
-
-
-class RecordsReplays(ByText):
-    calls = 0
-
-    def advantages(self, rows):
-        self.calls += 1
-        return self.estimator.step(rows.prompts, rows.rewards, self.calls, mask=~rows.padding)
-
-
-class ForgetsTheState(ByText):
-    def restore(self, state):
-        pass
-
-
-class CountsGroups(ByText):
-    """Waits for as many prompts as it saw first."""
-
-    expected = None
-
-    def advantages(self, rows):
-        self.expected = self.expected or len(set(rows.prompts))
-        advantages = super().advantages(rows)
-        return advantages if len(set(rows.prompts)) == self.expected else np.zeros(len(rows.ids))
-
-
-class RefusesOtherIds(ByText):
-    """Has every text keep the id that it came with first."""
-
-    def __init__(self, estimator):
-        super().__init__(estimator)
-        self.known = {}
-
-    def keys(self, rows):
-        for prompt, key in zip(rows.prompts, rows.ids, strict=True):
-            if self.known.setdefault(prompt, key) != key:
-                raise ValueError("a prompt came back under another id")
-        return rows.prompts
-
-
-class SilentMessage(ById):
-    def keys(self, rows):
-        try:
-            return super().keys(rows)
-        except ValueError:
-            raise ValueError("bad batch") from None
-
-
 @pytest.mark.parametrize("adapter", [ByText, ById, Whole])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_a_right_adapter_passes(check, adapter):
     check(adapter)
 
 
+def faulty(right, **methods):
+    return type("Faulty", (right,), methods)
+
+
+def each_rank_alone(self, parts):
+    ranked = [[(rank, prompt) for prompt in part.prompts] for rank, part in enumerate(parts)]
+    return [self.estimator.step(keys, part.rewards, part.step) for keys, part in zip(ranked, parts, strict=True)]
+
+
+def records_replays(self, rows):
+    self.calls = getattr(self, "calls", 0) + 1
+    return self.estimator.step(rows.prompts, rows.rewards, self.calls, mask=~rows.padding)
+
+
+def waits_for_as_many_prompts_as_it_saw_first(self, rows):
+    found, size = ByText.advantages(self, rows), len(set(rows.prompts))
+    self.expected = getattr(self, "expected", size)
+    return found if size == self.expected else np.zeros(len(rows.ids))
+
+
+def has_every_text_keep_its_first_id(self, rows):
+    known = vars(self).setdefault("known", {})
+    if any(known.setdefault(*pair) != pair[1] for pair in zip(rows.prompts, rows.ids, strict=True)):
+        raise ValueError("a prompt came back under another id")
+    return rows.prompts
+
+
+def says_nothing(self, rows):
+    try:
+        return ById.keys(self, rows)
+    except ValueError:
+        raise ValueError("bad batch") from None
+
+
+def tells_the_sampler_nothing(self, sampler):
+    self.sampler, sampler.observe = sampler, lambda *rows: None
+
+
+BY_UID = faulty(ByText, keys=lambda self, rows: rows.uids)
+TRUSTS_IDS = faulty(ByText, keys=lambda self, rows: [str(key) for key in rows.ids])
+GROUPS_OF_FOUR = faulty(ByText, keys=lambda self, rows: [rows.prompts[4 * (k // 4)] for k in range(len(rows.prompts))])
+NO_MASK = faulty(ByText, advantages=lambda self, rows: self.estimator.step(rows.prompts, rows.rewards, rows.step))
 FAULTS = [
-    (ByUid, "changing_batches"),
-    (ByUid, "repeated_prompt"),
-    (TrustsIds, "one_id_for_all"),
-    (TrustsIds, "missing_ids"),
-    (TrustsIds, "new_id_at_each_visit"),
-    (AssumesGroupsOfFour, "reordered_rows"),
-    (AssumesGroupsOfFour, "ragged_groups"),
-    (IgnoresPadding, "padded_rows"),
-    (EachRankAlone, "split_over_ranks"),
-    (RecordsReplays, "replayed_step"),
-    (ForgetsTheState, "resumed_run"),
-    (CountsGroups, "dropped_group"),
-    (RefusesOtherIds, "one_text_in_many_rows"),
-    (SilentMessage, "one_id_for_all"),
-    (ForgetsDropped, "filtered_groups"),
-    (RecordsUnderTheStep, "late_rows"),
-    (ForgetsTheCorrection, "drawn_prompts"),
-    (ForgetsTheDraws, "drawn_prompts"),
-    (TellsTheSamplerNothing, "drawn_prompts"),
-    (SavesTheNewest, "earlier_state"),
+    (BY_UID, "changing_batches"),
+    (BY_UID, "repeated_prompt"),
+    (TRUSTS_IDS, "one_id_for_all"),
+    (TRUSTS_IDS, "missing_ids"),
+    (TRUSTS_IDS, "new_id_at_each_visit"),
+    (GROUPS_OF_FOUR, "reordered_rows"),
+    (GROUPS_OF_FOUR, "ragged_groups"),
+    (NO_MASK, "padded_rows"),
+    (faulty(ByText, advantages_on_ranks=each_rank_alone), "split_over_ranks"),
+    (faulty(ByText, advantages=records_replays), "replayed_step"),
+    (faulty(ByText, restore=lambda self, state: None), "resumed_run"),
+    (faulty(ByText, advantages=waits_for_as_many_prompts_as_it_saw_first), "dropped_group"),
+    (faulty(ByText, keys=has_every_text_keep_its_first_id), "one_text_in_many_rows"),
+    (faulty(ById, keys=says_nothing), "one_id_for_all"),
+    (faulty(Whole, advantages_beside=lambda self, rows, dropped: self.advantages(rows)), "filtered_groups"),
+    (faulty(Whole, late_advantages=lambda self, rows: self.advantages(replace(rows, version=None))), "late_rows"),
+    (faulty(Whole, factor=lambda self, rows: 1.0), "drawn_prompts"),
+    (faulty(Whole, restore=lambda self, state: self.estimator.load_state_dict(state[0])), "drawn_prompts"),
+    (faulty(Whole, draw_from=tells_the_sampler_nothing), "drawn_prompts"),
+    (faulty(Whole, state_after=lambda self, step: self.state()), "earlier_state"),
 ]
 
 

@@ -154,10 +154,6 @@ def test_integration_watched_copies_leave_masked_rows_out():
 def test_integration_watched_missing_or_moving_ids_are_refused():
     with pytest.raises(UnstablePromptIds, match="row 1"):
         TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p", ""])
-    with pytest.raises(UnstablePromptIds, match="two prompts"):
-        TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p", "q"], ids=[0, 0])
-    with pytest.raises(UnstablePromptIds, match="missing"):
-        TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p", "q"], ids=[0, None])
     with pytest.raises(ValueError, match="prompts has 1 entries for 2 rewards"):
         TrainerSession(kae()).advantages([1.0, 0.0], 0, prompts=["p"])
     with pytest.raises(ValueError, match="states_kept"):
@@ -184,21 +180,18 @@ def test_integration_watched_file_of_something_else_is_refused(tmp_path):
         TrainerSession(kae()).load(tmp_path / "other")
 
 
-@pytest.mark.parametrize("ids", [None, ["a", "a", "b", "b"]])
-def test_integration_watched_observed_groups_are_history_as_if_they_had_been_trained_on(ids):
+def test_integration_watched_observed_groups_leave_the_metrics_and_are_in_the_state_that_is_held_of_their_step():
     prompts, rewards = ["p", "p", "q", "q"], [1.0, 1.0, 0.0, 1.0]
     whole, filtered, resumed = TrainerSession(kae()), TrainerSession(kae(), states_kept=2), TrainerSession(kae())
-    whole.advantages(rewards, 0, prompts=prompts, ids=ids)
-    filtered.advantages(rewards[2:], 0, prompts=prompts[2:], ids=ids and ids[2:])
+    whole.advantages(rewards, 0, prompts=prompts)
+    filtered.advantages(rewards[2:], 0, prompts=prompts[2:])
     metrics = dict(filtered.metrics)
-    filtered.observe(rewards[:2], 0, prompts=prompts[:2], ids=ids and ids[:2])
+    filtered.observe(rewards[:2], 0, prompts=prompts[:2])
     assert filtered.metrics == metrics
-    later = [
-        watched.advantages([0.0, 1.0, 1.0, 0.0], 1, prompts=prompts, ids=ids).tolist() for watched in (whole, filtered)
-    ]
+    filtered.advantages([1.0, 1.0], 1, prompts=["p", "p"])
+    resumed.load_state_dict(filtered.state_dict(0))
+    later = [each.advantages([0.0, 1.0, 1.0, 0.0], 1, prompts=prompts).tolist() for each in (whole, resumed)]
     assert later[0] == later[1]
-    resumed.load_state_dict(filtered.state_dict(0))  # what was observed is in the state that was held of the step
-    assert resumed.advantages([0.0, 1.0, 1.0, 0.0], 1, prompts=prompts, ids=ids).tolist() == later[0]
 
 
 def test_integration_watched_observed_rows_are_checked_as_those_trained_on():

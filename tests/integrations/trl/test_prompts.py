@@ -116,10 +116,3 @@ def test_prompts_that_are_not_checked_need_a_column_that_is(tmp_path):
     )
     with pytest.raises(UnstablePromptIds, match="missing"):
         trainer.train()
-
-
-def test_copies_of_a_prompt_are_streams_of_their_own(tmp_path):
-    rows = Dataset.from_dict({"prompt": ["same"] * 4})
-    trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae_stream", bandwidth=5.0), dataset=rows, max_steps=3)
-    trainer.train()
-    assert len(trainer.advantage_estimator.history) == 4

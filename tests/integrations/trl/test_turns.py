@@ -81,15 +81,6 @@ def test_every_turn_has_its_advantage_at_each_of_its_tokens(whole):
     assert any((now != then).any() for now, then in zip(trainer.model.parameters(), before, strict=True))
 
 
-def test_histories_are_kept_by_prompt_and_turn(whole):
-    trainer, _, _ = whole
-    reached = np.array([[len(spoken(c)) > k for b in trainer.batches for c in b["completions"]] for k in range(2)])
-    for k, found in enumerate(trainer.turn_estimator.estimators[:2]):
-        visits = found.history.visits([f"q{prompt}" for prompt in range(4)], STEPS)
-        assert visits.count.sum() == reached[k].sum()
-    assert reached[1].sum() < reached[0].sum() == STEPS * 8
-
-
 def test_what_is_logged(whole):
     trainer, _, _ = whole
     logged = [entry for entry in trainer.state.log_history if "baseline/squared_error" in entry]

@@ -159,27 +159,6 @@ def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(generations, con
     torch.testing.assert_close(last["weights"].double(), last["adam"] / last["adam"].mean(), rtol=1e-3, atol=1e-5)
 
 
-def test_norms_that_say_nothing_give_a_plain_baseline_and_a_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "kaestat.integrations.trl.trainer.parameter_norms",
-        lambda trainer, output, **_: torch.full((len(output["completion_ids"]),), torch.nan),
-    )
-    trainer = tiny_trainer(
-        tmp_path,
-        AdvantageEstimator("kae", bandwidth=5.0),
-        trainer_class=KeepsWeights,
-        trainer_options={"weights": "adam"},
-        max_steps=2,
-    )
-    with pytest.warns(UserWarning, match="as without weights"):
-        trainer.train()
-    plain = AdvantageEstimator("kae", bandwidth=5.0)
-    for step, batch in enumerate(trainer.batches):
-        assert batch["weights"].tolist() == [1.0] * 8
-        expected = plain.step(batch["prompts"], batch["rewards"][:, 0].double(), step)
-        torch.testing.assert_close(batch["advantages"].double(), expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("weights", slow_after(1, ["adam", "exact"]))
 def test_norms_of_gradients_do_not_depend_on_how_rows_are_cut(weights, run_of, tmp_path, monkeypatch):
     whole = run_of(weights)

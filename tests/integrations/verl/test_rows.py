@@ -10,7 +10,7 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.verl.prompts import Prompt, read_prompt
-from kaestat.integrations.verl.rows import BatchRows, observe_rows, row_advantages, row_weights
+from kaestat.integrations.verl.rows import BatchRows, completions_of, row_advantages, row_weights
 
 METHODS = ("kae", "kae_eb", "spo", "ebpo", "local_linear", "rloo", "james_stein")
 
@@ -80,7 +80,8 @@ class RowsAdapter:
 
     def advantages_beside(self, rows, dropped):
         found = self.advantages(rows)
-        observe_rows(self.session, self.rows(dropped), dropped.step, dropped.rewards, None, dropped.version)
+        columns = completions_of(self.session, self.rows(dropped), dropped.rewards, None)
+        self.session.observe(dropped.rewards, dropped.step, version=dropped.version, **columns)
         return found
 
     def state(self):

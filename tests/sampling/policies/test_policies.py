@@ -1,7 +1,5 @@
 """The published rules, by hand and against slow references."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

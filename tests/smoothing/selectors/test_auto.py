@@ -1,7 +1,5 @@
 """The selector `auto` against plain loops over all past steps."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Selectors of completions with weights: the weighted loss is what they minimise."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

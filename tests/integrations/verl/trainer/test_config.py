@@ -11,7 +11,7 @@ from verl.utils.config import validate_config
 
 from kaestat import AdvantageEstimator, methods
 from kaestat.integrations.verl.estimators import needs_our_trainer
-from tests.helpers.tiny_verl import compose_config, make_trainer
+from tests.helpers.tiny_verl import SEPARATE, compose_config, make_trainer
 
 RUN = (
     "data.train_files=train.parquet",
@@ -78,14 +78,8 @@ def test_a_wrong_option_stops_the_run_before_it_begins(override, message):
     ],
 )
 def test_verls_own_trainers_refuse_before_workers_start_what_needs_ours(method, override, message, mode):
-    of_mode = (
-        "data.train_batch_size=16",
-        "actor_rollout_ref.rollout.nnodes=1",
-        "actor_rollout_ref.rollout.n_gpus_per_node=1",
-        "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
-    )
     with pytest.raises(ValueError, match=message):
-        make_trainer(*of_mode, *filter(None, [override]), mode=mode, method=method)
+        make_trainer(*SEPARATE, *filter(None, [override]), mode=mode, method=method)
 
 
 @pytest.mark.parametrize("method", ["grpo", "kaestat_rloo", "james_stein"])

@@ -20,20 +20,23 @@ class Tokenizer:
         return [ord(letter) for message in messages for letter in message["content"]]
 
 
-@pytest.fixture
-def files(tmp_path):
-    rows = [
+def rows_of(count):
+    return [
         {
             "data_source": "sums",
             "prompt": [{"role": "user", "content": f"{k}+1="}],
             "reward_model": {"ground_truth": str(k + 1)},
             "extra_info": {"split": "train", "index": k},
         }
-        for k in range(N)
+        for k in range(count)
     ]
+
+
+@pytest.fixture
+def files(tmp_path):
     train, test = tmp_path / "train.parquet", tmp_path / "test.parquet"
-    pd.DataFrame(rows).to_parquet(train)
-    pd.DataFrame(rows[:2]).to_parquet(test)
+    pd.DataFrame(rows_of(N)).to_parquet(train)
+    pd.DataFrame(rows_of(2)).to_parquet(test)
     return str(train), str(test)
 
 

@@ -10,7 +10,7 @@ import torch
 from kaestat import AdvantageEstimator
 from kaestat.integrations.verl.checkpoint import SAMPLER_FILE
 from tests.helpers.tiny_verl import balance, compute, make_trainer, put, sample
-from tests.integrations.verl.trainer.test_dataset import Tokenizer
+from tests.integrations.verl.trainer.test_dataset import Tokenizer, rows_of
 from tests.integrations.verl.trainer.test_resume import Workers
 
 N, BATCH = 12, 6
@@ -18,15 +18,7 @@ N, BATCH = 12, 6
 
 @pytest.fixture
 def folder(tmp_path):
-    rows = [
-        {
-            "data_source": "sums",
-            "prompt": [{"role": "user", "content": f"{k}+1="}],
-            "extra_info": {"split": "train", "index": k},
-        }
-        for k in range(N)
-    ]
-    pd.DataFrame(rows).to_parquet(tmp_path / "train.parquet")
+    pd.DataFrame(rows_of(N)).to_parquet(tmp_path / "train.parquet")
     return tmp_path
 
 

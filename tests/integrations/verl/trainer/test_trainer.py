@@ -10,7 +10,7 @@ from kaestat.baselines.registry import parse_method
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from tests.helpers.logged import LOGGED
-from tests.helpers.tiny_verl import QueueAdapter, balance, compute, make_trainer, put, sample
+from tests.helpers.tiny_verl import SEPARATE, QueueAdapter, balance, compute, make_trainer, put, sample
 
 
 def groups(step, n_prompts=5, seed=0):
@@ -112,13 +112,7 @@ def test_what_is_logged(queue):
     ],
 )
 def test_a_trainer_of_ours_is_in_verls_mode(mode, buffer, sync_step):
-    trainer = make_trainer(
-        "data.train_batch_size=16",
-        "actor_rollout_ref.rollout.nnodes=1",
-        "actor_rollout_ref.rollout.n_gpus_per_node=1",
-        "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
-        mode=mode,
-    )
+    trainer = make_trainer(*SEPARATE, mode=mode)
     assert trainer.trainer_mode == trainer.config.trainer.v1.trainer_mode == mode.removeprefix("kaestat_")
     assert type(trainer.replay_buffer) is buffer
     trainer.global_steps, trainer.local_trigger_step = 3, sync_step - 1

@@ -4,14 +4,8 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
-from tests.helpers.tiny_verl import compute, make_trainer, put, sample
+from tests.helpers.tiny_verl import SEPARATE, compute, make_trainer, put, sample
 
-SEPARATE = (
-    "data.train_batch_size=16",
-    "actor_rollout_ref.rollout.nnodes=1",
-    "actor_rollout_ref.rollout.n_gpus_per_node=1",
-    "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
-)
 FILTER = ("algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward")
 BANDWIDTH = "+algorithm.kaestat.params.bandwidth=5"
 
