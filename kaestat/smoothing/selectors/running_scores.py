@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import array_api_compat
 import numpy as np
@@ -30,7 +30,7 @@ class Lags(NamedTuple):
     any_here: np.ndarray  # of bool, shape (...); whether a prompt counts
 
     @classmethod
-    def of(cls, groups: Groups, visits: Visits) -> Lags:
+    def of(cls, groups: Groups, visits: Visits) -> Self:
         """Of the past of a step's groups."""
         lag, there = _numpy(visits.lag), _numpy(visits.mass) > 0
         newest, oldest = np.where(there, lag, math.inf), np.where(there, lag, 0.0)
