@@ -1,7 +1,5 @@
 """Squared norms of completions' gradients against a loop over completions that forms each gradient."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
