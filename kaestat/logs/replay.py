@@ -70,7 +70,8 @@ def replayed(
     if kept is not None and carry is not None:
         carry = {name: np.broadcast_to(array, (copies, *array.shape)) for name, array in carry.items()}
     leading = () if kept is None else (copies,)
-    state = np.zeros((*leading, int(units.visit_unit.max()) + 1, baseline.state_size), dtype=np.float32)
+    n_units = int(units.visit_unit.max()) + 1
+    state = np.zeros((n_units, *leading, baseline.state_size), dtype=np.float32)  # of a unit, it stands together
     served_at_once = BLOCK_NUMBERS if stepwise else BLOCK_NUMBERS // copies
     summed = summed_past(baseline, units) if isinstance(baseline, KernelBaseline) and not stepwise else None
     horizon = baseline.horizon if summed is None else 0.0
@@ -83,7 +84,7 @@ def replayed(
             groups = replace(groups, among=kept[:, units.visit_prompt[piece.visit]][..., None])
         rows = _rows(units.visit_unit[piece.visit])  # for the only step, if steps are served one at a time
         if baseline.state_size:
-            visits = replace(visits, state=state[..., rows, :])
+            visits = replace(visits, state=np.moveaxis(state[rows], 0, -2))
         served = baseline.serve(groups, visits, step=piece.step, carry=carry)
         own = served.settled.own_derivative(groups, visits, step=piece.step, carry=carry)
         there, shape = groups.mask, groups.reward.shape
@@ -95,7 +96,7 @@ def replayed(
         yield Replayed(_positions(piece.visit, units), _of_copies(served.values, shape, there, copies), own)
         carry = served.carry
         if served.state is not None:
-            state[..., rows, :] = served.state
+            state[rows] = np.moveaxis(served.state, -2, 0)
 
 
 def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:

@@ -158,6 +158,13 @@ class LogUnits:
         place[self.by_unit] = np.arange(len(place))
         return place
 
+    @cached_property
+    def _in_time(self) -> dict[str, np.ndarray]:
+        """Columns of `Visits` in the order of ``by_unit``, after a 0: a unit's visits stand together in memory."""
+        columns = {"step": self.visit_step, "count": self.counts, "total": self.total, "total_sq": self.total_sq}
+        columns |= self.weighted_sums
+        return {name: np.append(0.0, column[self.by_unit]) for name, column in columns.items()}
+
     def reach(self, horizon: float) -> np.ndarray:
         """Number of earlier visits of the same unit within ``horizon`` steps of each visit, (W,)."""
         if horizon == np.inf:
@@ -222,19 +229,10 @@ class LogUnits:
         depth = int(reach.max())
         back = np.arange(depth, 0, -1)  # 1 is the visit just before
         past = back <= reach
-        visit = self.by_unit[np.where(past, self._place[where][..., None] - back, 0)]
-
-        def gather(column: np.ndarray) -> np.ndarray:
-            return np.where(past, column[visit], 0.0)
-
-        weighted: dict[str, Any] = {name: gather(column) for name, column in self.weighted_sums.items()}
-        return Visits(
-            lag=np.where(past, (steps - self.visit_step[visit]).astype(float), 0.0),
-            count=gather(self.counts),
-            total=gather(self.total),
-            total_sq=gather(self.total_sq),
-            **weighted,
-        )
+        place = np.where(past, self._place[where][..., None] + (1 - back), 0)  # 0 holds the zeros of the padding
+        columns = {name: column.take(place) for name, column in self._in_time.items()}
+        lag = np.where(past, steps - columns.pop("step"), 0.0)
+        return Visits(lag=lag, **columns)
 
 
 def _few_values(reward: np.ndarray, most: int) -> np.ndarray | None:

@@ -13,7 +13,7 @@ Without one, on Linux (x86-64 or Arm)::
 
 The second line matters: these four come as dependencies, built for another torch, and vLLM then fails to import with
 ``operator torchvision::nms does not exist``. vLLM pins much of what it needs, so give it an environment of its own.
-``OMP_NUM_THREADS`` is the number of CPU cores that it takes.
+``OMP_NUM_THREADS`` is the number of CPU cores that it takes. ``make test-vllm`` makes one, and tests the policy in it.
 
 Two things follow from the engine running inside the process on CPU: ``torch.set_num_threads`` does nothing afterwards,
 so set ``OMP_NUM_THREADS`` before the start; and the KV cache counts towards the process's memory.

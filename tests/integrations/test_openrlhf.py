@@ -1,7 +1,5 @@
 """OpenRLHF: experience maker and trainer; on its own classes where it is installed, else on those written out."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """prime-rl: its train source and its algorithm, in the order in which its train sink calls them."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from types import SimpleNamespace

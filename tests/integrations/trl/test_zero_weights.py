@@ -3,8 +3,6 @@
 DeepSpeed is not among the packages of the tests: ``pip install deepspeed`` to run these.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
