@@ -32,7 +32,7 @@ CODE = (
 FIXED = "kae:bandwidth=10"
 CLAIM = f"A step of the default, {DEFAULT_METHOD}, costs less than 4 times one of KAE with a fixed bandwidth"
 AT_MOST = 4.0
-SIZES = {"full": ((256, (10, 60, 300), 60), (16_384, (10, 60, 300), 7)), "tiny": ((4, (2,), 2),)}
+SIZES = {"full": ((256, (10, 60, 300), 60), (16_384, (10, 60, 300), 21)), "tiny": ((4, (2,), 2),)}
 GROUP, ANY_AFTER, LATE = 8, 30, 0.05
 IN_ANY_ORDER, WITH_LATE = f"{SECOND_METHOD}, any order", f"{SECOND_METHOD}, any order, 5 % late"
 ANY_AT_MOST = 1.5

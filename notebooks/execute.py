@@ -3,8 +3,6 @@
 Runs offline and without ``KAESTAT_DATA``, as most readers would, so data are simulated. Needs the extra ``test``.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import os

@@ -55,7 +55,7 @@ class BayesFilter(RangedBaseline):
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.
 
-    State: 56 numbers of single precision for each prompt. Values are accurate to 5e-5.
+    State: 56 numbers of single precision for each prompt. Rounding moves values by 6e-6 or less (root mean square).
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ class _Now:
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
         for rows, belief in zip(self.blocks, beliefs, strict=True):
             n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
-            here = replace(known, a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
+            here = known._replace(a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
             asked = belief, here
             if shock is not None:
                 asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))
@@ -359,11 +359,13 @@ class _Now:
             n = xp.where(known, past[0], 1.0)
             within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
             mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
-        rows = xp.broadcast_arrays(within, mixed, count, as_type_of(~self.plain, unit))
+        none = 0 * within
+        rows = [none + row for row in (within, mixed, count, as_type_of(~self.plain, unit))]
         return groups.pooled(xp.stack(rows, axis=-2).swapaxes(-1, -2))[..., 0, :]
 
 
 def _zeros_and_ones(unit: Array, times: Array | None) -> Array:
     """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P)."""
     plain = unit * unit == unit
-    return (plain if times is None else plain & (times % 1 == 0)).all(-1)
+    plain = plain if times is None else plain & (times % 1 == 0)
+    return plain[..., 0] if plain.shape[-1] and bool(plain.all()) else plain.all(-1)

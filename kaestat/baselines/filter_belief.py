@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import device
@@ -17,11 +18,11 @@ TINY = 1e-30
 LEAST_WAYS = 1e-20  # probability of the ways together where a jump is as good as certain: odds are relative to them
 LARGEST_COUNT = 1e9  # of a prompt that is never solved, a downward drift makes more and more
 PARTS = 4  # arrays of a state
+SPARE = 16  # numbers between two rows: rows a power of two apart would drive each other out of the processor's cache
 WAYS, JUMPED = slice(None, -AGES), slice(-AGES, None)  # of the hypotheses
 
 
-@dataclass(frozen=True, eq=False)
-class Moving:
+class Moving(NamedTuple):
     """What is known about all prompts while values move; arrays that broadcast to (..., M, P)."""
 
     a: Array  # Parameters of the prior of the values
@@ -72,7 +73,8 @@ class Belief:
         """The inverse of `unpacked`."""
         xp, parts = namespace(self.parts), self.parts
         *leading, _, n_ways, n_prompts = parts.shape
-        out = xp.empty((*leading, PARTS, n_ways, n_prompts), dtype=parts.dtype, device=device(parts))
+        shape = (*leading, PARTS, n_ways, n_prompts + SPARE)
+        out = xp.empty(shape, dtype=parts.dtype, device=device(parts))[..., :n_prompts]
         count, total, odds = (out[..., j, :, :] for j in (0, 1, 3))
         count[...] = parts[..., 0, :, :] + parts[..., 1, :, :]
         out[..., 1:3, :, :] = parts[..., 0::2, :, :]
@@ -125,7 +127,8 @@ class Belief:
         stay_or_enter = stay + entering
         entering /= stay_or_enter
         of_ways = parts[..., WAYS, :]
-        enters = (1 - KEPT_APART + RENEWED) * added_up(ways[..., None, :, :] * of_ways)
+        enters = added_up(ways[..., None, :, :] * of_ways)
+        enters *= 1 - KEPT_APART + RENEWED
         enters += aged[..., None, :, :] * parts[..., -1:, :]
         enters /= (inflow + renewed)[..., None, :, :]
         toward = enters - of_ways
@@ -167,19 +170,27 @@ def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:
     With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by).
     """
     xp, share = namespace(parts), parts[..., 2, :, :]
-    a, b = _beta(parts, known)
-    factor = xp.exp(by)
-    scale = (b + a * factor) / (a + b)
-    successes = a * scale - share * after.a
-    failures = (scale / factor) * b - share * (known.a + known.b - after.a)
-    both = xp.stack([successes, failures], axis=-3)  # if one is negative, the other compensates
-    owed = xp.flip(both, axis=-3).clip(-np.inf, 0.0)
-    return (both + owed).clip(0.0, LARGEST_COUNT)
+    successes, b = _beta(parts, known)
+    factor, size = xp.exp(by), successes + b
+    failures = successes * factor
+    failures += b
+    failures /= size
+    successes *= failures
+    successes -= share * after.a
+    failures /= factor
+    failures *= b
+    failures -= share * (known.a + known.b - after.a)
+    # If one is negative, the other compensates.
+    both = [successes + failures.clip(-np.inf, 0.0), failures + successes.clip(-np.inf, 0.0)]
+    return xp.stack(both, axis=-3).clip(0.0, LARGEST_COUNT)
 
 
 def _beta(parts: Array, known: Moving) -> tuple[Array, Array]:
     share = parts[..., 2, :, :]
-    return share * known.a + parts[..., 0, :, :], share * known.b + parts[..., 1, :, :]
+    a, b = share * known.a, share * known.b
+    a += parts[..., 0, :, :]
+    b += parts[..., 1, :, :]
+    return a, b
 
 
 def _walk(parts: Array, rates: Rates, known: Moving) -> None:

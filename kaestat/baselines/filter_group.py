@@ -100,27 +100,33 @@ def evidence(a: Array, b: Array, count: Array, total: Array) -> tuple[Array, Arr
     It is ``factor * exp(log)`` for ``total`` successes of ``count``, and ``log Gamma`` is that of Stirling's formula
     from the next integer on, accurate to 0.003.
     """
-    xp, failed = namespace(a), count - total
-    size = a + b
-    up = size + 1
-    end = up + count
-    log = -_rising(size, up, end, count)
-    factor = 1 + count / size
-    for z, k in ((a, total), (b, failed)):
-        up_z = z + 1
-        end_z = up_z + k
-        log = log + _rising(z, up_z, end_z, k)
-        log += k * xp.log(end_z / end)
-        factor = factor / (1 + k / z)
+    xp = namespace(a)
+    log, factor, last = _rising(a + b, count)
+    log *= -1
+    for z, k in ((a, total), (b, count - total)):
+        part, grown, end = _rising(z, k)
+        end /= last
+        end = xp.log(end)
+        end *= k
+        part += end
+        part += log
+        log, factor = part, factor / grown
     return log, factor
 
 
-def _rising(z: Array, up: Array, end: Array, k: Array) -> Array:
-    """``log (Gamma(z + 1 + k) / Gamma(z + 1)) - k log(end) + k``, with ``up = z + 1`` and ``end = up + k``."""
+def _rising(z: Array, k: Array) -> tuple[Array, Array, Array]:
+    """``log (Gamma(z + 1 + k) / Gamma(z + 1)) - k log(end) + k``, the factor ``1 + k / z``, and ``end = z + 1 + k``."""
+    up = z + 1
     ratio = k / up
-    out = namespace(z).log(1 + ratio)
-    out *= z + 0.5
+    end = 1 + ratio
+    out = namespace(z).log(end)
+    out += ratio - (end - 1)  # what rounding took, which counts z times
+    end *= up
+    up -= 0.5
+    out *= up
     ratio /= end
     ratio *= 1 / 12
     out -= ratio
-    return out
+    grown = k / z
+    grown += 1
+    return out, grown, end

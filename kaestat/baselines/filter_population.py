@@ -43,20 +43,20 @@ class Population:
         within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
         dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
         learned = carry["each"] / added_up(carry["each"], -1)
-        switched = (1 - SWITCH) ** (1 + not_negative(elapsed - 1))[..., None]
+        switched = (1 - SWITCH) ** elapsed.clip(1.0, np.inf)[..., None]
         return cls(
             rates=rates,
             carry=carry,
             dispersion=dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None],
             learned=learned,
-            mixtures=rates.mixtures + (1 - added_up(rates.mixtures, -1)) * learned[..., None, :],
-            mixture=switched * _softmax(carry["mixture"]) + (1 - switched) * rates.mixture_prior,
+            mixtures=rates.mixtures + rates.as_learned * learned[..., None, :],
+            mixture=rates.mixture_prior + switched * (_softmax(carry["mixture"]) - rates.mixture_prior),
             kept=DISCOUNT**elapsed,
         )
 
     def moving(self) -> Moving:
         """The part of the population that beliefs need."""
-        ways = added_up(self.mixture[..., :, None] * self.mixtures)[..., 0, :]
+        ways = (self.mixture[..., None, :] @ self.mixtures)[..., 0, :]
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
         a, b = prior_of(self.carry["population"][..., None, :])
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
@@ -83,13 +83,15 @@ class Population:
             "each": PSEUDO_PROMPTS * self.rates.first,
         }
         now = carry | {"mixture": xp.log(self.mixture)}  # after a change, excluded hypotheses can return
-        out = {name: kept * now[name] + (1 - kept) * first[name] + sums[name] for name in first}
+        fresh = 1 - kept
+        out = {name: kept * now[name] + fresh * first[name] + sums[name] for name in first}
         for name in ("mixture", "jumps"):
             out[name] = out[name] - largest(out[name], -1)
         squares, count, soft = sums["dispersion"][..., :2], sums["dispersion"][..., 2], sums["dispersion"][..., 3]
         alike = SOFT_REWARDS ** xp.where(soft > 0, 0.0, count)  # of the evidence that rewards are not of 0 and 1 alone
-        faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN) * xp.stack([xp.ones_like(alike), alike], axis=-1)
-        return out | {"dispersion": faded * carry["dispersion"] + squares}
+        faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN) * carry["dispersion"]
+        faded[..., 1] *= alike
+        return out | {"dispersion": faded + squares}
 
     def learned_from(
         self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None
@@ -111,7 +113,7 @@ class Population:
         terms = {"mixture": xp.log(ratio + TINY), "jumps": xp.log(1 + jump * (jumped - 1)), "each": after[..., WAYS, :]}
         if here is not None:
             terms = {name: here * term for name, term in terms.items()}
-        return {name: added_up(as_type_of(term, self.learned), -1)[..., 0] for name, term in terms.items()}
+        return {name: added_up(term, -1, self.learned.dtype)[..., 0] for name, term in terms.items()}
 
 
 def moments(count: Array, total: Array, dispersion: Array) -> Array:
@@ -139,15 +141,16 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
     n = k.clip(1e-9, np.inf)
     # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
-    middle = ((mean + 0.5) / (not_negative(k) + 1)).clip(1e-3, 1 - 1e-3)
-    largest = middle * (1 - middle)
+    middle = ((mean + 0.5) / (n + 1)).clip(1e-3, 1 - 1e-3)
+    largest = middle - middle * middle
     known = (k > MIN_OTHERS + 0.5) & (freedom > 1e-6 * n)
-    noise = within / xp.where(known, freedom, 1.0) * inverse / n
-    spread = not_negative(square - mean * mean / n) / (n - MIN_OTHERS).clip(0.5, np.inf) - noise
-    variance = not_negative(spread) * (1 + 1 / n) + noise / n
+    noise = within * inverse / (n * xp.where(known, freedom, 1.0))
+    spread = not_negative((square - mean * mean / n) / (n - MIN_OTHERS).clip(0.5, np.inf) - noise)
+    variance = spread + (spread + noise) / n
     variance = xp.where(known, variance, largest / (1 + FIRST_SIZE))
     size = (largest / variance.clip(1e-6, np.inf) - 1).clip(SMALLEST_SIZE, LARGEST_SIZE)
-    return middle * size, (1 - middle) * size
+    a = middle * size
+    return a, size - a
 
 
 def first_carry(rates: Rates) -> dict[str, Array]:

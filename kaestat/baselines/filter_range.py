@@ -1,7 +1,5 @@
 """The range of the rewards: the given one, widened by rewards outside it."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -36,9 +36,10 @@ class Rates(NamedTuple):
     drift: Array  # shape (D, 1); its mean, for the last D of the K ways
     start: Array  # shape (K, 1)
     first: Array  # shape (K,); prior probabilities of the ways
-    # shape (C, K) and (C,); how prompts may be spread over the ways: nearly all in one; as learned (the row is 0); each
-    # with a drift of its own. Their prior probabilities
+    # shape (C, K), (C, 1) and (C,); how prompts may be spread over the ways: nearly all in one; as learned (the row is
+    # 0); each with a drift of its own. What of each row is learned, and their prior probabilities
     mixtures: Array
+    as_learned: Array
     mixture_prior: Array
     jump: Array  # shape (J,)
     jump_prior: Array
@@ -72,6 +73,7 @@ def _rates(xp: Any, dtype: Any, where: Any, precision: str) -> Rates:
     fine = {
         "first": first,
         "mixtures": mixtures,
+        "as_learned": 1 - mixtures.sum(axis=1, keepdims=True),
         "mixture_prior": np.concatenate([(1 - MIXED - OWN_DRIFTS) * first, [MIXED, OWN_DRIFTS]]),
         "jump": np.array([jump for jump, _ in JUMPS]),
         "jump_prior": np.array([prior for _, prior in JUMPS]),

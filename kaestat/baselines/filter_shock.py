@@ -25,7 +25,7 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
     for all.
     """
     xp = namespace(mean)
-    size = SMALLEST_SIZE + not_negative(size - SMALLEST_SIZE)
+    size = size.clip(SMALLEST_SIZE, math.inf)
     mean = mean.clip(1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
@@ -58,13 +58,12 @@ def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Bel
     size = known.a + known.b
     factor = xp.exp(by)
     a = size * known.a * factor / (known.b + known.a * factor)
-    after, moved = replace(known, a=a, b=size - a), by != 0
+    after, moved = known._replace(a=a, b=size - a), by != 0
     parts = xp.asarray(belief.parts, copy=True)
     shift = shifted(belief.parts, known, by, after)
     parts[..., :2, :, :] = xp.where(moved[..., None, :, :], shift, parts[..., :2, :, :])
-    return replace(belief, parts=parts), replace(
-        here, a=xp.where(moved, after.a, here.a), b=xp.where(moved, after.b, here.b)
-    )
+    prior = {"a": xp.where(moved, after.a, here.a), "b": xp.where(moved, after.b, here.b)}
+    return replace(belief, parts=parts), here._replace(**prior)
 
 
 def posterior_mean(belief: Belief, known: Moving) -> tuple[Array, Array]:

@@ -107,16 +107,16 @@ class KernelBaseline(Baseline):
             values=self._of_copies(ahead, groups, past, step)
             if copies
             else groups.xp.sum(ahead.shares * of_each, axis=0),
-            carry=running.after(carry, ahead, of_each, groups, visits, step=step),
+            carry=running.after(carry, ahead, of_each, groups, step=step),
             settled=self._settled(ahead.pairs()),
-            scores=partial(running.of_step, ahead, of_each, groups, visits, step=step, kernel=self.weighting),
+            scores=partial(running.of_step, ahead, of_each, groups, step=step, kernel=self.weighting),
         )
 
     def scores(self, groups: Groups, visits: Visits, *, step: int) -> dict[str, np.ndarray]:
         """Scores of the candidates of a learned bandwidth on one step (`RunningScores.of_step`)."""
         running = cast(RunningScores, self.selector.running)
         ahead, _, of_each = self._tried(running, running.initial_carry(), groups, visits, step)
-        return running.of_step(ahead, of_each, groups, visits, step=step, kernel=self.weighting)
+        return running.of_step(ahead, of_each, groups, step=step, kernel=self.weighting)
 
     def _tried(
         self, running: RunningScores, carry: Any, groups: Groups, visits: Visits, step: int | Array

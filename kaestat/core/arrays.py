@@ -132,9 +132,8 @@ class Groups:
         """Mass and carried reward of the *other* completions of the same prompt; both broadcast to (..., P, G)."""
         xp = self.xp
         if self.mask is None and self.weight is None and self.times is None:
-            ones = xp.ones_like(self.reward[..., :1, :])
-            total = xp.vecdot(self.reward, ones)[..., None]  # faster than sum
-            return ones[..., :1] * (self.reward.shape[-1] - 1.0), total - self.reward
+            others = xp.full_like(self.reward[..., :1, :1], self.reward.shape[-1] - 1.0)
+            return others, row_sums(self.reward)[..., None] - self.reward
         if self.times is not None:
             total = xp.vecdot(self.reward, self.times)[..., None]
             return xp.clip(self.count - 1, 0.0, None), total - self.reward
@@ -305,14 +304,8 @@ def over_prompts(
 ) -> tuple[Array, ...]:
     """``function(groups, visits, *others)``, run on blocks of prompts to keep temporaries in the processor's cache.
 
-    Most training steps are one block.
-
-    Parameters
-    ----------
-    function : callable
-        Treats each prompt separately; returns arrays of shape (..., P, k). It gets no prompt ids or divergences.
-    groups, visits
-    *others : array broadcastable to (..., P, 1), or float
+    Most training steps are one block. ``function`` treats each prompt separately, without prompt ids and divergences,
+    and returns arrays of shape (..., P, k). Arrays of ``others`` are broadcastable to (..., P, 1).
     """
     xp, n_prompts = groups.xp, groups.reward.shape[-2]
     rows = max(1, BLOCK_NUMBERS // max(groups.reward.shape[-1], visits.lag.shape[-1], 1))
@@ -366,6 +359,11 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
         shape = np.broadcast_shapes(np.shape(numerator), positive.shape, np.shape(otherwise))
         return found if found.shape == shape else np.broadcast_to(found, shape)
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
+
+
+def row_sums(array: Array) -> Array:
+    """Sums along the last axis; of short rows in a quarter of the time of NumPy's ``sum``."""
+    return np.einsum("...g->...", array) if type(array) is np.ndarray else namespace(array).sum(array, axis=-1)
 
 
 def not_negative(array: Array) -> Array:

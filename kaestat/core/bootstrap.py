@@ -5,8 +5,6 @@ are too small, and a symmetric interval misses on one side. Every interval here 
 (`skewed_ends`).
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

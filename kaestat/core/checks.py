@@ -224,7 +224,11 @@ def unhashable(name: str, error: TypeError) -> TypeError:
 
 def check_distinct_ids(name: str, distinct: Iterable[Any]) -> None:
     """Raise a TypeError if an id is an array, a ValueError if one is missing."""
-    kinds = {kind for kind, _ in groupby(distinct, type)}  # mostly one: two thirds of the time of a set of all
+    try:
+        "".join(distinct)  # of text alone, in half the time
+        return
+    except TypeError:
+        kinds = {kind for kind, _ in groupby(distinct, type)}  # mostly one: two thirds of the time of a set of all
     for kind in kinds:
         if hasattr(kind, "__array__") and not issubclass(kind, np.generic):
             raise TypeError(f"{name} holds arrays ({kind.__name__}), which differ at every step; pass ids.tolist().")

@@ -5,8 +5,6 @@ these: where rewards lie k times their range away from 0, ``2 log10 k`` digits a
 (bandwidths, shrinkage, standard errors) is then wrong, and from k = 1e8 on it means nothing.
 """
 
-from __future__ import annotations
-
 from kaestat.core.arrays import Array, Groups, Visits, namespace
 
 FARTHEST = 3e5  # ranges away from 0: learned bandwidths agree up to there, and not at 1e6

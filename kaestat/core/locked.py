@@ -1,7 +1,5 @@
 """Objects that one thread may change while another saves them."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The provenance of a result: the input, its checksum, the settings and the versions."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

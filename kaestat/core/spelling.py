@@ -1,7 +1,5 @@
 """How messages spell an argument: as a Python keyword, or as the command-line option that it came from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

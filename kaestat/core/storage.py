@@ -1,7 +1,5 @@
 """State files: NumPy archives without pickle, written atomically, and refused if damaged or not from kaestat."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Quantiles of Student's distribution. `scipy.special` has them too, but takes twice as long to import as NumPy."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

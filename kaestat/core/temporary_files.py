@@ -4,8 +4,6 @@ A writer holds a lock (``flock``) on what it is making. The system releases it w
 Whoever gets the lock knows that the writer is dead, also in another container or on another machine.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

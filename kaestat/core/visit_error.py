@@ -1,7 +1,5 @@
 """The unbiased squared error of the values of a visit, from its rewards alone."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

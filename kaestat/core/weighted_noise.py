@@ -1,7 +1,5 @@
 """The effect of completions' weights (squared score norms, or stand-ins) on the noise of a prompt's completions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -133,6 +133,10 @@ class Columns:
 
     def retype(self, numbers: dict[str, np.ndarray]) -> None:
         """Widen the types of columns if needed to hold some numbers exactly."""
+        dtype, *others = {self.fields[name].dtype for name in NARROW_FIELDS}
+        together = [numbers[name] for name in NARROW_FIELDS]
+        if not others and holding(dtype, np.concatenate(together, axis=None)) == dtype:
+            return  # the usual case, seen at one look
         for name in NARROW_FIELDS:
             column = self.fields[name]
             self.fields[name] = column.astype(holding(column.dtype, numbers[name]), copy=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.core.arrays import Groups, squared_weight_sum
+from kaestat.core.arrays import Groups, row_sums, squared_weight_sum
 from kaestat.core.checks import MAX_STEP, check_column
 from kaestat.core.storage import decode_keys
 
@@ -25,7 +25,7 @@ def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
     plain = reward if groups.mask is None else np.where(groups.mask, reward, 0.0)
     sums = {
         "count": groups.count[:, 0],
-        "total": np.sum(plain, axis=-1),
+        "total": row_sums(plain),
         "total_sq": np.einsum("pg,pg->p", plain, plain),
     }
     if groups.weight is not None:

@@ -1,7 +1,5 @@
 """The columns of a history as plain data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable
 from typing import Any

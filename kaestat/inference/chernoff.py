@@ -1,7 +1,5 @@
 """Chernoff interval for a weighted mean of bounded rewards, at the worst value path of the Lipschitz class."""
 
-from __future__ import annotations
-
 import math
 
 from kaestat.core.arrays import Array, Namespace, ratio

@@ -1,7 +1,5 @@
 """Score (Wilson-type) interval for a kernel mean of rewards of known range."""
 
-from __future__ import annotations
-
 from kaestat.core.arrays import Array
 from kaestat.inference.linear_fit import LinearFit
 

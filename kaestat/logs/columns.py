@@ -1,7 +1,5 @@
 """The columns of a table that hold the prompt, step, reward and group, and optional further data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path

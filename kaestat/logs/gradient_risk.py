@@ -11,8 +11,6 @@ the best baseline. In general ``E[W Z] / E[W]`` is (Greensmith et al., 2004), an
 estimate that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Delete-a-group jackknife: standard errors of estimates, recomputed without one group of clusters at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat.core.checks import LARGEST_FACTOR, check_factors, check_seed, check_whole

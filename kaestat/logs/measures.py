@@ -1,7 +1,5 @@
 """Optional data about completions in a log: weight, length, importance ratio."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A log that begins with a prior: what was known about its prompts before the run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Hashable, Mapping
 

@@ -1,7 +1,5 @@
 """The range of a log's rewards, for methods whose parameters assume rewards in [0, 1]."""
 
-from __future__ import annotations
-
 from kaestat.logs.reward_log import RewardLog
 
 

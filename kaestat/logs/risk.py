@@ -9,8 +9,6 @@ prompts gives intervals. Where a baseline pools prompts (`Baseline.pools_prompts
 of them, and such intervals are too short; there the log is replayed again without each of some groups of prompts.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ its history holds only those that it would have drawn. The completions of a step
 there to tell, without bias, how noisy each prompt was: so is the gradient's noise under the policy's allocation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast

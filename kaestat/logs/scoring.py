@@ -1,7 +1,5 @@
 """Risks of many methods on one log, from as few replays as possible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The selection of a bandwidth for a reward log."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ and each half is scored at the bandwidth that was best on the other one.
 On a large log a random sample of the prompts makes the choice, and all prompts are scored.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Completions of a log without a reward: they are left out and counted, and a warning says so."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The distribution of prompts' success rates, from few completions of each: a mixture of binomials."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The weight of bad completions relative to good ones, for the same prompt at the same step."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval

@@ -1,7 +1,5 @@
 """The log or folder of a run, followed as it grows; the run may not have begun."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path

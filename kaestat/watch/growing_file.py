@@ -1,7 +1,5 @@
 """A text file that a run appends to: CSV, or JSON lines. Each look reads the new rows, up to the last complete one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The result of one look at a log that is still being written."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from kaestat.logs.reward_log import RewardLog

@@ -1,7 +1,5 @@
 """A folder with a file for each step: verl's rollout dumps, TRL's logged completions. Each look reads the new files."""
 
-from __future__ import annotations
-
 import shutil
 import stat
 import tempfile

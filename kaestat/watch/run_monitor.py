@@ -149,19 +149,19 @@ class RunMonitor:
         eligible = earlier > 0
         several = eligible & (visits.count > 1)
         weight, self._measure = _weights(rows, self._measure)
-        raw, errors, noises = np.empty((3, len(self._methods), len(visits.prompt)))
+        values, own = np.empty((2, len(self._methods), len(rows.reward)))
         packed: StepRecord | None = None  # the step as an estimator has packed it
         for at, method in enumerate(self._methods):
             if packed is not None and method.needs_rows_alone(rows):
-                values, own = _of_step(method.baseline, packed)
+                values[at], own[at] = _of_step(method.baseline, packed)
             else:
-                values, own = _served(method, rows, weight)
+                values[at], own[at] = _served(method, rows, weight)
                 packed = packed or _prompts_alone(method.estimator.record)
-            squares = (rows.reward - values) ** 2
-            loss, own = visits.mean(squares), visits.mean(own)
-            raw[at] = unbiased_error(loss, own, visits.variance, absolute=False)
-            errors[at] = unbiased_error(loss, own, visits.variance)
-            noises[at] = np.nan if weight is None else visits.mean(weight * squares)
+        squares = (rows.reward - values) ** 2
+        loss, of_own = visits.mean(np.stack([squares, own]))
+        raw = unbiased_error(loss, of_own, visits.variance, absolute=False)
+        errors = unbiased_error(loss, of_own, visits.variance)
+        noises = np.full_like(errors, np.nan) if weight is None else visits.mean(weight * squares)
         once = np.ones(len(visits.prompt))
         self._errors.add(visits.prompt[several], errors[:, several], once[several])
         self._raw.add(visits.prompt[eligible], raw[:, eligible], once[eligible])
@@ -235,7 +235,7 @@ def _weights(rows: StepRows, measure: str) -> tuple[np.ndarray | None, str]:
     return (rows.weights.get(found), found)
 
 
-def _served(method: _Method, rows: StepRows, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _served(method: _Method, rows: StepRows, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | float]:
     """Values of the step's completions, and their derivatives in their own rewards."""
     estimator, baseline = method.estimator, method.baseline
     given = weight if baseline.needs_weights else None
@@ -243,10 +243,9 @@ def _served(method: _Method, rows: StepRows, weight: np.ndarray | None) -> tuple
     streams: Any = rows.stream
     estimator.step(prompts, rows.reward, rows.step, stream_ids=streams, weights=given)
     record = estimator.record
-    assert record is not None and estimator.values is not None  # a step has completions
+    assert record is not None  # a step has completions
     own = record.baseline.own_derivative(record.groups, record.visits, step=record.step, carry=record.carry)
-    packed = np.broadcast_to(np.asarray(own, dtype=float), record.groups.reward.shape)
-    return np.asarray(estimator.values), record.packing.unpack(packed)
+    return record.packing.unpack(record.values), _of_completions(record, own)
 
 
 def _prompts_alone(record: StepRecord | None) -> StepRecord | None:
@@ -254,14 +253,19 @@ def _prompts_alone(record: StepRecord | None) -> StepRecord | None:
     return record if record and record.baseline.unit == "prompt" and record.groups.weight is None else None
 
 
-def _of_step(baseline: Baseline, packed: StepRecord) -> tuple[np.ndarray, np.ndarray]:
+def _of_step(baseline: Baseline, packed: StepRecord) -> tuple[np.ndarray | float, np.ndarray | float]:
     """As `_served`, of a baseline without a memory, for a step that another one's estimator has packed."""
     groups, visits = packed.groups, Visits.empty(packed.groups)
     values = baseline.values(groups, visits, step=packed.step)
     own = baseline.own_derivative(groups, visits, step=packed.step)
-    found = (np.broadcast_to(np.asarray(each, dtype=float), groups.reward.shape) for each in (values, own))
-    of_values, of_own = (packed.packing.unpack(each) for each in found)
-    return of_values, of_own
+    return _of_completions(packed, values), _of_completions(packed, own)
+
+
+def _of_completions(record: StepRecord, packed: Any) -> np.ndarray | float:
+    """Figures that broadcast to the record's groups, for each completion; a number stays one."""
+    if isinstance(packed, float):
+        return packed
+    return record.packing.unpack(np.broadcast_to(packed, record.groups.reward.shape))
 
 
 def _reach(method: _Method) -> tuple[float, float]:

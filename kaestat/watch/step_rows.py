@@ -22,8 +22,11 @@ class StepVisits:
     variance: np.ndarray  # shape (P,); sample variance of the rewards (ddof 1); NaN for a lone completion
 
     def mean(self, figures: np.ndarray) -> np.ndarray:
-        """Mean over each prompt's completions, shape (P,)."""
-        return np.bincount(self.place, weights=figures, minlength=len(self.prompt)) / self.count
+        """Mean over each prompt's completions, (..., N) becomes (..., P)."""
+        rows, size = figures.reshape(-1, len(self.place)), len(self.prompt)
+        place = self.place + size * np.arange(len(rows))[:, None]
+        sums = np.bincount(place.ravel(), weights=rows.ravel(), minlength=len(rows) * size)
+        return sums.reshape(*figures.shape[:-1], size) / self.count
 
 
 @dataclass(frozen=True, eq=False)

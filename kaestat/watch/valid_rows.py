@@ -1,7 +1,5 @@
 """The valid rows in a part of a text file, and the faults of the others."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

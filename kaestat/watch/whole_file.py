@@ -1,7 +1,5 @@
 """A file that is written as a whole: Parquet, JSON, anything compressed. After each change it is read completely."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A result names the commit of its code, and tells whether source files differed from it."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

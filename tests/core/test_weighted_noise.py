@@ -1,7 +1,5 @@
 """Expected weights and weighted residuals against a slow reference, completion by completion."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

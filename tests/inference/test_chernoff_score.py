@@ -1,7 +1,5 @@
 """Chernoff and score intervals: a slow reference, hand-computed ends, ranges, coverage where the others fail."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Value intervals: hand-computed cases, limits, arrays of either kind, bad input."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

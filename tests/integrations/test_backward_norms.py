@@ -1,7 +1,5 @@
 """Norms from the pass that trains, against a loop over completions and a plain backward pass."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Squared norms of completions' gradients against a loop over completions that forms each gradient."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -259,6 +257,13 @@ def test_an_optimizer_whose_units_are_not_known_is_named(kind):
         optimizer.step()
     with pytest.raises(ValueError, match="set scale_parameter=False"):
         mean_squares(Adafactor(model.parameters()))
+
+
+def test_parameters_that_fsdp1_flattened_need_the_model():
+    part = nn.Parameter(torch.zeros(3))
+    part._fsdp_flattened = True
+    with pytest.raises(ValueError, match="give mean_squares the wrapped model"):
+        mean_squares(torch.optim.AdamW([part]))
 
 
 def test_a_module_that_is_called_twice_is_refused():

@@ -3,8 +3,6 @@
 Otherwise on a class with what was read there of the stage that computes advantages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import re

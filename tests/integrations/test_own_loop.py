@@ -1,7 +1,5 @@
 """A training loop of one's own with weights in Adam's units, after steps on rewards that are all alike."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

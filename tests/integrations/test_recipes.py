@@ -1,7 +1,5 @@
 """The code on the pages of docs/frameworks: every Python block is run, recipes on arrays shaped as the trainers'."""
 
-from __future__ import annotations
-
 import re
 import types
 from argparse import Namespace

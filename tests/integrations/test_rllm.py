@@ -1,7 +1,5 @@
 """rLLM: its registry and its collection of advantages; its own where its source is given, else written out from it."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import itertools

@@ -1,7 +1,5 @@
 """SkyRL: the registry and the trainer; on SkyRL's own classes where it is installed, else on those written out."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import pickle

@@ -1,7 +1,5 @@
 """slime: its rollout manager's calls and its data source, written out; its samples are its own where it is there."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rewards, lengths and prompts of slime's samples: segments, removed samples, weights; and prompts that are drawn."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Logs of few distinct rewards are served by how often each occurs: the same risks as completion by completion."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`gradient_risk` and `gradient_differences`: hand-computed, against a slow reference, and what is refused."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

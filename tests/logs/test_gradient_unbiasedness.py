@@ -1,7 +1,5 @@
 """The gradient risk of a log alone is unbiased for the expected noise of the values, whose weights are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Runs of 40 prompts visited at each of five steps, two completions a visit; the truth is the mean over all runs.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import expit, logit

@@ -1,7 +1,5 @@
 """Kernel sums that go on from visit to visit are those over all earlier visits, and give the same risks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

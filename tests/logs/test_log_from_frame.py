@@ -1,7 +1,5 @@
 """DataFrames as logs, and the columns that play the parts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

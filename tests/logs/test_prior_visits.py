@@ -1,7 +1,5 @@
 """A log scored as if the run had begun with a prior: what a training loop with that prior gives."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Replaying a log gives the values that a training loop would have seen, and nothing from the future."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

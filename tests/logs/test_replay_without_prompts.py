@@ -1,7 +1,5 @@
 """One replay of a log with and without some prompts equals replays of the smaller logs, one by one."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

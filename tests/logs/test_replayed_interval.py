@@ -1,7 +1,5 @@
 """Intervals from replays without groups: what is missing has its known variance, what changes is added."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import t as student

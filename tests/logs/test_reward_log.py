@@ -1,7 +1,5 @@
 """RewardLog, and its visits and blocks against a reference that loops over rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The tables of value risk on logs small enough for pencil and paper."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The value risk of a log alone is unbiased for the true squared error of the replayed values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

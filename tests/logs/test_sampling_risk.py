@@ -1,7 +1,5 @@
 """What sampling would have been worth, from a log alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

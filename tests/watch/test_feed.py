@@ -1,7 +1,5 @@
 """A log that is being written, read bit by bit: the same completions as `read_log` finds in the end, each once."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The state of a run that is followed: at every moment what the whole log says by other ways."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``watch`` as a service: a day of faults on a simulated clock ends equal to `analyze` of the same valid rows."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

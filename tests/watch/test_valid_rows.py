@@ -1,7 +1,5 @@
 """The valid rows of a piece of text, whatever stands between them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,6 +9,7 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.core.arrays import Array, Groups, Visits
 from kaestat.core.checks import check_share
+from kaestat.core.digits import variance_from
 
 MOMENTS = ("count", "total", "total_sq", "within", "freedom")
 MOST_CLUSTERS = 100_000
@@ -100,7 +101,7 @@ class ClusterBlend(Baseline):
         n, total, total_sq, within, freedom = (past[name] for name in MOMENTS)
         everybody = _over(total.sum(axis=-1, keepdims=True), n.sum(axis=-1, keepdims=True))
         mean = np.where(n > 0, _over(total, n), everybody)
-        variance = np.maximum(_over(total_sq, n) - mean**2, 0.0) * (n > 0)
+        variance = variance_from(_over(total_sq, n), mean) * (n > 0)
         noise = np.where(freedom > 0, _over(within, freedom), variance)
         error = np.maximum(variance - noise, 0.0) + _over(variance, n)
         mu, sigma2, apart, seen = (column[..., codes][..., None] for column in (mean, noise, error, n))

@@ -88,8 +88,8 @@ class Serving:
                 weighed = weighed * slope(past_rates(self.baseline, groups, visits, step, carry))
             advantages = self._scaled(weighed, groups, visits, step)
             sums = {} if self.baseline.horizon == 0 else visit_sums(groups)
-        carried = [np.ravel(part) for part in served.carry.values()] if served.carry else []
-        self.check_finite(*sums.values(), *([np.concatenate(carried)] if carried else []))  # small, and checked at once
+        kept = [*sums.values(), *(np.ravel(part) for part in (served.carry or {}).values())]
+        self.check_finite(*([np.concatenate(kept)] if kept else []))  # small, and checked at once
         record = StepRecord(step, served.settled, packing, groups, visits, past.state.carry, values, advantages)
         return Computed(record, sums, served)
 

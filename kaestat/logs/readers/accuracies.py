@@ -1,7 +1,5 @@
 """A JSON object of accuracy sequences, ``{"prompt": [0.25, ...]}``: one number per prompt and visit."""
 
-from __future__ import annotations
-
 from itertools import chain
 from pathlib import Path
 from typing import Any

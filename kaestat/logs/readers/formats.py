@@ -1,7 +1,5 @@
 """The formats of reward logs, how each is recognised, and the common entry point."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A list of records is ``[{"prompt": "a", "step": 0, "reward": 1}, ...]``. The fil
 ``{"columns": ["prompt", "step", "reward"], "data": [["a", 0, 1], ...]}``, and may have more keys.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """JSONL files: one JSON object per line and completion."""
 
-from __future__ import annotations
-
 import json
 from array import array
 from collections.abc import Iterator, Sequence

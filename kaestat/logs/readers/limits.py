@@ -1,7 +1,5 @@
 """Limits on the size of a file: larger ones are refused before they are expanded."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

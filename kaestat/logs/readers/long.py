@@ -1,7 +1,5 @@
 """Long tables: one completion per row, with columns for its prompt, step and reward."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import suppress

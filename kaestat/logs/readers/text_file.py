@@ -1,7 +1,5 @@
 """Text files, plain or gzipped; errors name the file."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import zlib

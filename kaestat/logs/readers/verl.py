@@ -5,8 +5,6 @@ function returned. The newer trainer adds ``uid``, the key ``{sample}_{rollout}_
 step.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import array_api_compat
 import numpy as np
@@ -18,6 +18,30 @@ UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded s
 SLOWER = 8.0  # times: how much more slowly the losses of ways are forgotten
 PRIOR_PER_OCTAVE = 0.35  # log share that a candidate loses for each factor of two from the rule of thumb
 CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 times the largest step number
+
+
+class Lags(NamedTuple):
+    """The lags of one step's visits, over the prompts that count."""
+
+    newest: np.ndarray  # shape (..., P); lag to the newest visit of positive mass, inf where there is none
+    returning: np.ndarray  # of bool, shape (..., P); whether there is one
+    nearest: np.ndarray  # shape (...); the least of them; inf without any
+    oldest: np.ndarray  # shape (...); the largest lag of any visit; 0 without any
+    any_here: np.ndarray  # of bool, shape (...); whether a prompt counts
+
+    @classmethod
+    def of(cls, groups: Groups, visits: Visits) -> Self:
+        """Of the past of a step's groups."""
+        lag, there = _numpy(visits.lag), _numpy(visits.mass) > 0
+        newest, oldest = np.where(there, lag, math.inf), np.where(there, lag, 0.0)
+        newest, oldest = newest.min(axis=-1, initial=math.inf), oldest.max(axis=-1, initial=0.0)
+        any_here = np.asarray(True)
+        if groups.among is not None:
+            here = _numpy(groups.among)[..., 0] > 0
+            newest, oldest = np.where(here, newest, math.inf), np.where(here, oldest, 0.0)
+            any_here = np.asarray(here.any(axis=-1))
+        nearest = newest.min(axis=-1, initial=math.inf)
+        return cls(newest, newest < math.inf, nearest, oldest.max(axis=-1, initial=0.0), any_here)
 
 
 @dataclass(frozen=True)
@@ -36,6 +60,7 @@ class Ahead:
     lowest: np.ndarray
     highest: np.ndarray
     mean_lag: np.ndarray  # shape (...); mean lag of the prompts' newest visits, in steps
+    lags: Lags
 
     def pairs(self) -> list[tuple[Array, Array]]:
         """Bandwidths with their shares, as from `Selector.resolve`, without negligible shares.
@@ -113,22 +138,20 @@ class RunningScores:
         """
         leading = groups.leading
         now = _of_shape(_reduced(step, len(leading)), leading)
-        newest, returning, here = _newest_lag(groups, visits)
+        lags = Lags.of(groups, visits)
         scores = _of_shape(carry["scored"], (*leading, 5))
         carry = self._of_ways(carry, ways)
         loss = _of_shape(carry["loss"], (*leading, ways * len(self.candidates)))
         first, gap = scores[..., 2], scores[..., 4]
 
-        n = np.maximum(np.sum(returning, axis=-1), 1)
-        mean_lag = np.where(np.any(returning, axis=-1), np.sum(np.where(returning, newest, 0.0), axis=-1) / n, 1.0)
-        nearest = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
-        gap = np.minimum(np.where(gap > 0, gap, math.inf), nearest)
-        gap = np.where(np.isfinite(gap), gap, 1.0)
-        oldest = _oldest_lag(visits, here)
-        span = np.maximum(np.where(first >= 0, now - first, 0.0), np.maximum(oldest, gap))
+        n = lags.returning.sum(axis=-1)
+        mean_lag = np.where(n > 0, np.where(lags.returning, lags.newest, 0.0).sum(axis=-1) / np.maximum(n, 1), 1.0)
+        gap = np.minimum(np.where(gap > 0, gap, math.inf), lags.nearest)
+        gap = np.where(gap < math.inf, gap, 1.0)
+        span = np.maximum(np.where(first >= 0, now - first, 0.0), np.maximum(lags.oldest, gap))
 
         lowest, highest = self._ends(gap, span, kernel)
-        place = np.arange(np.min(lowest), np.max(highest) + 1)
+        place = np.arange(lowest.min(), highest.max() + 1)
         bandwidths = self.candidates[place]
 
         distance = np.abs(np.log2(bandwidths / (rule * mean_lag)[..., None]))
@@ -136,9 +159,10 @@ class RunningScores:
         log_share = (
             _log_likelihood(by_way, scores[..., None, :])[..., place] - PRIOR_PER_OCTAVE * distance[..., None, :]
         )
-        far = distance > distance.min(axis=-1, keepdims=True)
         unscored = scores[..., :1] == 0
-        log_share = np.where((unscored & far)[..., None, :], -math.inf, log_share)
+        if unscored.any():
+            far = distance > distance.min(axis=-1, keepdims=True)
+            log_share = np.where((unscored & far)[..., None, :], -math.inf, log_share)
         among = (place >= lowest[..., None]) & (place <= highest[..., None])
         within = _shares(np.where(among[..., None, :], log_share, -math.inf))
         share = within
@@ -151,12 +175,13 @@ class RunningScores:
         ones = (1,) * (len(leading) + 2)
         return Ahead(
             bandwidths=steps_like(visits, bandwidths.reshape(-1, *ones)),
-            shares=steps_like(visits, np.moveaxis(share, -1, 0)[..., None, None]),
+            shares=steps_like(visits, _first(share)[..., None, None]),
             within=within,
             place=place,
             lowest=lowest,
             highest=highest,
             mean_lag=mean_lag,
+            lags=lags,
         )
 
     def after(
@@ -165,7 +190,6 @@ class RunningScores:
         ahead: Ahead,
         values: Array,
         groups: Groups,
-        visits: Visits,
         *,
         step: int | Array,
     ) -> dict[str, np.ndarray]:
@@ -173,22 +197,20 @@ class RunningScores:
 
         ``values`` are those of every candidate, way by way, shape (K B, ..., P, G).
         """
-        leading = groups.leading
+        leading, lags = groups.leading, ahead.lags
         now = _of_shape(_reduced(step, len(leading)), leading).astype(float)
-        newest, returning, here = _newest_lag(groups, visits)
-        mass = _numpy(groups.mass)
+        mass, reward = _numpy(groups.mass), _numpy(groups.reward)
         alike = groups.weight is None and groups.times is None
-        reward = np.where(mass > 0, _numpy(groups.reward), 0.0)
         error = reward - _numpy(values)
-        if not (mass > 0).all():
-            error = np.where(mass > 0, error, 0.0)
-        scored = returning.astype(float)
+        if not (there := mass > 0).all():
+            reward, error = np.where(there, reward, 0.0), np.where(there, error, 0.0)
+        scored = lags.returning.astype(float)
 
         def losses(error: np.ndarray) -> np.ndarray:
             squares = np.einsum("...g,...g->...", error, error if alike else mass * error)
-            return np.moveaxis(_total(squares, scored), 0, -1)
+            return _last(_total(squares, scored))
 
-        loss, square = losses(error), _total(np.sum(mass * reward**2, axis=-1), scored)
+        loss, square = losses(error), _total((mass * reward**2).sum(axis=-1), scored)
         count, told = _told(groups, scored)
         ways = loss.shape[-1] // len(ahead.place)
         carry, mixed = self._of_ways(carry, ways), {}
@@ -200,45 +222,41 @@ class RunningScores:
             of_way = np.einsum("...kb,kb...pg->k...pg", ahead.within, error.reshape(ways, -1, *error.shape[1:]))
             new = np.concatenate([count[..., None], square[..., None], losses(of_way)], axis=-1)
             mixed = {"ways": slowly * carry["ways"] + new}
-        place = np.clip(np.arange(len(self.candidates)), ahead.lowest[..., None], ahead.highest[..., None])
-        place = _of_shape((place - ahead.place[0])[..., None, :], (*leading, ways, len(self.candidates)))
-        loss = np.take_along_axis(loss.reshape(*leading, ways, len(ahead.place)), place, axis=-1)
-        loss = loss.reshape(*leading, ways * len(self.candidates))
+        n_each, number = len(ahead.place), np.arange(len(self.candidates))
+        place = np.minimum(np.maximum(number, ahead.lowest[..., None]), ahead.highest[..., None]) - ahead.place[0]
+        if leading:
+            place = _of_shape(place[..., None, :], (*leading, ways, len(number)))
+            loss = np.take_along_axis(loss.reshape(*leading, ways, n_each), place, axis=-1)
+        else:  # the same, ten times as fast
+            loss = loss.reshape(ways, n_each)[:, place]
+        loss = loss.reshape(*leading, ways * len(number))
 
         any_scored = count > 0
         kept = np.where(any_scored, self.discount ** (elapsed * told), 1.0)
-        nearest = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
-        nearest = np.where(np.isfinite(nearest), nearest, gap)
-        return {
-            "loss": kept[..., None] * carry["loss"] + loss,
-            "scored": np.stack(
-                [
-                    kept * scores[..., 0] + count,
-                    kept * scores[..., 1] + square,
-                    np.where((first >= 0) | ~np.any(here, axis=-1), first, now),
-                    np.where(any_scored, now, last),
-                    np.where(gap > 0, np.minimum(gap, nearest), nearest),
-                ],
-                axis=-1,
-            ),
-        } | mixed
+        nearest = np.where(lags.nearest < math.inf, lags.nearest, gap)
+        after = np.empty((*leading, 5))
+        after[..., 0] = kept * scores[..., 0] + count
+        after[..., 1] = kept * scores[..., 1] + square
+        after[..., 2] = np.where((first >= 0) | ~lags.any_here, first, now)
+        after[..., 3] = np.where(any_scored, now, last)
+        after[..., 4] = np.where(gap > 0, np.minimum(gap, nearest), nearest)
+        return {"loss": kept[..., None] * carry["loss"] + loss, "scored": after} | mixed
 
     def of_step(
-        self, ahead: Ahead, values: Array, groups: Groups, visits: Visits, *, step: int, kernel: Kernel
+        self, ahead: Ahead, values: Array, groups: Groups, *, step: int, kernel: Kernel
     ) -> dict[str, np.ndarray]:
         """The scores of one step apart, for `joined`: its `after` had there been none before, and its ``pace``.
 
         They depend on the step and its visits alone: ``ahead`` only says which candidates the values are of. The pace
         is how many returns of the prompts a step counts as. Arguments are as for `after`, without leading axes.
         """
-        newest, returning, here = _newest_lag(groups, visits)
-        gap = np.min(np.where(returning, newest, math.inf), axis=-1, initial=math.inf)
-        gap = np.where(np.isfinite(gap), gap, 1.0)
-        lowest, highest = self._ends(gap, np.maximum(_oldest_lag(visits, here), gap), kernel)
+        lags = ahead.lags
+        gap = np.where(lags.nearest < math.inf, lags.nearest, 1.0)
+        lowest, highest = self._ends(gap, np.maximum(lags.oldest, gap), kernel)
         apart = replace(ahead, lowest=np.maximum(lowest, ahead.place[0]), highest=np.minimum(highest, ahead.place[-1]))
         fresh = self.initial_carry(ways=len(values) // len(ahead.place))
-        _, told = _told(groups, returning.astype(float))
-        return self.after(fresh, apart, values, groups, visits, step=step) | {"pace": told / ahead.mean_lag}
+        _, told = _told(groups, lags.returning.astype(float))
+        return self.after(fresh, apart, values, groups, step=step) | {"pace": told / ahead.mean_lag}
 
     def joined(self, scores: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The carry after several steps, oldest first, from the scores of each (`of_step`).
@@ -280,7 +298,8 @@ class RunningScores:
 def _told(groups: Groups, scored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Completions of the scored prompts, of equal weights as informative as theirs, and their share of all; (...)."""
     mass = _numpy(groups.mass)
-    count = number = _total(np.sum(_numpy(groups.present) * (mass > 0), axis=-1), scored)
+    present = mass if groups.weight is None else _numpy(groups.present) * (mass > 0)
+    count = number = _total(present.sum(axis=-1), scored)
     if groups.weight is not None:
         squared = _total(np.sum(mass**2, axis=-1), scored)
         count = _total(np.sum(mass, axis=-1), scored) ** 2 / np.where(squared > 0, squared, 1.0)
@@ -303,18 +322,14 @@ def _shares(log_share: np.ndarray) -> np.ndarray:
     return share / share.sum(axis=-1, keepdims=True)
 
 
-def _newest_lag(groups: Groups, visits: Visits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lag to the newest visit of positive mass, whether a prompt that counts has one, and which count; (..., P)."""
-    lag = np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), math.inf)
-    newest = np.min(lag, axis=-1, initial=math.inf)
-    here = np.ones(1, dtype=bool) if groups.among is None else _numpy(groups.among)[..., 0] > 0
-    return newest, np.isfinite(newest) & here, here
+def _first(array: np.ndarray) -> np.ndarray:
+    """The array with its last axis first; `np.moveaxis` costs more than a small formula."""
+    return array.transpose(array.ndim - 1, *range(array.ndim - 1))
 
 
-def _oldest_lag(visits: Visits, here: np.ndarray) -> np.ndarray:
-    """Largest lag of the visits of any prompt that counts, 0 where there are none; (...)."""
-    lag = np.max(np.where(_numpy(visits.mass) > 0, _numpy(visits.lag), 0.0), axis=-1, initial=0.0)
-    return np.max(np.where(here, lag, 0.0), axis=-1, initial=0.0)
+def _last(array: np.ndarray) -> np.ndarray:
+    """The inverse of `_first`."""
+    return array.transpose(*range(1, array.ndim), 0)
 
 
 def _of_shape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -23,6 +23,19 @@ def test_a_hand_computed_step():
     np.testing.assert_allclose(estimator.values, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("unit", [10.0, 1.1, 0.3])
+def test_rewards_that_are_all_alike_do_not_vary_in_any_unit(unit):
+    """Rounding was taken for variance between prompts, so that the cluster lost its whole weight."""
+    values = []
+    for scale in (1.0, unit):
+        estimator = AdvantageEstimator("cluster_blend", clusters=CLUSTERS)
+        for step, size in enumerate([3, 2, 4, 3, 5, 1, 7]):
+            estimator.step(["b"] * size, [scale] * size, step)
+        estimator.step(["a", "a"], [scale, 0.0], 7)
+        values.append(estimator.values / scale)
+    np.testing.assert_allclose(values[1], values[0], atol=1e-9)
+
+
 def test_a_new_cluster_has_the_group_alone_and_without_one_the_mean_of_all():
     estimator = AdvantageEstimator("cluster_blend", clusters=CLUSTERS)
     estimator.step(["a", "a"], [1.0, 0.0], 0)

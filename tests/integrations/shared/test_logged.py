@@ -1,7 +1,5 @@
 """The documentation's table of what is logged: exactly the names that adapters log."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

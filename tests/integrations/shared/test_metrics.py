@@ -1,7 +1,5 @@
 """The logged figures of a step, against exact expectations over all outcomes and hand-computed cases."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import ClassVar

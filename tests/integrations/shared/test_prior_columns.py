@@ -1,7 +1,5 @@
 """Rows of one prompt are one prior."""
 
-from __future__ import annotations
-
 import pytest
 
 from kaestat.integrations.shared.prior_columns import prior_of_columns

@@ -1,7 +1,5 @@
 """`TrainerSession`: what every adapter stands on, through the conformance kit and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sessions that draw prompts: history and sampler as of one step, and of one moment."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait

@@ -1,7 +1,5 @@
 """`TrainerSession`, which the flat adapters and the recipes stand on: ids, steps, copies, states by step, metrics."""
 
-from __future__ import annotations
-
 import datetime
 import sys
 import threading

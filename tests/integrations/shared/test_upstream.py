@@ -1,7 +1,5 @@
 """An adapter that meets a framework other than it was written for says which it found and which it knows."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

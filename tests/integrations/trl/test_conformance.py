@@ -1,7 +1,5 @@
 """The trainer itself, fed row by row, through every check of the conformance kit."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The script of the documentation runs as it stands, and goes on from its own checkpoint."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

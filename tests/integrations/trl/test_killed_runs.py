@@ -3,8 +3,6 @@
 An epoch has several generations, a generation several batches, and an optimiser step several batches of its own.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

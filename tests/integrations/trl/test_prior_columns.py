@@ -1,7 +1,5 @@
 """Columns of the data set with pass rates from before the run are the estimator's prior, once."""
 
-from __future__ import annotations
-
 import pytest
 
 from kaestat import AdvantageEstimator

@@ -1,7 +1,5 @@
 """Two ``accelerate`` processes on the CPU: one history, one set of advantages, whatever the split of the rows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

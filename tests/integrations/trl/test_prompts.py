@@ -1,7 +1,5 @@
 """Ids of prompts: a column of the data set or a hash, watched either way."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 import pytest

@@ -1,7 +1,5 @@
 """The estimator's state is in every checkpoint, and a resumed run goes on as if it had never stopped."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 

@@ -1,7 +1,5 @@
 """Rewards as TRL forms them: several functions, weights, functions that do not apply."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Prompts drawn by their predicted values, through TRL's own training loop."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from datasets import Dataset

@@ -1,7 +1,5 @@
 """Which prompts come when: TRL's order, each minibatch ``reuse`` generations in a row."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """A tiny model trains through TRL, and the advantages in its loss are the estimator's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Weights from TRL's own backward pass: the loop's norms, predictable advantages, and where they are not to be had."""
 
-from __future__ import annotations
-
 import copy
 import math
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """TRL's own tool loop, walked through by a tiny model: every turn has the library's advantage at each of its tokens."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

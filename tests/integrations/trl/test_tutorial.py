@@ -1,7 +1,5 @@
 """The tutorial is run from its page, with a tiny model in the first block's place."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

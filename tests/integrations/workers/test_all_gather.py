@@ -1,7 +1,5 @@
 """Real processes that exchange what came in have the history of one process that saw it all."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

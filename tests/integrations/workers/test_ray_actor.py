@@ -1,7 +1,5 @@
 """Workers in processes of their own that call one actor get, and leave, what one process would."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """JSON files of per-prompt accuracy sequences."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

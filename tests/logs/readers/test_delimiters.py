@@ -1,7 +1,5 @@
 """Tables in text with any delimiter, in JSON, and as Weights & Biases exports them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

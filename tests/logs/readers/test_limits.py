@@ -1,7 +1,5 @@
 """Files that expand to far more than they are: refused before, or on the way, with what to do."""
 
-from __future__ import annotations
-
 import gzip
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Weights, lengths and importance ratios of a log: they are kept with their completions, and wrong ones refused."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parquet files with columns that only Parquet has."""
 
-from __future__ import annotations
-
 import json
 import uuid
 

@@ -1,7 +1,5 @@
 """Long tables in CSV, JSONL and Parquet, the choice of a format, and what happens to bad files."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

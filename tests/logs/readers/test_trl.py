@@ -1,7 +1,5 @@
 """TRL's logged completions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """verl's rollout dump."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from pathlib import Path

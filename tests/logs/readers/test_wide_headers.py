@@ -1,7 +1,5 @@
 """CSV files of very many columns are read by the names needed; rows with too many fields are still refused."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 
