@@ -59,11 +59,6 @@ def summed(column: Array, times: Array | None) -> Array:
     return row_sums(column) if times is None else namespace(column).vecdot(column, times)
 
 
-def spread_out(unit: Array, failed: Array, succeeded: Array) -> Array:
-    """For each completion, (..., P, G), one of two numbers of its prompt, (..., P), by its reward of 0 or 1."""
-    return namespace(unit).where(unit > 0, succeeded[..., None], failed[..., None])
-
-
 def of_rows(array: Array, rows: slice) -> Array:
     """The entries of some prompts, (..., P); an array that is the same for all prompts has one."""
     return array if array.shape[-1] == 1 else array[..., rows]

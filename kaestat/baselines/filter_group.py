@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from kaestat.baselines.filter_arrays import added_up, largest, spread_out
+from kaestat.baselines.filter_arrays import added_up, largest
 from kaestat.baselines.filter_belief import JUMPED, TINY, WAYS, Belief, Moving
 from kaestat.core.arrays import Array, namespace, not_negative
 
 LARGEST_GAIN = 60.0  # log evidence of a jump beyond that of the best way: what is more is as good
 
 
-def values_of_binary(
-    belief: Belief, known: Moving, unit: Array, count: Array, total: Array
-) -> tuple[Array, Array | None]:
+def values_of_binary(belief: Belief, known: Moving, unit: Array, count: Array, total: Array) -> tuple[Array, Array]:
     """Values of completions with rewards of 0 and 1, own reward left out, (..., P, G), and the evidence of the group.
 
-    That is what `likely_of_group` gives where the dispersion is 1, (..., M, P); None for another dispersion. ``unit``
-    are rewards, (..., P, G); ``count`` and ``total`` have the shape (..., 1, P).
+    That is what `likely_of_group` gives where the dispersion is 1, (..., M, P). ``unit`` are rewards, (..., P, G);
+    ``count`` and ``total`` have the shape (..., 1, P).
     """
-    xp, others, rest = namespace(belief.parts), not_negative(count - 1), not_negative(total - 1)
+    xp = namespace(belief.parts)
+    others = not_negative(count - 1)
+    rest = xp.stack([xp.minimum(total, others), not_negative(total - 1)], axis=-3)
     if not known.exact:
-        rests = xp.stack([xp.minimum(total, others), rest], axis=-1)[..., 0, :, :]
-        found, whole = values_of_any(belief, known, rests, count), None
-        return spread_out(unit, found[..., 0], found[..., 1]), whole
-    a, b = belief.beta(known)
-    likely = _likely(belief, a, b, others, rest)
-    size, solved = a + b, a + rest
-    size += others
-    expected = solved / size
-    expected *= likely
-    whole, of_success = _with_the_last(likely, expected, count, total), _mean(likely, expected)
-    # The rest without a failure is as likely as that without a success, times the odds of these two.
-    b += not_negative(count - total - 1)
-    likely *= solved
-    likely /= b
-    solved += 1
-    solved /= size
-    solved *= likely
-    of_failure = xp.where(total[..., 0, :] > 0, _mean(likely, solved), of_success)
-    return spread_out(unit, of_failure, of_success), whole
+        others, rest = others / known.dispersion, rest / known.dispersion[..., None, :, :]
+    likely, expected = _likely_and_expected(belief, known, others, rest)
+    value = (added_up(expected) / (added_up(likely) + TINY))[..., 0, :]
+    values = xp.where(unit > 0, value[..., 1, :, None], value[..., 0, :, None])
+    return values, _with_the_last(likely, expected, count, total)
 
 
 def values_of_any(belief: Belief, known: Moving, rests: Array, count: Array) -> Array:
@@ -45,12 +31,12 @@ def values_of_any(belief: Belief, known: Moving, rests: Array, count: Array) -> 
 
     ``rests`` has the sum of the others' rewards for each completion, (..., P, G); ``count`` is (..., 1, P).
     """
-    xp, found, (a, b) = namespace(belief.parts), [], belief.beta(known)
+    xp, found = namespace(belief.parts), []
     others = not_negative(count - 1) / known.dispersion
     for column in range(rests.shape[-1]):
         rest = xp.minimum(rests[..., column][..., None, :] / known.dispersion, others)
-        likely = _likely(belief, a, b, others, rest)
-        found.append(_mean(likely, likely * ((a + rest) / (a + b + others))))
+        likely, expected = _likely_and_expected(belief, known, others, rest[..., None, :, :])
+        found.append((added_up(expected) / (added_up(likely) + TINY))[..., 0, 0, :])
     return xp.stack(found, axis=-1)
 
 
@@ -61,40 +47,50 @@ def likely_of_group(belief: Belief, known: Moving, count: Array, total: Array, p
     ``plain``, of shape (..., 1, P) as ``count`` and ``total``, marks groups of zeros and ones where the dispersion is
     1; None for no group.
     """
-    whole, (a, b) = None, belief.beta(known)
+    whole = None
     if plain is None or not bool(plain.all()):
-        whole = _likely(belief, a, b, count / known.dispersion, total / known.dispersion)
+        a, b = belief.beta(known)
+        whole = _gain(*evidence(a, b, count / known.dispersion, total / known.dispersion)) * belief.probability
     if plain is None or not bool(plain.any()):
         return whole
-    others, rest = not_negative(count - 1), not_negative(total - 1)
-    likely = _likely(belief, a, b, others, rest)
-    of_rest = _with_the_last(likely, likely * ((a + rest) / (a + b + others)), count, total)
+    rest = not_negative(total - 1)[..., None, :, :]
+    of_rest = _with_the_last(*_likely_and_expected(belief, known, not_negative(count - 1), rest), count, total)
     return of_rest if whole is None else namespace(whole).where(plain, of_rest, whole)
 
 
 def _with_the_last(likely: Array, expected: Array, count: Array, total: Array) -> Array:
-    """What is likely with the completion that was left out: a success if there is one, or else a failure."""
-    failed = not_negative(1 - total)  # 1 for a group without a success
-    whole = failed * likely
-    whole += (1 - failed - namespace(total).minimum(count, failed)) * expected
+    """What is likely with the completion that was left out: the first column without a 0, the last without a 1."""
+    xp = namespace(total)
+    succeeded = xp.minimum(total, xp.ones_like(total))
+    failed = 1 - succeeded
+    whole = succeeded * expected[..., -1, :, :]
+    whole += failed * likely[..., 0, :, :]
+    whole -= xp.minimum(count, failed) * expected[..., 0, :, :]
     return whole
 
 
-def _mean(likely: Array, expected: Array) -> Array:
-    """The mean over the hypotheses, (..., P), of what each expects times how likely it is."""
-    return (added_up(expected) / (added_up(likely) + TINY))[..., 0, :]
+def _likely_and_expected(belief: Belief, known: Moving, others: Array, rest: Array) -> tuple[Array, Array]:
+    """Probabilities times the evidence of the rest of the group, and these times the mean that it leaves.
+
+    ``others`` is (..., 1, P), and ``rest`` and what is returned have an axis before the hypotheses.
+    """
+    a, b = (part[..., None, :, :] for part in belief.beta(known))
+    others, probability = others[..., None, :, :], belief.probability[..., None, :, :]
+    if bool((others > 0).any()):
+        likely = _gain(*evidence(a, b, others, rest))
+        likely *= probability
+    else:
+        likely = probability + 0 * rest
+    return likely, likely * ((a + rest) / (a + b + others))
 
 
-def _likely(belief: Belief, a: Array, b: Array, count: Array, total: Array) -> Array:
-    """Probabilities of the hypotheses, times the evidence of completions relative to about that of the best way."""
-    if not bool((count > 0).any()):
-        return belief.probability + 0 * total
-    log, factor = evidence(a, b, count, total)
+def _gain(log: Array, factor: Array) -> Array:
+    """Evidence relative to about that of the best way."""
+    xp = namespace(log)
     log -= largest(log[..., WAYS, :])
     log[..., JUMPED, :] = LARGEST_GAIN - not_negative(LARGEST_GAIN - log[..., JUMPED, :])
-    gain = namespace(log).exp(log)
+    gain = xp.exp(log)
     gain *= factor
-    gain *= belief.probability
     return gain
 
 
@@ -109,12 +105,12 @@ def evidence(a: Array, b: Array, count: Array, total: Array) -> tuple[Array, Arr
     log *= -1
     for z, k in ((a, total), (b, count - total)):
         part, grown, end = _rising(z, k)
-        log += part
         end /= last
-        part = xp.log(end)
-        part *= k
-        log += part
-        factor /= grown
+        end = xp.log(end)
+        end *= k
+        part += end
+        part += log
+        log, factor = part, factor / grown
     return log, factor
 
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor, Partial
 
 FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
 
@@ -34,23 +38,29 @@ def adam_factors(square: torch.Tensor) -> torch.Tensor:
     return rows[:, None] * columns
 
 
-def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
+def mean_squares(optimizer: torch.optim.Optimizer, model: nn.Module | None = None) -> Squares | None:
     """Squares of what each coordinate's gradient is divided by; None before a gradient.
 
     With Adam the divisor is the root of its mean square plus eps, and with Adafactor the root of its factored mean
     square. Its clipping, one number per matrix, is left out. Steps with all rewards equal have gradients of 0, or of
     rounding errors: while the mean squares of all parameters are below eps squared, Adam divides all coordinates by the
     same number. Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns
-    them into weights. A ValueError for other optimisers.
+    them into weights. A ValueError for other optimisers. FSDP1 alone needs the ``model`` that it wraps, with Adam and
+    ``use_orig_params=True``.
     """
     bare = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
     found: dict[nn.Parameter, _Kept | _Factored | _Partitioned] = {}
     if hasattr(bare, "optimizer"):
         found.update(_of_zero(bare))
     else:
+        places = {} if model is None else _places(model)
         for group in bare.param_groups:
             check_optimizer(type(bare), group)
-            found.update({each: _kept(bare.state[each], group) for each in group["params"] if bare.state.get(each)})
+            for each in group["params"]:
+                if getattr(each, "_fsdp_flattened", False):
+                    found[each] = _of_part(each, bare.state.get(each), group, places)
+                elif bare.state.get(each):
+                    found[each] = _kept(bare.state[each], group)
     return _AdamSquares(found) if any(kept.moved() for kept in found.values()) else None
 
 
@@ -66,11 +76,15 @@ def check_optimizer(kind: type, settings: Mapping[str, Any]) -> None:
         )
 
 
+def _of_adam(own: Mapping[str, Any], group: Mapping[str, Any]) -> _Kept:
+    name = "max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"
+    return _Kept(own[name], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
+
+
 def _kept(own: Mapping[str, Any], group: Mapping[str, Any]) -> _Kept | _Factored:
     """What an optimiser keeps of a parameter's gradients."""
     if "betas" in group:
-        name = "max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"
-        return _Kept(own[name], 1 - group["betas"][1] ** float(own["step"]), group["eps"])
+        return _of_adam(own, group)
     eps = (10 * group["eps"][0]) ** 0.5  # Adafactor adds the square to all squares, also to those of no gradient
     if "exp_avg_sq" in own:
         return _Kept(own["exp_avg_sq"], 1.0, eps)
@@ -83,15 +97,51 @@ class _Kept(NamedTuple):
     square: torch.Tensor
     share: float
     eps: float
+    place: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach  # a process's part to its place, with FSDP1
 
     def moved(self) -> bool:
         """Whether Adam's eps does not drown it."""
-        return float(whole(self.square.sum(dtype=torch.float32))) >= self.square.numel() * self.share * self.eps**2
+        return float(whole(self.place(self.square.float() - self.share * self.eps**2).sum())) >= 0
 
     def units(self) -> torch.Tensor:
         """Float32; 0 for a parameter that has had no gradient at all."""
         square = self.square.float() / self.share
-        return square.sqrt_().add_(self.eps).square_() if whole(self.square.sum()) > 0 else square
+        moved = whole(self.place(square).sum()) > 0
+        return self.place(square.sqrt_().add_(self.eps).square_() if moved else square)
+
+
+def _of_part(
+    part: nn.Parameter,
+    own: Mapping[str, Any] | None,
+    group: Mapping[str, Any],
+    places: Mapping[nn.Parameter, Callable[[torch.Tensor], torch.Tensor]],
+) -> _Kept:
+    """What Adam keeps of the part of a parameter that this process has with FSDP1: perhaps nothing."""
+    if part not in places or "betas" not in group:
+        raise ValueError(
+            "optimizer: FSDP1 flattens parameters; wrap the model with use_orig_params=True, take torch's Adam or "
+            "AdamW, and give mean_squares the wrapped model."
+        )
+    kept = _of_adam(own, group) if own else _Kept(torch.zeros_like(part), 1.0, group["eps"])
+    return kept._replace(place=places[part])
+
+
+def _places(model: nn.Module) -> dict[nn.Parameter, Callable[[torch.Tensor], torch.Tensor]]:
+    """For each parameter that FSDP1 flattens, what puts this process's part into a whole that is summed on demand."""
+    found: dict[nn.Parameter, Callable[[torch.Tensor], torch.Tensor]] = {}
+    for unit in FullyShardedDataParallel.fsdp_modules(model):
+        if (flat := unit._flat_param) is None:
+            continue
+        mesh = DeviceMesh.from_group(unit.process_group, flat.device.type)
+        for part, shape, held in zip(flat._params or (), flat._shapes, flat._shard_param_infos, strict=False):
+            found[part] = partial(_placed, mesh, shape, held.intra_param_start_idx or 0)
+    return found
+
+
+def _placed(mesh: DeviceMesh, shape: torch.Size, start: int, part: torch.Tensor) -> torch.Tensor:
+    whole = part.new_zeros(shape)
+    whole.view(-1)[start : start + part.numel()] = part
+    return DTensor.from_local(whole, mesh, [Partial()])
 
 
 class _Partitioned(NamedTuple):
@@ -186,11 +236,11 @@ class Units:
         self, parameter: nn.Parameter, name: str, of: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
     ) -> tuple[torch.Tensor, ...]:
         if parameter not in self._known:
-            if self._squares is None or parameter not in self._squares:
+            if (square := (self._squares or {}).get(parameter)) is None:
                 raise ValueError(
                     f"squares: there are none for a parameter of module {name}, of shape {parameter.shape}."
                 )
-            self._known[parameter] = of(self._squares[parameter].float())
+            self._known[parameter] = of(square.float())
         return self._known[parameter]
 
 

@@ -62,11 +62,12 @@ class FusedHead:
     tokens: torch.Tensor  # shape (B, T); the tokens, and their log-probabilities
     log_probs: torch.Tensor  # shape (B, T); the tokens, and their log-probabilities
     temperature: float
+    shown: torch.Tensor | None = None  # The layer's weight, where only its forward pass shows it whole (FSDP1)
 
     @cached_property
     def weight(self) -> torch.Tensor:
         """The layer's, whole: in a sharded model it may be called before its parameters are gathered."""
-        return whole(self.module.weight).detach()
+        return whole(self.module.weight if self.shown is None else self.shown).detach()
 
     @cached_property
     def bias(self) -> torch.Tensor | None:
@@ -200,7 +201,11 @@ def _direct(call: Call, units: Units) -> torch.Tensor:
         out, vjp = torch.func.vjp(lambda given: torch.func.functional_call(bare, given, (inputs,)), own)
         return vjp(back.to(out.dtype))[0]
 
-    found = torch.func.vmap(pull)(call.inputs, call.gradient)
+    hiding = {name: vars(call.module).pop(name) for name in trained if name in vars(call.module)}  # FSDP1's views
+    try:
+        found = torch.func.vmap(pull)(call.inputs, call.gradient)
+    finally:
+        vars(call.module).update(hiding)
     scaled = [found[f"module.{name}"].float() * units.vector(call.own[name], call.name) for name in trained]
     return torch.stack([each.flatten(1).square().sum(1) for each in scaled]).sum(0)
 

@@ -13,8 +13,7 @@ from kaestat.core.result_tables import write_table
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.config import Config
 from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES
-from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
-from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
+from llm_experiments.diagnose.gradient_mse import prompt_gradient_errors
 from llm_experiments.diagnose.results import PROVENANCE, Results, write_results
 from llm_experiments.diagnose.scored_pools import ScoredPools
 from llm_experiments.diagnose.sensitivity import value_sensitivity
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from llm_experiments.diagnose.updates import UpdateFolders
     from llm_experiments.policies.transformers_policy import TransformersPolicy
 
-GRADIENT_MEASURES = ("gradient_mse", "gradient_mse_debiased")
+GRADIENT_MEASURES = {"gradient_mse": False, "gradient_mse_debiased": True}  # whether it is debiased
 
 
 class Diagnosis:
@@ -100,9 +99,8 @@ class Diagnosis:
                     "repeats": settings.repeats,
                     "seed": seed_of(self.config.seed, "gradient", step),
                 }
-                pooled = pooled_gradient_errors(pool, gram, **draws)
-                debiased = debiased_gradient_errors(pool, gram, **draws)
-                for name, errors in zip(GRADIENT_MEASURES, (pooled, debiased), strict=True):
+                for name, debiased in GRADIENT_MEASURES.items():
+                    errors = prompt_gradient_errors(pool, gram, debiased=debiased, **draws)
                     frames[name].append(errors.table())
                     frames[f"{name}_differences"].append(errors.differences(GRADIENT_REFERENCES, **boot))
                 prompts = self._store.problem_ids[: pool.n_prompts]

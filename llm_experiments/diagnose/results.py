@@ -45,8 +45,8 @@ class Results:
     """The frames of a run, all steps in each; None where that stage was not run.
 
     value_mse, value_mse_differences, value_sensitivity: See `value_mse` and `sensitivity`.
-    gradient_mse, gradient_mse_differences, gradient_mse_debiased, gradient_mse_debiased_differences: See `gradient_mse`
-        and `gradient_mse_debiased`.
+    gradient_mse, gradient_mse_debiased, gradient_mse_differences, gradient_mse_debiased_differences: See
+        `gradient_mse`.
     score_norms, score_norms_summary: See `assumption6`.
     provenance: Plain data: configuration, versions, machine, times.
     Raises ValueError if a frame has other columns than it should, or a column holds something else than it should.

@@ -6,7 +6,7 @@ import numpy as np
 def squared_gradient(rewards: np.ndarray, norms: np.ndarray, products: np.ndarray) -> float:
     """Unbiased estimate of the squared norm of a prompt's gradient, from class sums alone.
 
-    The same U-statistic as `llm_experiments.diagnose.gradient_mse_debiased.squared_gradient_norm`, for rewards 0 and 1:
+    The same U-statistic as `llm_experiments.diagnose.gradient_mse.squared_gradient_norm`, for rewards 0 and 1:
     there the matrix of inner products is needed by its sums over right and wrong completions alone.
 
     rewards (ndarray, shape (N,)): 0 or 1; N at least 4.

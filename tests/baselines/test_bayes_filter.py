@@ -260,18 +260,6 @@ def test_right_and_wrong_answers_are_treated_alike():
     np.testing.assert_allclose(values_of_run(1 - reward), 1 - values_of_run(reward), atol=1e-4)
 
 
-@pytest.mark.parametrize(("low", "high"), [(5.0, 6.0), (0.1, 1.1), (-2.0, -1.0)])
-def test_padding_is_no_reward_outside_a_range_without_0(low, high):
-    """The 0 of ragged groups' padding made it forget, at every step, what prompts share."""
-    unit, other = AdvantageEstimator("bayes_filter"), AdvantageEstimator("bayes_filter", low=low, high=high)
-    rng = np.random.default_rng(3)
-    for step in range(4):
-        ids = np.repeat(np.arange(5), [4, 4, 2, 4, 3]).tolist()
-        reward = (rng.random(len(ids)) < 0.5).astype(float)
-        advantages = other.step(ids, low + (high - low) * reward, step) / (high - low)
-        np.testing.assert_allclose(advantages, unit.step(ids, reward, step), atol=1e-6)
-
-
 def test_after_a_jump_of_one_prompt_its_value_is_there_at_the_next_visit():
     value = np.full((20, 60), 0.3)
     value[:, ::2] = 0.7

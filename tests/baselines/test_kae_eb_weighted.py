@@ -70,15 +70,6 @@ def test_constant_weights_give_the_values_without_weights(seed, n_prompts, way):
     np.testing.assert_allclose(values_of(with_weights(case, lambda z, w: 3.7), way), plain, rtol=1e-9, atol=1e-11)
 
 
-def test_constant_weights_change_nothing_where_rewards_are_all_alike():
-    case = random_case(0, 10)
-    past = [[replace(visit, rewards=[1.0] * len(visit.rewards)) for visit in visits] for visits in case.past]
-    case = replace(case, past=past, rewards=[[1.0, 0.0], *[[1.0] * len(row) for row in case.rewards[1:]]])
-    case = replace(case, weights=[[1.0] * len(row) for row in case.rewards])
-    plain = values_of(case, weighted=False)
-    np.testing.assert_allclose(values_of(with_weights(case, lambda z, w: 0.7)), plain, atol=1e-9)
-
-
 def test_torch_gives_what_numpy_gives():
     case = random_case(1, 12, weighted=True, drift=0.03)
     rows, past = groups_of(case, weighted=True), visits_of(case, weighted=True)

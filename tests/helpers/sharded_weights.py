@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch.distributed.tensor import DTensor
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
 from kaestat import AdvantageEstimator
 from llm_experiments.policies.tiny import tiny_model
-from tests.helpers.sharded_rank import held, shard_on_the_cpu
+from tests.helpers.sharded_rank import shard_on_the_cpu
 from tests.helpers.tiny_trl import SIZE, WeighingTrainer, tiny_trainer
 from tests.integrations.trl.test_weights import _of_gradients
 
@@ -24,16 +23,13 @@ class Sharded(WeighingTrainer):
 
     def _generate_and_score_completions(self, inputs):
         self._copy = tiny_model(self._tokenizer, seed=1, size=SIZE)
+        weights, states = whole(self)
+        self._copy.load_state_dict(weights)
         squares = {}
-        with torch.no_grad():
-            for (name, own), (same, each) in zip(
-                self.model.named_parameters(), self._copy.named_parameters(), strict=True
-            ):
-                assert isinstance(own, DTensor) and name == same
-                each.copy_(own.full_tensor())
-                if state := self.optimizer.state.get(own):
-                    square = state["exp_avg_sq"].full_tensor() / (1 - 0.999 ** float(state["step"]))
-                    squares[each] = (square.sqrt() + 1e-8).square()
+        for name, each in self._copy.named_parameters():
+            if state := states.get(name):
+                square = state["exp_avg_sq"] / (1 - 0.999 ** float(state["step"]))
+                squares[each] = (square.sqrt() + 1e-8).square()
         self._squares = squares or None
         return super()._generate_and_score_completions(inputs)
 
@@ -63,10 +59,16 @@ def run(folder: Path, weights: str, group: int = 1, **config) -> Sharded:
     return trainer
 
 
+def whole(trainer: Sharded) -> tuple[dict, dict]:
+    """The model's parameters and what Adam keeps of each, whole in every process, by name."""
+    optimizer = trainer.optimizer.optimizer
+    weights, kept = get_state_dict(trainer.model, optimizer, options=StateDictOptions(full_state_dict=True))
+    return weights, kept["state"] if optimizer.state else {}
+
+
 def momenta(trainer: Sharded) -> dict[str, np.ndarray]:
     """Adam's means of gradients: after one step, a tenth of the gradient."""
-    state = trainer.optimizer.state
-    return {name: state[own]["exp_avg"].full_tensor().numpy() for name, own in trainer.model.named_parameters()}
+    return {name: state["exp_avg"].numpy() for name, state in whole(trainer)[1].items()}
 
 
 def main(folder: Path) -> None:
@@ -81,7 +83,7 @@ def main(folder: Path) -> None:
         assert (trainer._norms_to_come is not None) == (group == 1)
         rank = trainer.accelerator.process_index
         found = {key: np.array([batch[key].numpy() for batch in trainer.batches]) for key in ("weights", "reference")}
-        np.savez(folder / f"{name}-{rank}.npz", held=held(trainer.model)["numbers"], **found)
+        np.savez(folder / f"{name}-{rank}.npz", **found)
     for weights in ("adam", "none"):
         np.savez(folder / f"momenta-{weights}-{rank}.npz", **momenta(run(folder / "one", weights, max_steps=1)))
 

@@ -77,11 +77,10 @@ class SlowFilter:
         share = min(max(100 - now[0], 0) / (self.population[0] or 1), 1)
         sums = [share * p + v for p, v in zip(self.population, now, strict=True)]
 
-        plain = phi == 1 and all(z in (0, 1) for rewards in groups.values() for z in rewards)
         values, gains, kept_ways, jumped, after = {}, [0.0] * (K + 2), [0.0] * K, [0.0] * 4, {}
         for name, rewards in groups.items():
             prior = prior_of([s - own for s, own in zip(sums, each[name], strict=True)])
-            values[name] = loo_values(rewards, beliefs[name], ways, jump, prior, phi, self.lgamma, plain=plain)
+            values[name] = loo_values(rewards, beliefs[name], ways, jump, prior, phi, self.lgamma)
             after[name], gained = updated(rewards, beliefs[name], ways, prior, phi, self.lgamma)
             if name in self.kept:
                 odds = beliefs[name][3][:K]
@@ -181,19 +180,13 @@ def betas(belief, prior, phi):
     ]
 
 
-def loo_values(rewards, belief, ways, jump, prior, phi, lgamma, *, plain):
+def loo_values(rewards, belief, ways, jump, prior, phi, lgamma):
     weight, values = probabilities(belief, ways, jump), []
     for g in range(len(rewards)):
         n, s = (len(rewards) - 1) / phi, (sum(rewards) - rewards[g]) / phi
         of_each = betas(belief, prior, phi)
+        likely = [w * math.exp(log_evidence(a, b, n, s, lgamma)) for w, (a, b) in zip(weight, of_each, strict=True)]
         means = [(a + s) / (a + b + n) for a, b in of_each]
-        logs = [log_evidence(a, b, n, s, lgamma) for a, b in of_each]
-        if plain and any(rewards) and rewards[g] == 0:  # that of the whole group, without its own probability
-            logs = [
-                evidence_of_group(a, b, rewards, phi, lgamma) - math.log(1 - mean)
-                for (a, b), mean in zip(of_each, means, strict=True)
-            ]
-        likely = [w * math.exp(log) for w, log in zip(weight, logs, strict=True)]
         values.append(math.fsum(w * m for w, m in zip(likely, means, strict=True)) / math.fsum(likely))
     return values
 

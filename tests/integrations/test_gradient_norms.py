@@ -259,6 +259,13 @@ def test_an_optimizer_whose_units_are_not_known_is_named(kind):
         mean_squares(Adafactor(model.parameters()))
 
 
+def test_parameters_that_fsdp1_flattened_need_the_model():
+    part = nn.Parameter(torch.zeros(3))
+    part._fsdp_flattened = True
+    with pytest.raises(ValueError, match="give mean_squares the wrapped model"):
+        mean_squares(torch.optim.AdamW([part]))
+
+
 def test_a_module_that_is_called_twice_is_refused():
     layer = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="not called once"):

@@ -178,6 +178,8 @@ def test_integration_openrlhf_install_puts_the_trainer_where_its_command_looks(o
     assert isinstance(installed.experience_maker, openrlhf.maker.RemoteExperienceMaker)
     with pytest.raises(ValueError, match=r"--train\.async_enable"):
         asynchronous.PPOTrainerAsync.remote("model")
+    with pytest.raises(ValueError, match="method 'spo' does not average rewards"):  # before an actor starts
+        install(AdvantageEstimator("spo"), weights="length")
 
 
 @pytest.mark.parametrize("method", ["opo", "kae"])

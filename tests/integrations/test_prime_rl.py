@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.prime_rl import DrawnTasks, install
+from kaestat.integrations.prime_rl import DrawnTasks, _tasks, install
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.session import TrainerSession
 from tests.fakes import prime_rl_source
@@ -197,3 +197,14 @@ def test_integration_prime_rl_what_cannot_work_is_refused(orchestrator):
     same = [SimpleNamespace(key="a", hash="x")] * 2
     with pytest.raises(ValueError, match="same key"):
         DrawnTasks(same, TrainerSession(kae()), prompt_sampler="neyman", groups=1, group_size=1)
+    with pytest.raises(ValueError, match="an environment without end"):
+        _tasks(SimpleNamespace(sampler=SimpleNamespace(tasks=None)))
+
+
+def test_integration_prime_rl_order_within_a_draw_does_not_depend_on_the_tasks(orchestrator):
+    """A step may end within a draw: the first task of a draw is as often any of those drawn."""
+    run, first = orchestrator(prompt_sampler="uniform"), []
+    for _ in range(20):
+        keys = [run.dispatch().task.key for _ in range(6)]
+        first.append(run.tasks.sampler.last_draw.rows()[::4].index(keys[0]))
+    assert len(set(first)) > 3

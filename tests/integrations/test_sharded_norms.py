@@ -1,4 +1,4 @@
-"""Norms from the training pass of a model whose parameters two processes share (FSDP2), against one process."""
+"""Norms from the training pass of a model whose parameters two processes share (FSDP), against one process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from kaestat.integrations.adam_units import Units, mean_squares
 from kaestat.integrations.backward_norms import norms_in_backward, not_zero
@@ -46,29 +47,50 @@ def policy(name):
     return made.train()
 
 
-def of_rank(rank, folder, names):
+def fsdp1(model, layer):
+    return FullyShardedDataParallel(
+        model,
+        sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+        auto_wrap_policy=ModuleWrapPolicy({layer}),
+        device_id=torch.device("cpu"),
+        use_orig_params=True,
+    )
+
+
+def fsdp2(model, layer):
+    mesh = init_device_mesh("cpu", (2,))
+    for each in model.model.layers:
+        fully_shard(each, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def whole_gradients(model):
+    if not isinstance(model, FullyShardedDataParallel):
+        return {key: each.full_tensor() for key, each in gradients_of(model).items()}
+    with FullyShardedDataParallel.summon_full_params(model, with_grads=True):
+        found = gradients_of(model).items()
+        return {key.replace("_fsdp_wrapped_module.", ""): each.clone() for key, each in found}
+
+
+def of_rank(rank, folder, names, shard):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    mesh = init_device_mesh("cpu", (2,))
     for name in names:
-        model = policy(name)
-        for layer in model.model.layers:
-            fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        bare = policy(name)
+        bare.gradient_checkpointing_enable({"use_reentrant": False})
+        model = shard(bare, type(bare.model.layers[0]))
         optimizer = stepped(model, batch=Part(model, rank))
-        part, units = Part(model, rank), [Units(None), Units(mean_squares(optimizer))]
+        part, units = Part(model, rank), [Units(None), Units(mean_squares(optimizer, model))]
         with norms_in_backward(model, units) as norms:
             (2 * called_loss(part, not_zero(ADVANTAGES[PARTS[rank]]), norms)).backward()
-        gradients = {key: each.full_tensor() for key, each in gradients_of(model).items()}
-        torch.save((norms.norms, gradients), f"{folder}/{name}-{rank}")
+        torch.save((norms.norms, whole_gradients(model)), f"{folder}/{name}-{rank}")
     torch.distributed.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+@pytest.fixture(scope="module", params=[fsdp1, fsdp2])
+def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(of_rank, (str(path), list(MODELS)), nprocs=2)
+    torch.multiprocessing.spawn(of_rank, (str(path), list(MODELS), request.param), nprocs=2)
     return path
 
 

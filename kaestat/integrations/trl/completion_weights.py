@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate.utils import DistributedType, is_peft_model
-from torch.distributed.fsdp import CPUOffloadPolicy
+from accelerate.utils import DistributedType, extract_model_from_parallel, is_peft_model
+from torch.distributed.fsdp import CPUOffloadPolicy, ShardingStrategy
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
@@ -95,12 +95,12 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
     """
     if any(name in output for name in _FORWARDED):
         raise ValueError("weights: 'exact' and 'adam' are for text models; use 'score_norm' if there are images.")
-    squares = mean_squares(trainer.optimizer) if in_adams_units else None
+    squares = mean_squares(trainer.optimizer, trainer.model) if in_adams_units else None
     tokens = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
     attention = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
     completions, counted = output["completion_ids"], token_weights(trainer, output)
     width = completions.size(1)
-    model = trainer.model.get_base_model() if is_peft_model(trainer.model) else trainer.model
+    model = bare_model(trainer)
     options = {"logits_to_keep": width + 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
 
     def scores(rows: torch.Tensor) -> torch.Tensor:
@@ -119,8 +119,8 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
     """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
 
-    So with FSDP1, CPU offload, DeepSpeed without ZeRO, or Megatron, and if trained parameters belong to unsupported
-    modules, such as fused experts or positions common to all rows.
+    So with CPU offload, FSDP1 without original parameters, DeepSpeed without ZeRO, or Megatron, and if trained
+    parameters belong to unsupported modules, such as fused experts or positions common to all rows.
     """
     _check_processes(trainer.accelerator)
     if next(trainer.model.parameters()).is_meta:  # FSDP: the first process alone has read the model, and tries it
@@ -147,26 +147,34 @@ def check_units(trainer: GRPOTrainer) -> None:
         args, chosen = trainer.args, trainer.optimizer_cls_and_kwargs
         kind, settings = chosen or trainer.get_optimizer_cls_and_kwargs(args, trainer.model)
     check_optimizer(kind, settings)
-    if trainer.is_deepspeed_enabled:
-        given = "optimizer" in trainer.accelerator.state.deepspeed_plugin.deepspeed_config
-        if given or not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW)):
-            raise ValueError(
-                "optimizer: ZeRO gives the units of torch's Adam and AdamW alone; leave optimizer out of DeepSpeed's "
-                "configuration and set optim='adamw_torch'."
-            )
+    state = trainer.accelerator.state
+    given = trainer.is_deepspeed_enabled and "optimizer" in state.deepspeed_plugin.deepspeed_config
+    flattens = trainer.is_deepspeed_enabled or (trainer.is_fsdp_enabled and state.fsdp_plugin.fsdp_version == 1)
+    if given or (flattens and not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW))):
+        raise ValueError(
+            "optimizer: ZeRO and FSDP1 give the units of torch's Adam and AdamW alone; leave optimizer out of "
+            "DeepSpeed's configuration and set optim='adamw_torch'."
+        )
+
+
+_FLAT = (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP)
 
 
 def _check_processes(accelerator: Any) -> None:
-    kind, state = accelerator.distributed_type, accelerator.state
+    kind = accelerator.distributed_type
     wrong: tuple[tuple[Any, str, str], ...] = ((kind == DistributedType.MEGATRON_LM, "MEGATRON_LM", "use FSDP2"),)
     if kind == DistributedType.FSDP:
-        old, offload = state.fsdp_plugin.fsdp_version != 2, isinstance(state.fsdp_plugin.cpu_offload, CPUOffloadPolicy)
+        plugin = accelerator.state.fsdp_plugin
+        offload, old = plugin.cpu_offload, plugin.fsdp_version == 1
+        offload = isinstance(offload, CPUOffloadPolicy) or getattr(offload, "offload_params", False)
+        other = old and (plugin.sharding_strategy or plugin.reshard_after_forward) not in _FLAT
         wrong = (
-            (old, "FSDP1", "set fsdp_version: 2 in accelerate's configuration"),
             (offload, "FSDP with fsdp_offload_params", "set fsdp_offload_params: false"),
+            (old and not plugin.use_orig_params, "this FSDP1", "set fsdp_use_orig_params: true or fsdp_version: 2"),
+            (other, "this FSDP1", "set fsdp_reshard_after_forward: FULL_SHARD or SHARD_GRAD_OP"),
         )
     elif kind == DistributedType.DEEPSPEED:
-        config = state.deepspeed_plugin.deepspeed_config
+        config = accelerator.state.deepspeed_plugin.deepspeed_config
         zero, types = config.get("zero_optimization", {}), config.get("data_types") or {}
         places = [(zero.get(name) or {}).get("device", "none") for name in ("offload_optimizer", "offload_param")]
         tensors = config.get("tensor_parallel", {}).get("autotp_size", 1) > 1
@@ -183,10 +191,16 @@ def _check_processes(accelerator: Any) -> None:
             )
 
 
+def bare_model(trainer: GRPOTrainer) -> Any:
+    """The trainer's model, without what FSDP1 and PEFT wrap around it."""
+    model = extract_model_from_parallel(trainer.model)
+    return model.get_base_model() if is_peft_model(model) else model
+
+
 def keep_square_sums(trainer: GRPOTrainer) -> None:
     """Make the trainer's fused LM head also return ``log sum_v pi(v)^2``; call it once, after construction."""
     add_fused_lm_head(
-        trainer.model.get_base_model() if is_peft_model(trainer.model) else trainer.model,
+        bare_model(trainer),
         temperature=trainer.temperature,
         cast_lm_head_to_fp32=trainer.args.cast_lm_head_to_fp32,
         outputs=("log_probs", "entropy", "log_sum_sq_probs"),

@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate.utils import is_peft_model
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.adam_units import Units, mean_squares
 from kaestat.integrations.backward_norms import BackwardNorms, norms_in_backward
 from kaestat.integrations.row_norms import FusedHead
 from kaestat.integrations.shared.weights import expected_suffice
-from kaestat.integrations.trl.completion_weights import token_weights
+from kaestat.integrations.trl.completion_weights import bare_model, token_weights
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -42,19 +42,21 @@ class TrainingNorms:
         self._batch: dict[str, Any] | None = None
         self._pass: BackwardNorms | None = None
         self._hidden: torch.Tensor | None = None
+        self._shown: torch.Tensor | None = None
 
     def begin(self, output: dict[str, Any]) -> None:
         """Start to collect the norms of a generation, in the units before its updates; its rows get numbers."""
         self._left = len(output["completion_ids"])
         output[ROW] = torch.arange(self._left, device=output["completion_ids"].device)
         self._norms = torch.full((self._left,), torch.nan, device=output["completion_ids"].device)
-        self._units = Units(mean_squares(self._trainer.optimizer) if self._in_adams_units else None)
+        trainer = self._trainer
+        self._units = Units(mean_squares(trainer.optimizer, trainer.model) if self._in_adams_units else None)
 
     def open(self, batch: dict[str, Any]) -> None:
         """Before the forward pass of a batch; only the first on each completion is of the policy that sampled it."""
         if self._left == 0:
             return
-        model = _unwrapped(self._trainer)
+        model = bare_model(self._trainer)
         self._batch = batch
         self._pass = self._open.enter_context(norms_in_backward(self._trainer.model, [self._units]))
         handle = model.base_model.register_forward_hook(self._keep_hidden)
@@ -64,10 +66,10 @@ class TrainingNorms:
         """Set the log-probabilities from which the batch's loss is computed."""
         if self._pass is None or self._batch is None or self._hidden is None or not log_probs.requires_grad:
             return
-        tokens, head = self._batch["completion_ids"], _unwrapped(self._trainer).get_output_embeddings()
+        tokens, head = self._batch["completion_ids"], bare_model(self._trainer).get_output_embeddings()
         hidden = self._hidden[:, -tokens.shape[1] - 1 : -1].detach()
         hidden = hidden.float() if self._trainer.args.cast_lm_head_to_fp32 else hidden
-        fused = FusedHead(head, hidden, tokens, log_probs.detach(), self._trainer.temperature)
+        fused = FusedHead(head, hidden, tokens, log_probs.detach(), self._trainer.temperature, self._shown)
         self._pass.of_scores(log_probs, token_weights(self._trainer, self._batch), fused)
         self._hidden = None
 
@@ -77,7 +79,7 @@ class TrainingNorms:
         if self._pass is not None and self._batch is not None and self._pass.norms:
             self._norms[self._batch[ROW]] = self._pass.norms[0].to(self._norms.device)
             self._left -= len(self._batch[ROW])
-        self._pass = self._batch = self._hidden = None
+        self._pass = self._batch = self._hidden = self._shown = None
 
     def record(self) -> None:
         """Hand on the norms of the generation, if all are known by now."""
@@ -88,6 +90,8 @@ class TrainingNorms:
 
     def _keep_hidden(self, model: Any, given: Any, output: Any) -> None:
         self._hidden = output.last_hidden_state if torch.is_grad_enabled() else None
+        if isinstance(self._trainer.model, FullyShardedDataParallel):
+            self._shown = bare_model(self._trainer).get_output_embeddings().weight
 
 
 class TrainingNormsMixin(_Trainer):
@@ -126,7 +130,7 @@ def reads_training_pass(trainer: GRPOTrainer, estimator: Any) -> bool:
     It needs a first update by the policy that sampled, a loss of advantages times log-probabilities alone, and values
     for which `expected_suffice` holds.
     """
-    args, config = trainer.args, _unwrapped(trainer).config.get_text_config()
+    args, config = trainer.args, bare_model(trainer).config.get_text_config()
     plain_head = (getattr(config, name, None) in (None, 1.0) for name in _LOGITS_TOO)
     return (
         isinstance(estimator, AdvantageEstimator)
@@ -148,7 +152,3 @@ _LOGITS_TOO = (  # what TRL's fused head does to logits in some models
     "lm_head_multiplier",
     "logits_scaling",
 )
-
-
-def _unwrapped(trainer: GRPOTrainer) -> Any:
-    return trainer.model.get_base_model() if is_peft_model(trainer.model) else trainer.model

@@ -1,4 +1,4 @@
-"""Weights by norms where FSDP2 spreads the model over two processes (gloo, on the CPU)."""
+"""Weights by norms where FSDP spreads the model over two processes (gloo, on the CPU)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from tests.llm_experiments.training.test_sharded import sharding
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+FSDP1 = {"FSDP_VERSION": "1", "FSDP_USE_ORIG_PARAMS": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "false"}
+
+
+@pytest.fixture(scope="module", params=[FSDP1, {}], ids=["FSDP1", "FSDP2"])
+def folder(request, tmp_path_factory) -> Path:
     """What both processes wrote."""
     folder = tmp_path_factory.mktemp("sharded")
-    run_module(*TWO, "tests.helpers.sharded_weights", folder, environment=sharding())
+    run_module(*TWO, "tests.helpers.sharded_weights", folder, environment=sharding() | request.param)
     return folder
 
 

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate.utils import DistributedType
-from torch.distributed.fsdp import CPUOffloadPolicy
+from torch.distributed.fsdp import CPUOffload, CPUOffloadPolicy, ShardingStrategy
+from transformers.optimization import Adafactor
 
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
@@ -26,6 +27,7 @@ from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
 
 TEMPERATURE = 0.7
+FLAT = ShardingStrategy.FULL_SHARD
 
 
 class KeepsWeights(RecordingTrainer):
@@ -179,15 +181,23 @@ def test_norms_of_gradients_need_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spread", "version", "offload", "message"),
+    ("spread", "plugin", "message"),
     [
-        (DistributedType.FSDP, 1, None, "FSDP1; set fsdp_version: 2"),
-        (DistributedType.FSDP, 2, CPUOffloadPolicy(), "fsdp_offload_params; set fsdp_offload_params: false"),
-        (DistributedType.MEGATRON_LM, None, None, "MEGATRON_LM; use FSDP2"),
+        (DistributedType.FSDP, {"fsdp_version": 1, "cpu_offload": CPUOffload(True)}, "set fsdp_offload_params: false"),
+        (DistributedType.FSDP, {"fsdp_version": 2, "cpu_offload": CPUOffloadPolicy()}, "set fsdp_offload_params: f"),
+        (DistributedType.FSDP, {"fsdp_version": 1}, "set fsdp_use_orig_params: true or fsdp_version: 2"),
+        (
+            DistributedType.FSDP,
+            {"fsdp_version": 1, "use_orig_params": True, "sharding_strategy": ShardingStrategy.HYBRID_SHARD},
+            "set fsdp_reshard_after_forward: FULL_SHARD",
+        ),
+        (DistributedType.MEGATRON_LM, {}, "MEGATRON_LM; use FSDP2"),
     ],
 )
-def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, version, offload, message):
-    plugin = SimpleNamespace(fsdp_version=version, cpu_offload=offload)
+def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, plugin, message):
+    plugin = SimpleNamespace(
+        **{"cpu_offload": CPUOffload(), "use_orig_params": False, "sharding_strategy": FLAT} | plugin
+    )
     accelerator = SimpleNamespace(distributed_type=spread, state=SimpleNamespace(fsdp_plugin=plugin))
     with pytest.raises(ValueError, match=message):
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
@@ -210,11 +220,17 @@ def test_configurations_of_deepspeed_that_hide_parameters_are_refused_when_the_t
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
 
 
-def test_zero_takes_adam_from_the_trainer_alone():
-    plugin = SimpleNamespace(deepspeed_config={"optimizer": {"type": "AdamW"}})
-    state = SimpleNamespace(deepspeed_plugin=plugin)
-    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2, 2))])
-    trainer = SimpleNamespace(optimizer=optimizer, is_deepspeed_enabled=True, accelerator=SimpleNamespace(state=state))
+@pytest.mark.parametrize(
+    ("kind", "deepspeed", "fsdp"),
+    [("AdamW", {"optimizer": {"type": "AdamW"}}, None), ("Adafactor", {}, None), ("Adafactor", None, 1)],
+)
+def test_flattened_parameters_take_adam_from_the_trainer_alone(kind, deepspeed, fsdp):
+    plugins = {"deepspeed_plugin": SimpleNamespace(deepspeed_config=deepspeed)} if fsdp is None else {}
+    state = SimpleNamespace(fsdp_plugin=SimpleNamespace(fsdp_version=fsdp), **plugins)
+    parameters = [torch.nn.Parameter(torch.zeros(2, 2))]
+    optimizer = Adafactor(parameters, scale_parameter=False) if kind == "Adafactor" else torch.optim.AdamW(parameters)
+    trainer = SimpleNamespace(optimizer=optimizer, accelerator=SimpleNamespace(state=state))
+    trainer.is_deepspeed_enabled, trainer.is_fsdp_enabled = deepspeed is not None, fsdp is not None
     with pytest.raises(ValueError, match="leave optimizer out of DeepSpeed's configuration"):
         check_units(trainer)
 

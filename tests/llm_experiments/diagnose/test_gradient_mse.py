@@ -9,12 +9,11 @@ from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_
 from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS, PromptErrors
 from llm_experiments.diagnose.draws import Drawing
 from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES, make_estimator
-from llm_experiments.diagnose.gradient_inputs import FLOORS
-from llm_experiments.diagnose.gradient_mse import PURPOSE as POOLED_PURPOSE
-from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
-from llm_experiments.diagnose.gradient_mse_debiased import (
+from llm_experiments.diagnose.gradient_mse import (
+    DEBIASED_PURPOSE,
+    FLOORS,
     PURPOSE,
-    debiased_gradient_errors,
+    prompt_gradient_errors,
     squared_gradient_norm,
     value_noise,
 )
@@ -86,9 +85,11 @@ def test_the_companion_is_its_definition_written_as_loops():
     rng = generator(932)
     bandit = Softmax(rng, prompts=3)
     pool, gram = bandit.pool(rng, 9)
-    found = debiased_gradient_errors(pool, gram, estimators("kae", "kae@exact"), group_size=3, repeats=4, seed=1)
+    found = prompt_gradient_errors(
+        pool, gram, estimators("kae", "kae@exact"), group_size=3, repeats=4, seed=1, debiased=True
+    )
     norm = squared_gradient_norm(gram, pool.target)
-    drawn = Drawing(3, seed=1, purpose=PURPOSE).draw(pool, range(4))
+    drawn = Drawing(3, seed=1, purpose=DEBIASED_PURPOSE).draw(pool, range(4))
     for column, name in enumerate(("kae", "kae@exact")):
         advantage = drawn.reward - make_estimator(name).values(drawn)
         for b in range(3):
@@ -115,7 +116,7 @@ def test_the_companion_is_its_definition_written_as_loops():
 
 def slow_errors(pool, gram, name, *, group_size, repeats, seed):
     """Prompt by prompt and repeat by repeat, in the words of the appendix; scores enter by their inner products."""
-    drawn = Drawing(group_size, replace=True, seed=seed, purpose=POOLED_PURPOSE).draw(pool, range(repeats))
+    drawn = Drawing(group_size, replace=True, seed=seed, purpose=PURPOSE).draw(pool, range(repeats))
     advantage = drawn.reward - make_estimator(name).values(drawn)
     found = []
     for b in range(pool.n_prompts):
@@ -135,7 +136,7 @@ def test_the_diagnostic_is_the_papers_formula_written_as_loops(name):
     rng = generator(934)
     pool, gram = Softmax(rng, prompts=4).pool(rng, 7)
     sizes = {"group_size": 3, "repeats": 5, "seed": 2}
-    found = pooled_gradient_errors(pool, gram, estimators(name), **sizes).per_prompt[:, 0]
+    found = prompt_gradient_errors(pool, gram, estimators(name), **sizes).per_prompt[:, 0]
     np.testing.assert_allclose(found, slow_errors(pool, gram, name, **sizes), rtol=1e-8, atol=1e-14)
 
 
@@ -143,7 +144,7 @@ def test_the_floors_are_the_exact_errors_of_the_pools_own_value_and_best_baselin
     """With a constant baseline, of G draws from a known pool: ``(mean (Z - b)^2 W - ||mean||^2) / G + bias``."""
     rng = generator(935)
     pool, gram = Softmax(rng, prompts=3).pool(rng, 10)
-    found = pooled_gradient_errors(pool, gram, estimators("none"), group_size=4, repeats=20_000, seed=0)
+    found = prompt_gradient_errors(pool, gram, estimators("none"), group_size=4, repeats=20_000, seed=0)
     weight = np.diagonal(gram, axis1=1, axis2=2)
     value = pool.target.mean(axis=1)
     best = (weight * pool.target).sum(axis=1) / weight.sum(axis=1)
@@ -160,7 +161,7 @@ def test_the_floors_are_the_exact_errors_of_the_pools_own_value_and_best_baselin
 def test_tables_and_differences_have_the_agreed_columns():
     rng = generator(936)
     pool, gram = Softmax(rng, prompts=12).pool(rng, 10)
-    found = pooled_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0)
+    found = prompt_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0)
     assert found.table().columns.tolist() == ["step", "method", "mse", "se", "n_prompts"]
     assert {"kae", "kae@exact", "reinforce++@exact", "oracle", "best_baseline"} <= set(found.methods)
     frame = found.differences(GRADIENT_REFERENCES, n_boot=100, seed=0)
@@ -172,7 +173,7 @@ def test_tables_and_differences_have_the_agreed_columns():
     without_weights = found.methods[: found.methods.index("reinforce++@exact")]
     plain = PromptErrors(found.step, without_weights, found.per_prompt[:, : len(without_weights)])
     assert set(plain.differences(GRADIENT_REFERENCES, n_boot=0, seed=0)["reference"]) == {"kae", "grpo"}
-    companion = debiased_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0)
+    companion = prompt_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0, debiased=True)
     assert companion.methods == found.methods
 
 
@@ -181,11 +182,11 @@ def test_grams_that_do_not_fit_are_refused():
     pool, gram = Softmax(rng, prompts=3).pool(rng, 6)
     sizes = {"repeats": 2, "seed": 0}
     with pytest.raises(ValueError, match=r"gram has shape \(3, 5, 5\)"):
-        pooled_gradient_errors(pool, gram[:, 1:, 1:], group_size=3, **sizes)
+        prompt_gradient_errors(pool, gram[:, 1:, 1:], group_size=3, **sizes)
     with pytest.raises(ValueError, match="not finite"):
-        pooled_gradient_errors(pool, gram * np.nan, group_size=3, **sizes)
+        prompt_gradient_errors(pool, gram * np.nan, group_size=3, **sizes)
     with pytest.raises(ValueError, match="give at least G \\+ 2 = 7"):
-        debiased_gradient_errors(pool, gram, group_size=5, **sizes)
+        prompt_gradient_errors(pool, gram, group_size=5, **sizes, debiased=True)
 
 
 # --- Assumption 6

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES
-from llm_experiments.diagnose.gradient_mse import pooled_gradient_errors
-from llm_experiments.diagnose.gradient_mse_debiased import debiased_gradient_errors
+from llm_experiments.diagnose.gradient_mse import prompt_gradient_errors
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 from llm_experiments.diagnose.results import COLUMNS, Results, read_results, write_results
 from llm_experiments.diagnose.sensitivity import value_sensitivity
@@ -48,7 +47,7 @@ def results() -> Results:
     for pool, gram in made_up_pools():
         value = value_errors(pool, n_oracle=16, repeats=10, **sizes)
         pooled, unbiased = (
-            run(pool, gram, repeats=10, **sizes) for run in (pooled_gradient_errors, debiased_gradient_errors)
+            prompt_gradient_errors(pool, gram, repeats=10, debiased=debiased, **sizes) for debiased in (False, True)
         )
         frames["value_mse"].append(value.table())
         frames["value_mse_differences"].append(value.differences(**boot))
