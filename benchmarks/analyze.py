@@ -72,7 +72,7 @@ def _case(name: str, path: Path, repetitions: int) -> list[Row]:
         {
             "kaestat analyze, end to end": lambda: _command(path),
             "of it: start and import": lambda: subprocess.run(
-                [sys.executable, "-c", "import kaestat.report.commands"], check=True
+                [sys.executable, "-c", "import kaestat.report.commands"], check=True, env=_compiled()
             ),
             "of it: read": lambda: read_log(path),
             f"of it: risk of {len(served)} methods": lambda: value_risk(read_log(path), served, n_boot=0),
@@ -130,9 +130,15 @@ def _steps_log(n_prompts: int, n_at_once: int, n_steps: int) -> RewardLog:
 
 def _command(path: Path) -> None:
     program = "from kaestat.report.cli import main; main()"  # what the installed `kaestat` runs
-    finished = subprocess.run([sys.executable, "-c", program, "analyze", str(path)], capture_output=True, text=True)
+    command = [sys.executable, "-c", program, "analyze", str(path)]
+    finished = subprocess.run(command, capture_output=True, text=True, env=_compiled())
     if finished.returncode or "kae_eb" not in finished.stdout:
         raise RuntimeError(f"kaestat analyze failed: {finished.stderr}")
+
+
+def _compiled() -> dict[str, str]:
+    """The environment, in which Python keeps compiled modules as it has those of an installed package."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _write_accuracies(path: Path, n_prompts: int, n_epochs: int) -> None:

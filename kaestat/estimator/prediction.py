@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -124,9 +124,9 @@ def predict(
     with_weights = visits
     if not reweighted:
         visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
-    served = baseline.serve(groups, visits, step=step, carry=carry)
-    size = served.settled.effective_completions(groups, visits, step=step, carry=carry)[:, 0]
     population = Population.of(history)
+    served = _among(baseline, population).serve(groups, visits, step=step, carry=carry)
+    size = served.settled.effective_completions(groups, visits, step=step, carry=carry)[:, 0]
 
     count = np.sum(visits.count, axis=-1)
     n = np.where(count > 0, count, 1.0)
@@ -152,6 +152,15 @@ def predict(
         population=population,
         weighted=weighted,
     )
+
+
+def _among(baseline: Baseline, population: Population) -> Baseline:
+    """The baseline with the mean of the population for the mean of a step's other prompts, where nobody is there.
+
+    Else a learned bandwidth would mix a 0 into the value, for candidates that reach no visit of the prompt.
+    """
+    wanting = getattr(baseline, "cold_start", None) == "batch_mean" and not baseline.shrinks
+    return replace(cast(Any, baseline), cold_start=population.mean) if wanting and population.n_prompts else baseline
 
 
 def _weighted(

@@ -149,7 +149,7 @@ def analyze(
         paths = {kernel: select_bandwidth(log, "loo_cv", kernel, grid, **draw) for kernel in PATH_KERNELS}
         levels = value_risk(log, LEVELS, **draw)
     rival = reference["grpo" if scored.absolute else RIVAL_OF_SINGLES]
-    out_of_reach = tuple(str(m) for m in given if returns and _out_of_reach(log, m, min_visits, scored.absolute))
+    out_of_reach = _out_of_reach(log, given, min_visits, scored.absolute) if returns else ()
     offered = rows if methods is not None else [k for k in rows if k >= len(given) or given[k] in may]
     recommendation = recommend(log, scored.take([*offered, rival]), min_visits=min_visits, **draw)
     gradient = None
@@ -209,15 +209,18 @@ def _lowest_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
     return table.sort_values(column, kind="stable", ignore_index=True)
 
 
-def _out_of_reach(log: RewardLog, method: str | Baseline, min_visits: int, absolute: bool) -> bool:
-    """Whether hardly any scored visit has an earlier one that a baseline with a history still sees."""
-    baseline = risk_baseline(method)
-    if baseline.horizon == 0:
-        return False
+def _out_of_reach(
+    log: RewardLog, methods: Sequence[str | Baseline], min_visits: int, absolute: bool
+) -> tuple[str, ...]:
+    """The methods with a history that still sees an earlier visit at hardly any scored one."""
     units = log.prompt_units
     lag = np.full(len(units.visit_step), np.inf)
     later = units.by_unit[1:][units.visit_unit[units.by_unit][1:] == units.visit_unit[units.by_unit][:-1]]
     lag[later] = return_gaps(log)
     lag = lag[eligible_visits(log, min_visits, absolute)]
-    within = reached(baseline, lag[np.isfinite(lag)]).sum()
-    return bool(within <= (1 - OUT_OF_REACH_SHARE) * np.isfinite(lag).sum())
+    lag = lag[np.isfinite(lag)]
+
+    def is_out(baseline: Baseline) -> bool:
+        return baseline.horizon > 0 and bool(reached(baseline, lag).sum() <= (1 - OUT_OF_REACH_SHARE) * len(lag))
+
+    return tuple(str(method) for method in methods if is_out(risk_baseline(method)))

@@ -68,8 +68,10 @@ def ends_of(log: RewardLog) -> tuple[slice, slice]:
 
 
 def _mean_of(log: RewardLog) -> int | None:
+    if log.group_sizes.max() > 1:
+        return None
     distinct = np.unique(log.frame["reward"])
-    if log.group_sizes.max() > 1 or distinct[0] < 0 or distinct[-1] > 1 or np.isin(distinct, (0.0, 1.0)).all():
+    if distinct[0] < 0 or distinct[-1] > 1 or np.isin(distinct, (0.0, 1.0)).all():
         return None
     return smallest_group_size(distinct)
 

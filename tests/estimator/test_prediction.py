@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
+from kaestat import AdvantageEstimator, Groups, Prior, Visits, make_baseline
 from kaestat.baselines import Kae, Kalman
 from kaestat.baselines.registry import METHODS
 from kaestat.estimator.prediction import Population
@@ -256,3 +256,17 @@ def test_a_weighted_history_predicts_the_plain_value_where_its_method_has_two_wa
     expected = plain.predict(ids, 12).value
     np.testing.assert_allclose(alike.predict(ids, 12).value, expected, rtol=1e-12)
     assert abs(heavy.predict(ids, 12).value.mean() - value.mean()) < 0.1 < value.mean() - heavy.values.mean()
+
+
+def test_bandwidths_that_reach_no_visit_of_a_prompt_do_not_pull_its_value_to_0():
+    """A learned bandwidth mixes candidates. Those that reach nothing gave 0, which may be no reward at all."""
+    values = []
+    for low in (0.0, 5.0):
+        prior = Prior.of_rates(["known"], [low + 0.5], [20], low=low, high=low + 1)
+        estimator, rng = AdvantageEstimator("kae", prior=prior), np.random.default_rng(0)
+        for step in range(30):
+            ids = np.repeat(rng.permutation(6)[:3], 2)
+            estimator.step(ids.tolist(), low + (rng.random(6) < 0.5), step)
+        values.append(estimator.predict(["known", 0], 34).value - low)
+    np.testing.assert_allclose(values[0], values[1], atol=1e-9)
+    assert abs(values[0][0] - 0.5) < 0.1

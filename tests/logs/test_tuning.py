@@ -133,15 +133,14 @@ def test_a_sample_chooses_and_every_prompt_is_scored(monkeypatch):
     log = RewardLog.from_frame(pd.concat([once, frame]))
     for name, least in (("PROMPTS", 12), ("VISITS", 1), ("AT_STEP", 1)):
         monkeypatch.setattr(tuning, f"SAMPLE_{name}", least)
-    on = sample(log, min_visits=1, absolute=True, seed=0)
-    grid = wide_grid(log, 3)
-    tried = [candidates(method, grid) for method in ("kae", "kae_eb")]
-    scored = prompt_risks(log, ["none", "kae_eb"], again=True)
-    added, found = with_tuned(scored, tried, prompt_risks, log, on)
-    first, some = halves(39, 0), np.flatnonzero(on.prompts)
+    on = sample(log, min_visits=1, absolute=True, seed=3)
+    tried = [candidates(method, (4.0, 8.0, 16.0)) for method in ("kae", "kae_eb")]
+    scored = prompt_risks(log, ["none", "kae_eb"], again=True, seed=3)
+    added, found = with_tuned(scored, tried, prompt_risks, log, on, seed=3)
+    first = halves(39, 3)
     for k, (group, tuned) in enumerate(zip(tried, found, strict=True)):
-        names = tuned.by_halves
-        assert tuned == tune(prompt_risks(on.log, group), range(len(group)), first[some])[0] and tuned.n_prompts == 12
-        whole = prompt_risks(log, names).per_prompt
+        chosen, _ = tune(prompt_risks(on.log, group), range(len(group)), first[on.prompts])
+        assert tuned == chosen and tuned.n_prompts == 12 and len(set(tuned.by_halves)) == 2
+        whole = prompt_risks(log, tuned.by_halves).per_prompt
         expected = np.where(first, whole[:, 0], whole[:, 1])
         np.testing.assert_allclose(added.per_prompt[:, 2 + k], expected, rtol=1e-9, atol=1e-12)

@@ -1,6 +1,6 @@
 """Weights by norms where DeepSpeed's ZeRO spreads the model over two processes (gloo, on the CPU), against one process.
 
-DeepSpeed is not among the packages of the tests: ``pip install deepspeed`` to run these.
+DeepSpeed is not among the packages of the tests: ``make test-zero`` runs these.
 """
 
 from functools import cache
