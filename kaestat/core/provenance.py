@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,16 @@ class Provenance:
 
 def versions() -> dict[str, str]:
     """Versions of Python, kaestat and the numerical libraries."""
+    from importlib.metadata import version  # takes a thirtieth of the time in which the command line starts
+
     libraries = {name: version(name) for name in ("numpy", "scipy", "pandas")}
     return {"python": platform.python_version(), "kaestat": __version__} | libraries
 
 
 def installed_version(package: str) -> str | None:
     """Version of an installed package; None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:
