@@ -41,6 +41,7 @@ class Table:
     columns: Mapping[str, Sequence[Any] | np.ndarray | pd.Series[Any] | Labels]
     place: Callable[[int], str]  # Returns the place of a row (0-based) in the file, for messages: ``"line 7"``
     origin: Sequence[int] | None = None  # The file's row number of each row; None if no row was left out
+    later: frozenset[str] = frozenset()  # Columns that other rows have and the first one lacks
 
     def rewards(self, name: str, *, allow_missing: bool = False) -> np.ndarray:
         """A column of rewards; True and False are 1 and 0, and missing ones, if allowed, NaN.

@@ -48,7 +48,9 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
                 raise ValueError(
                     f"{path}, record {number}: has no {name!r}, unlike the first; it has {', '.join(row)}."
                 )
-    return Table(path, {name: [row[name] for row in rows] for name in names}, lambda row: f"record {row + 1}")
+    columns = {name: [row[name] for row in rows] for name in names}
+    later = frozenset().union(*rows) - set(found)
+    return Table(path, columns, lambda row: f"record {row + 1}", later=later)
 
 
 @lru_cache(maxsize=1)  # the names are asked for, and then the rows

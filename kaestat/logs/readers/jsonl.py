@@ -29,7 +29,12 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines = array("q")
     same: dict[str, str] = {}  # equal texts are one in memory
+    first: set[str] = set()
+    later: set[str] = set()
     for line, row in _rows(path):
+        first = first or set(row)
+        if row.keys() != first:
+            later |= row.keys() - first
         lines.append(line)
         for name, column in columns.items():
             if name not in row:
@@ -38,7 +43,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
                 )
             value = row[name]
             column.append(same.setdefault(value, value) if isinstance(value, str) else value)
-    return Table(path, columns, lambda row: f"line {lines[row]}")
+    return Table(path, columns, lambda row: f"line {lines[row]}", later=frozenset(later))
 
 
 def _decoded(line: str) -> Any:

@@ -47,9 +47,15 @@ def read_long(
     """
     found = container.column_names(path)
     hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
-    chosen = choose_columns(path, found, hints | {"weight": weight, "length": length, "importance": importance})
+    hints |= {"weight": weight, "length": length, "importance": importance}
+    chosen = choose_columns(path, found, hints)
     labels = [chosen[part] for part in ("prompt", "group") if part in chosen]
     table = container.read_table(path, list(dict.fromkeys(chosen.values())), labels=labels)
+    if table.later and (more := choose_columns(path, [*found, *sorted(table.later)], hints)) != chosen:
+        name = next(name for name in more.values() if name in table.later)
+        raise ValueError(
+            f"{path}: its first row has no {name!r}, but others have one. Write it in every row, or in none."
+        )
     return RewardLog.of_table(with_one_reward_each(table, chosen["reward"]), chosen)
 
 
