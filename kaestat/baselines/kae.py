@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class KernelBaseline(Baseline):
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
     rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth before anything is learned
+    nobody: ClassVar[float] = 0.0  # the value where no prompt of the step has data; see `with_population`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
@@ -155,6 +156,15 @@ class KernelBaseline(Baseline):
             past = replace(past, sums=past.sums.at(counted))
         found = self._way_by_way(groups, past, ahead.bandwidths[counted], step)
         return np.sum(shares[:, counted].reshape(-1, *shares.shape[2:]) * found, axis=0)
+
+    def with_population(self, mean: float) -> Self:
+        """The same baseline, whose value is the mean of a population where no prompt of the step has data.
+
+        A learned bandwidth mixes candidates; those that reach no visit would mix a 0 into a prediction.
+        """
+        found = copy(self)
+        object.__setattr__(found, "nobody", mean)
+        return found
 
     def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:
         """The same baseline at several bandwidths, in steps, at once; its values have one more leading axis."""
@@ -294,7 +304,7 @@ class Kae(KernelBaseline):
             value, known = over_prompts(self._smoothed, groups, visits, bandwidth, step)
         if bool(xp.all(known)):
             return value
-        return xp.where(known, value, cold_start_value(groups, self.cold_start))
+        return xp.where(known, value, cold_start_value(groups, self.cold_start, self.nobody))
 
     def _smoothed(
         self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array
@@ -319,12 +329,12 @@ def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tup
     return xp.vecdot(weight, visits.mass)[..., None], xp.vecdot(weight, visits.carried)[..., None]
 
 
-def cold_start_value(groups: Groups, cold_start: Literal["batch_mean"] | float) -> Array:
-    """Value of a prompt without any data; shape (..., P, 1)."""
+def cold_start_value(groups: Groups, cold_start: Literal["batch_mean"] | float, nobody: float = 0.0) -> Array:
+    """Value of a prompt without any data, ``nobody`` if no other prompt is there; shape (..., P, 1)."""
     xp = groups.xp
     mass, carried = groups.other_prompts()
     if cold_start == "batch_mean":
-        return ratio(carried, mass, 0.0, xp)
+        return ratio(carried, mass, nobody, xp)
     return xp.full_like(carried, float(cold_start))
 
 

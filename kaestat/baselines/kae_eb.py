@@ -120,7 +120,7 @@ class KaeEb(KernelBaseline):
         now = _KernelSums.of_current(groups, kernel.at_zero)
         f = variance_from(ratio(sums.carried_sq, sums.mass, 0.0, xp), ratio(sums.carried, sums.mass, 0.0, xp))
         drift = _common_drift(groups, sums, now, f)
-        target, noise, spread = _prior(groups, sums, now, drift, f)
+        target, noise, spread = _prior(groups, sums, now, drift, f, self.nobody)
         if self.cold_start != "batch_mean":
             target = xp.full_like(target, float(self.cold_start))
 
@@ -228,7 +228,9 @@ def _common_drift(groups: Groups, past: _KernelSums, now: _KernelSums, f: Array)
     return slope * xp.clip(1 - DRIFT_Z2 * ratio(groups.pooled_others(sxz**2), score**2, 1.0, xp), 0.0, 1.0)
 
 
-def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f: Array) -> tuple[Array, Array, Array]:
+def _prior(
+    groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f: Array, nobody: float = 0.0
+) -> tuple[Array, Array, Array]:
     """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each.
 
     tau^2 comes in the form that is multiplied by the prompt's mean weight: unit weights leave it as it is.
@@ -243,7 +245,7 @@ def _prior(groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f:
     n = groups.pooled_others(seen)
     others_weight = n if plain else groups.pooled_others(weight)
     moved = drift * groups.pooled_others(f * ratio(past.mass_lag, count, 0.0, xp))
-    target = ratio(groups.pooled_others(mean) + moved, others_weight, 0.0, xp)
+    target = ratio(groups.pooled_others(mean) + moved, others_weight, nobody, xp)
 
     # Variance of W (Z - target) within prompts, a quadratic in the target; the terms in it vanish for unit weights.
     square = ratio(past.mass_sq_carried_sq + now.mass_sq_carried_sq, count, 0.0, xp)

@@ -45,7 +45,7 @@ class KaeStream(KernelBaseline):
         others_mean = ratio(others_carried, others_mass, 0.0, xp)
         visit_mean = ratio(visits.carried, visits.mass, 0.0, xp)
         visited = xp.astype(visits.mass > 0, visits.mass.dtype)
-        otherwise = cold_start_value(groups, self.cold_start)
+        otherwise = cold_start_value(groups, self.cold_start, self.nobody)
         weight = kernel.weight(visits.lag / bandwidth, namespace(visits.lag)) * visited
         mass = xp.sum(weight, axis=-1, keepdims=True) + current
         carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * others_mean

@@ -68,7 +68,7 @@ class LocalPolynomial(KernelBaseline):
         others_mass, others_carried = groups.others()
         mass = s[0] + kernel.at_zero * others_mass
         carried = t[0] + kernel.at_zero * others_carried
-        value = ratio(carried, mass, cold_start_value(groups, "batch_mean"), xp)
+        value = ratio(carried, mass, cold_start_value(groups, "batch_mean", self.nobody), xp)
         distinct = past + xp.astype(others_mass > 0, past.dtype)
         # The normal equations, eliminated from power 1 upwards; no current reward enters these rows. What is then left
         # of the constant's row is its fit. Where rounding is all that is left, the fit is not determined.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.core.weighted_noise import SUMS, moments, weighted_noise
 from kaestat.history.fields import WEIGHTED_FIELDS
@@ -125,7 +126,7 @@ def predict(
     if not reweighted:
         visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
     population = Population.of(history)
-    served = _among(baseline, population).serve(groups, visits, step=step, carry=carry)
+    served = _with_population(baseline, population, population.mean).serve(groups, visits, step=step, carry=carry)
     size = served.settled.effective_completions(groups, visits, step=step, carry=carry)[:, 0]
 
     count = np.sum(visits.count, axis=-1)
@@ -136,14 +137,14 @@ def predict(
     lag = np.min(np.where(visits.count > 0, visits.lag, math.inf), axis=-1, initial=math.inf)
     size = np.where(count > 0, size, 0.0)  # the count of a prior is not a past
     unknown = size <= 0
-    from_population = unknown & (population.n_prompts > 0)
+    from_population = unknown & (population.n_prompts > 0) & (not baseline.knows_unseen)
     beyond = math.sqrt(population.spread) if population.n_prompts >= ENOUGH_PROMPTS else math.inf
     weighted = None
     if population.means and not reweighted:
-        weighted = _weighted(baseline, groups, with_weights, population, carry, step)
+        weighted = _weighted(baseline, groups, with_weights, population, from_population, carry, step)
     return Prediction(
         prompt_ids=keys,
-        value=np.where(from_population & (not baseline.knows_unseen), population.mean, served.values[:, 0]),
+        value=np.where(from_population, population.mean, served.values[:, 0]),
         standard_error=np.where(unknown, beyond, np.sqrt(variance / np.where(unknown, 1.0, size))),
         effective_completions=size,
         reward_variance=variance,
@@ -154,20 +155,28 @@ def predict(
     )
 
 
-def _among(baseline: Baseline, population: Population) -> Baseline:
-    """The baseline with the mean of the population for the mean of a step's other prompts, where nobody is there.
-
-    Else a learned bandwidth would mix a 0 into the value, for candidates that reach no visit of the prompt.
-    """
-    wanting = getattr(baseline, "cold_start", None) == "batch_mean" and not baseline.shrinks
-    return replace(cast(Any, baseline), cold_start=population.mean) if wanting and population.n_prompts else baseline
+def _with_population(baseline: Baseline, population: Population, mean: float) -> Baseline:
+    """A kernel baseline with a mean of the population for that of a step's other prompts: nobody is there."""
+    if isinstance(baseline, KernelBaseline) and not baseline.knows_unseen and population.n_prompts > 0:
+        return baseline.with_population(mean)
+    return baseline
 
 
 def _weighted(
-    baseline: Baseline, groups: Groups, visits: Visits, population: Population, carry: Any, step: int
+    baseline: Baseline,
+    groups: Groups,
+    visits: Visits,
+    population: Population,
+    from_population: np.ndarray,
+    carry: Any,
+    step: int,
 ) -> np.ndarray:
     count = np.sum(visits.count, axis=-1)
-    served = baseline.serve(replace(groups, weight=groups.reward), visits, step=step, carry=carry).values[:, 0]
+    weight, _, carried, _ = population.means
+    mean = carried / weight if weight > 0 else population.mean
+    baseline, groups = _with_population(baseline, population, mean), replace(groups, weight=groups.reward)
+    served = baseline.serve(groups, visits, step=step, carry=carry).values[:, 0]
+    served = np.where(from_population, mean, served)
     own = moments(count, {name: np.sum(getattr(visits, name), axis=-1) for name in SUMS})
     return weighted_noise(count, own, population.means, population.of_prior, served)
 

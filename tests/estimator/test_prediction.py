@@ -258,15 +258,30 @@ def test_a_weighted_history_predicts_the_plain_value_where_its_method_has_two_wa
     assert abs(heavy.predict(ids, 12).value.mean() - value.mean()) < 0.1 < value.mean() - heavy.values.mean()
 
 
-def test_bandwidths_that_reach_no_visit_of_a_prompt_do_not_pull_its_value_to_0():
+@pytest.mark.parametrize("method", ["kae", "kae_eb"])
+def test_bandwidths_that_reach_no_visit_of_a_prompt_do_not_pull_its_value_to_0(method):
     """A learned bandwidth mixes candidates. Those that reach nothing gave 0, which may be no reward at all."""
     values = []
     for low in (0.0, 5.0):
         prior = Prior.of_rates(["known"], [low + 0.5], [20], low=low, high=low + 1)
-        estimator, rng = AdvantageEstimator("kae", prior=prior), np.random.default_rng(0)
+        estimator, rng = AdvantageEstimator(method, prior=prior), np.random.default_rng(0)
         for step in range(30):
             ids = np.repeat(rng.permutation(6)[:3], 2)
             estimator.step(ids.tolist(), low + (rng.random(6) < 0.5), step)
-        values.append(estimator.predict(["known", 0], 34).value - low)
+        values += [np.array([estimator.predict(["known", 0], at).value for at in (34, 230)]) - low]
     np.testing.assert_allclose(values[0], values[1], atol=1e-9)
-    assert abs(values[0][0] - 0.5) < 0.1
+    assert abs(values[0][:, 0] - 0.5).max() < 0.1
+
+
+@pytest.mark.parametrize("method", ["kae", "kae:bandwidth=3", "local_linear:bandwidth=3"])
+def test_the_noise_of_weighted_completions_is_about_the_population_where_no_visit_is_in_reach(method):
+    """It was about 0: with rewards of 5 and 6, 170 times what it is."""
+    noises = []
+    for low in (0.0, 5.0):
+        estimator, rng = AdvantageEstimator(method), np.random.default_rng(0)
+        for step in range(12):
+            ids = [0, 0, 1, 1] if step < 4 else [2, 2, 3, 3]
+            estimator.step(ids, low + (rng.random(4) < 0.5), step, weights=1 + rng.random(4))
+        noises.append(estimator.predict([0, 2, "new"], 12).weighted)
+    np.testing.assert_allclose(noises[0], noises[1], rtol=1e-9)
+    np.testing.assert_allclose(noises[0][2, 2], noises[0][2, 1], rtol=1e-9)
