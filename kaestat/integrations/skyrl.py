@@ -123,6 +123,11 @@ class BaselineTrainerMixin(_SkyRlTrainer):
 
     check_prompts = True
 
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        if (given := getattr(cls, "prompt_sampler", None)) is not None:
+            raise TypeError(f"prompt_sampler={given!r}: SkyRL has no place for a sampler of prompts; leave it out.")
+
     @property
     def baseline(self) -> RegisteredBaseline | None:
         """The registered estimator of this process, or None if the configuration names one of SkyRL's."""

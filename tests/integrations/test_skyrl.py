@@ -15,7 +15,7 @@ import torch
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
-from kaestat.integrations.skyrl import padding_rows, register
+from kaestat.integrations.skyrl import BaselineTrainerMixin, padding_rows, register
 from tests.fakes import skyrl_source
 from tests.fakes.modules import put_in_place
 
@@ -190,6 +190,11 @@ def test_integration_skyrl_padding_is_known_by_its_whole_sequence_of_uids():
     assert padding_rows(["pad0"]) == 1
     assert padding_rows(["3", "pad1"]) == 0  # not SkyRL's padding: pad0 would stand before it
     assert padding_rows(["pad0", "3"]) == padding_rows(["7", "padlock"]) == padding_rows([]) == 0
+
+
+def test_integration_skyrl_subclass_that_asks_for_drawn_prompts_is_refused():
+    with pytest.raises(TypeError, match="prompt_sampler='neyman': SkyRL has no place"):
+        type("Drawing", (BaselineTrainerMixin,), {"prompt_sampler": "neyman"})
 
 
 def test_integration_skyrl_filter_that_hides_groups_from_the_history_is_warned_of():

@@ -1,4 +1,4 @@
-"""The states of a `TrainerSession`: in files, of its last steps, and the error if one is missing."""
+"""States of a `TrainerSession`, in files and of its last steps, and the error if a file is missing."""
 
 from __future__ import annotations
 

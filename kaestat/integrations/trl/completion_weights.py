@@ -119,7 +119,7 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
     """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
 
-    So with CPU offload, FSDP1 without original parameters, DeepSpeed without ZeRO, or Megatron, and if trained
+    So with CPU offload, some settings of FSDP1, DeepSpeed without ZeRO, or Megatron, and if trained
     parameters belong to unsupported modules, such as fused experts or positions common to all rows.
     """
     _check_processes(trainer.accelerator)
@@ -170,8 +170,8 @@ def _check_processes(accelerator: Any) -> None:
         other = old and (plugin.sharding_strategy or plugin.reshard_after_forward) not in _FLAT
         wrong = (
             (offload, "FSDP with fsdp_offload_params", "set fsdp_offload_params: false"),
-            (old and not plugin.use_orig_params, "this FSDP1", "set fsdp_use_orig_params: true or fsdp_version: 2"),
-            (other, "this FSDP1", "set fsdp_reshard_after_forward: FULL_SHARD or SHARD_GRAD_OP"),
+            (old and not plugin.use_orig_params, "FSDP1 as it is", "set fsdp_use_orig_params: true or fsdp_version: 2"),
+            (other, "FSDP1 as it is", "set fsdp_reshard_after_forward: FULL_SHARD or SHARD_GRAD_OP"),
         )
     elif kind == DistributedType.DEEPSPEED:
         config = accelerator.state.deepspeed_plugin.deepspeed_config
