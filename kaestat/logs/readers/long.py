@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.core.spelling import counted
-from kaestat.logs.columns import choose_columns
+from kaestat.core.spelling import counted, spelled
+from kaestat.logs.columns import LEFT_OUT, MEASURES, choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.table import InvalidRows, Table
@@ -52,9 +52,10 @@ def read_long(
     labels = [chosen[part] for part in ("prompt", "group") if part in chosen]
     table = container.read_table(path, list(dict.fromkeys(chosen.values())), labels=labels)
     if table.later and (more := choose_columns(path, [*found, *sorted(table.later)], hints)) != chosen:
-        name = next(name for name in more.values() if name in table.later)
+        part, name = next((part, name) for part, name in more.items() if name in table.later)
+        without = f", or do without by {spelled(part, LEFT_OUT)}" if part in MEASURES else ""
         raise ValueError(
-            f"{path}: its first row has no {name!r}, but others have one. Write it in every row, or in none."
+            f"{path}: its first row has no {name!r}, but others have one. Write it in every row, or in none{without}."
         )
     return RewardLog.of_table(with_one_reward_each(table, chosen["reward"]), chosen)
 

@@ -277,8 +277,8 @@ def test_a_line_without_a_key_of_the_first_is_refused_with_its_number(tmp_path):
 
 @pytest.mark.parametrize("lines", [True, False])
 def test_a_column_that_only_the_first_row_lacks_is_not_ignored(tmp_path, lines):
-    first, *others = [row | {"group": 1, "seconds": 2} for row in ROWS]
-    del first["group"], first["seconds"]
+    first, *others = [row | {"group": 1, "length": 9, "seconds": 2} for row in ROWS]
+    del first["group"], first["length"], first["seconds"]
     path = tmp_path / ("log.jsonl" if lines else "log.json")
 
     def written(records):
@@ -289,6 +289,11 @@ def test_a_column_that_only_the_first_row_lacks_is_not_ignored(tmp_path, lines):
         read_log(written([first, *others]))
     for row in others:
         del row["group"]
+    with pytest.raises(ValueError, match=r"no 'length', but others have one.* do without by length='none'"):
+        read_log(written([first, *others]))
+    assert "length" not in read_log(written([first, *others]), length="none").frame
+    for row in others:
+        del row["length"]
     assert len(read_log(written([first, *others])).frame) == len(ROWS)  # a column without a meaning here
 
 
