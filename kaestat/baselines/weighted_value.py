@@ -27,9 +27,9 @@ def weighted_value(value: Array, groups: Groups, visits: Visits, kernel: Array, 
         b = b0 + S / (sum W + nu / tau^2)
 
     S is 0, for any rewards, if weights equal the prediction of alpha and beta up to a factor of the prompt. Where that
-    prediction reaches 0 between rewards of many values, r and b0 could be anything, so they are held within the range
-    of the prompts' means and their ``sum W Z / sum W``, the prompt's own included. The moments of S come from the other
-    prompts: with psi the share of squared weights that alpha and beta leave unexplained,
+    prediction reaches 0 between rewards of many values, r and b0 could be anything. So r, b0 and b are held within the
+    range of the prompts' means and their ``sum W Z / sum W``, the prompt's own included. The moments of S come from the
+    other prompts: with psi the share of squared weights that alpha and beta leave unexplained,
     ``q_p = sum k^2 W^2 (Z - r_p)^2`` and ``M_p = sum k W``::
 
         nu = psi sum_p q_p / sum_p M_p,    tau^2 = [ sum_p S_p^2 - psi sum_p q_p ]_+ / sum_p M_p^2
@@ -63,9 +63,14 @@ def weighted_value(value: Array, groups: Groups, visits: Visits, kernel: Array, 
     noise = ratio(noise, groups.pooled_others(whole.mass), 0.0, xp)
     alone = groups.pooled_others(xp.astype(whole.mass > 0, noise.dtype)) <= few
     noise, spread = xp.where(alone, xp.zeros_like(noise), noise), xp.where(alone, xp.ones_like(spread), spread)
+    some = groups.pooled(xp.astype(past.count > 0, value.dtype)) > 0
+    least, most = (xp.where(some, end, value) for end in ends)
+    least, most = xp.minimum(least, value), xp.maximum(most, value)
     prior = value + _added_to_value(value, groups, past, alpha, beta, of_means)
-    prior = xp.minimum(xp.maximum(prior, xp.minimum(ends[0], value)), xp.maximum(ends[1], value))
-    return prior + ratio(rest_score * spread, rest.mass * spread + noise, 0.0, xp)
+    prior = xp.minimum(xp.maximum(prior, least), most)
+    found = prior + ratio(rest_score * spread, rest.mass * spread + noise, 0.0, xp)
+    own = ratio(rest.carried, rest.mass, value, xp)
+    return xp.minimum(xp.maximum(found, xp.minimum(least, own)), xp.maximum(most, own))
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,6 +101,8 @@ def kae_eb_from_values(case, *, kernel="triangular", bandwidth=20.0):
         noise, spread = moments(p)
         rows = past(p) + current(p, without=g)
         size = total(rows, lambda z, w: w) * spread + noise
-        return prior(values[p][g]) + (score(rows) * spread / size if size > 0 else 0.0)
+        found = prior(values[p][g]) + (score(rows) * spread / size if size > 0 else 0.0)
+        held = [values[p][g], share(rows, lambda z, w: w * z, lambda z, w: w, values[p][g]), *ends]
+        return min(max(found, min(held)), max(held))
 
     return per_completion(case, value)
