@@ -19,8 +19,8 @@ def given_values(owner: str, argument: str, given: Given | None, groups: Groups,
     """The given number of each prompt, for each of its completions, (..., P, G).
 
     Numbers are a mapping ``{prompt_id: number}``, a function ``given(prompt_ids, step)`` of P numbers, or an array
-    broadcastable to (..., P). ``owner`` and ``argument`` are for messages. A ValueError if a prompt has none, or there
-    are more or fewer than prompts.
+    broadcastable to (..., P). ``owner`` and ``argument`` are for messages. A ValueError if a prompt's
+    number is missing or not finite, or there are more or fewer than prompts.
     """
     if given is None:
         raise ValueError(f"{owner}: give it {missing(argument, given)}.")
@@ -31,6 +31,11 @@ def given_values(owner: str, argument: str, given: Given | None, groups: Groups,
                 f"{owner}: groups carry no prompt_ids to look {argument}s up by; give {argument} as an array."
             )
         given = _look_up(owner, argument, given, list(groups.prompt_ids), step)
+        if not np.isfinite(given).all():
+            bad = int(np.argmin(np.isfinite(given)))
+            raise ValueError(
+                f"{owner}: {argument} of prompt {groups.prompt_ids[bad]!r} is {given[bad]}; give a finite number."
+            )
     found: Any = xp.asarray(given, dtype=groups.reward.dtype)
     if found.ndim and found.shape[-1] not in (1, n_prompts := groups.reward.shape[-2]):
         raise ValueError(

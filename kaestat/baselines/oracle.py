@@ -21,7 +21,7 @@ class Oracle(Baseline):
     Raises
     ------
     ValueError
-        If no value is given, or a prompt's is missing.
+        If no value is given, or a prompt's is missing or not finite.
     """
 
     value: Given | None = None

@@ -54,8 +54,8 @@ class OutsideValue(KaeEb):
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, value = groups.xp, self._given(groups, step)
         found = value + super().values_at(*_less(groups, visits, value), bandwidth, step)
-        # Where all rewards are 0 there is nothing else to tell a learned bandwidth that this is rounding.
-        return xp.where(xp.abs(found) > ROUNDING * xp.finfo(found.dtype).eps * xp.abs(value), found, 0.0)
+        # Where all rewards are 0, a learned bandwidth would choose by this rounding.
+        return xp.where(xp.abs(found) <= ROUNDING * xp.finfo(found.dtype).eps * xp.abs(value), 0.0, found)
 
     def effective_completions(
         self, groups: Groups, visits: Visits, *, step: int | Array, carry: object = None

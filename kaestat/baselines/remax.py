@@ -22,7 +22,7 @@ class Remax(Baseline):
     Raises
     ------
     ValueError
-        If no rewards are given, or a prompt's is missing.
+        If no rewards are given, or a prompt's is missing or not finite.
     """
 
     greedy: Given | None = None

@@ -38,7 +38,7 @@ def test_a_function_of_the_wrong_length_is_refused():
 
 
 def test_values_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="value of prompt 'a' is nan; give a finite number"):
         AdvantageEstimator("oracle", value={"a": np.nan}).step(["a"], [1.0], 0)
 
 
