@@ -34,7 +34,7 @@ class OutsideValue(KaeEb):
     Raises
     ------
     ValueError
-        If no values are given, or a prompt's is missing.
+        If no values are given, or a prompt's is missing or not finite.
     """
 
     stepwise: ClassVar[bool] = True

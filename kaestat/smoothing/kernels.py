@@ -193,7 +193,7 @@ class Exponential(Kernel):
 
 @dataclass(frozen=True, init=False, eq=False)
 class CallableKernel(Kernel):
-    """A user's own function of the scaled lag ``u >= 0``, checked once by quadrature.
+    """A user's own function of the scaled lag ``u >= 0``, checked by quadrature, and at every lag that it weighs.
 
     Parameters
     ----------
@@ -236,8 +236,13 @@ class CallableKernel(Kernel):
         return self._integral(0, 2), self._integral(1, 2), self._integral(2, 2)
 
     def weight(self, u: Array, xp: Namespace) -> Array:
-        weight = _felt(self.function(u), xp)
-        return weight if self.support == math.inf else xp.where(u <= self.support, weight, xp.zeros_like(weight))
+        weight = self.function(u)
+        if self.support < math.inf:
+            weight = xp.where(u <= self.support, weight, xp.zeros_like(weight))
+        fine = (weight >= 0) & (weight < math.inf)
+        if not bool(xp.all(fine)):  # quadrature looks at some lags only
+            raise ValueError(self._wrong(float(u[~fine][0]), float(weight[~fine][0])))
+        return _felt(weight, xp)
 
     @property
     def at_zero(self) -> float:
@@ -249,8 +254,11 @@ class CallableKernel(Kernel):
         except (TypeError, ValueError, IndexError) as error:
             raise ValueError(f"kernel {self.name!r} must map an array of scaled lags to weights ({error}).") from error
         if not 0 <= weight < math.inf:
-            raise ValueError(f"kernel {self.name!r} must be finite and non-negative, got K({u:g}) = {weight!r}.")
+            raise ValueError(self._wrong(u, weight))
         return weight
+
+    def _wrong(self, u: float, weight: float) -> str:
+        return f"kernel {self.name!r} must be finite and non-negative, got K({u:g}) = {weight!r}."
 
     def _integral(self, power: int, exponent: int) -> float:
         from scipy.integrate import quad

@@ -1,6 +1,7 @@
 """One-sided kernels: every constant by quadrature and by the digits of the design's table, identities, bad input."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -180,6 +181,14 @@ def test_a_flag_or_text_is_no_support_and_no_decay(flag):
 def test_as_kernel_finds_names_and_keeps_instances(name):
     assert as_kernel(name) is KERNELS[name]
     assert as_kernel(KERNELS[name]) is KERNELS[name]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -0.5])
+def test_a_wrong_weight_between_the_points_of_the_quadrature_is_no_weight_of_0(wrong):
+    kernel = CallableKernel(lambda u: np.where(u == 0.3, wrong, np.where(u <= 2, 0.5, math.nan)), support=2.0)
+    assert kernel(np.array([0.2, 2.5])).tolist() == [0.5, 0.0]
+    with pytest.raises(ValueError, match=re.escape(f"must be finite and non-negative, got K(0.3) = {wrong}")):
+        kernel(np.array([0.2, 0.3]))
 
 
 @pytest.mark.parametrize(
