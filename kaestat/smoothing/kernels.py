@@ -23,7 +23,7 @@ from kaestat.core.spelling import nearest
 class Kernel(ABC):
     """A one-sided kernel with its moments; call it with scaled lags ``u = lag / bandwidth``.
 
-    Values at ``u < 0`` (the future) are zero, and so are weights below 1e-100.
+    Values at ``u < 0`` (the future) are zero, and so are weights below 1e-100 (in single precision 1e-15).
 
     Attributes
     ----------
@@ -267,8 +267,9 @@ class CallableKernel(Kernel):
 
 
 def _felt(weight: Array, xp: Namespace) -> Array:
-    """The weights, and 0 for those below 1e-100: their squares vanish or their inverses overflow."""
-    return xp.where(weight >= 1e-100, weight, 0.0)
+    """The weights, and 0 for those so small that their squares vanish or their inverses overflow."""
+    least = 1e-15 if weight.dtype == xp.float32 else 1e-100
+    return xp.where(weight >= least, weight, 0.0)
 
 
 def _at_most_one(u: Array, xp: Namespace) -> Array:

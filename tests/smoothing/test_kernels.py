@@ -183,6 +183,13 @@ def test_as_kernel_finds_names_and_keeps_instances(name):
     assert as_kernel(KERNELS[name]) is KERNELS[name]
 
 
+def test_weights_of_single_precision_can_be_squared_and_inverted():
+    """Where all of a prompt's weights were smaller, `kae_eb` gave NaN."""
+    weight = as_kernel("exponential")(torch.arange(0.0, 120.0))
+    felt = weight[weight > 0]
+    assert 30 < len(felt) < 40 and float((felt**2).min()) > 0 and float((felt**-2).max()) < math.inf
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -0.5])
 def test_a_wrong_weight_between_the_points_of_the_quadrature_is_no_weight_of_0(wrong):
     kernel = CallableKernel(lambda u: np.where(u == 0.3, wrong, np.where(u <= 2, 0.5, math.nan)), support=2.0)
