@@ -74,14 +74,14 @@ def test_a_visit_that_outweighs_all_others_is_the_prediction():
 
 
 @given(
-    lags=st.lists(st.integers(1, 40), min_size=2, max_size=5, unique=True),
+    lags=st.lists(st.integers(1, 9), min_size=2, max_size=5, unique=True),
     rewards=st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=5, max_size=5),
     orders=st.floats(9.0, 19.0),
 )
 def test_a_prediction_is_the_exact_fit_or_that_of_a_lower_degree_where_rounding_hides_it(lags, rewards, orders):
     *_, second, newest = ordered = sorted(lags, reverse=True)
     bandwidth = (second - newest) / (orders * math.log(10))  # the newest weighs so many orders of magnitude more
-    assume(max(lags) / bandwidth < 700)
+    assume(max(lags) / bandwidth < 230)  # beyond, a weight is 0
     past = [(lag, [z]) for lag, z in zip(ordered, rewards, strict=False)]
     found = LocalPolynomial(kernel="exponential", bandwidth=bandwidth, degree=1)
     value = found.values(groups([1]), visits(past), step=99)[0, 0]
