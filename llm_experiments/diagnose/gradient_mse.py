@@ -69,7 +69,7 @@ def prompt_gradient_errors(
         each completion.
     estimators: They share the draws. None takes all plain ones, and the score-weighted ones whose weights are known.
     group_size, repeats: G (at least 2) and M.
-    debiased: Unbiased estimates of ``E ||ghat - g||^2`` in place of the paper's; N must be at least G + 2, and 4.
+    debiased: Unbiased estimates of ``E ||ghat - g||^2`` in place of the paper's; N must be at least G + 2.
     Returns: Of the estimators, then of `FLOORS`.
     Raises ValueError if the Gram matrices do not fit the pool, an estimator lacks its weights, or a pool is too small.
     """
@@ -80,7 +80,7 @@ def prompt_gradient_errors(
         raise ValueError("gram holds numbers that are not finite; leave those prompts out by PoolRewards.take.")
     if group_size < 2:
         raise ValueError(f"group_size must be at least 2, got {group_size!r}: values are leave-one-out.")
-    if debiased and size < max(group_size + 2, 4):
+    if debiased and size < group_size + 2:
         raise ValueError(f"the target pool holds {size} completions; give at least G + 2 = {group_size + 2}.")
     pool = pool.with_weights("exact", np.diagonal(gram, axis1=1, axis2=2))
     estimators = plain_estimators() + weighted_estimators(pool) if estimators is None else list(estimators)
