@@ -32,6 +32,10 @@ class InvalidRows(ValueError):
         self.rows = rows
 
 
+class UnevenRows(ValueError):
+    """The error for rows with different columns, each of which alone is valid."""
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Some columns of one file."""

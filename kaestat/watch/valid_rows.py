@@ -10,7 +10,7 @@ from typing import Any
 
 from kaestat.logs.readers import read_log
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.table import InvalidRows
+from kaestat.logs.table import InvalidRows, UnevenRows
 
 _ENOUGH_LINES, _LOOKED_AT = 8, 200  # after an open quote, to tell rows from a text
 _PROBES = 20  # rows that are tried before a log is refused as a whole
@@ -77,6 +77,8 @@ class TextRows:
         if not self._masked(data)[1]:
             try:
                 return ValidRows(self.parsed(data))
+            except UnevenRows:
+                raise
             except InvalidRows:
                 pass
             except ValueError:  # a first row without a key that the others have; or a log without it
@@ -110,6 +112,8 @@ class TextRows:
         while records:
             try:
                 self.parsed(b"".join(record.text for record in records))
+            except UnevenRows:  # halves would be valid, down to single rows
+                raise
             except ValueError as error:
                 named = error.rows if isinstance(error, InvalidRows) else None
                 bad = set(named or ()) & set(range(len(records)))

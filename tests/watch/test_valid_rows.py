@@ -56,6 +56,12 @@ def test_a_log_of_another_kind_is_refused_as_a_whole_and_soon(monkeypatch):
     with pytest.raises(ValueError, match="no reward column"):
         JSONL.read(b'{"prompt": "a", "step": 1}\n' * 1000, 1)
     assert len(calls) < 40
+    calls.clear()
+    with pytest.raises(ValueError, match="its first row has no 'length'"):
+        JSONL.read(
+            b'{"prompt": "a", "step": 1, "reward": 1}\n{"prompt": "a", "step": 1, "reward": 1, "length": 3}\n', 1
+        )
+    assert len(calls) == 1
     with pytest.raises(ValueError, match="no reward column"):
         TextRows("run.csv", "csv", {}, b"prompt,step,result\n", b",").read(b"a,0,1\n", 2)
 

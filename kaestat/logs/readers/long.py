@@ -15,7 +15,7 @@ from kaestat.core.spelling import counted, spelled
 from kaestat.logs.columns import LEFT_OUT, MEASURES, choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.table import InvalidRows, Table
+from kaestat.logs.table import InvalidRows, Table, UnevenRows
 
 _TEXTS = re.compile(r"\s*\[\s*['\"]")  # begins a list of texts, of JSON or Python
 
@@ -54,7 +54,7 @@ def read_long(
     if table.later and (more := choose_columns(path, [*found, *sorted(table.later)], hints)) != chosen:
         part, name = next((part, name) for part, name in more.items() if name in table.later)
         without = f", or do without by {spelled(part, LEFT_OUT)}" if part in MEASURES else ""
-        raise ValueError(
+        raise UnevenRows(
             f"{path}: its first row has no {name!r}, but others have one. Write it in every row, or in none{without}."
         )
     return RewardLog.of_table(with_one_reward_each(table, chosen["reward"]), chosen)
