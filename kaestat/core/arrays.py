@@ -362,8 +362,9 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
 
 
 def row_sums(array: Array) -> Array:
-    """Sums along the last axis; of short rows in a quarter of the time of NumPy's ``sum``."""
-    return np.einsum("...g->...", array) if type(array) is np.ndarray else namespace(array).sum(array, axis=-1)
+    """Sums along the last axis; of short rows in a quarter of the time of NumPy's ``sum``, which keeps more digits."""
+    short = type(array) is np.ndarray and array.shape[-1] < 128
+    return np.einsum("...g->...", array) if short else namespace(array).sum(array, axis=-1)
 
 
 def not_negative(array: Array) -> Array:

@@ -26,7 +26,7 @@ def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
     sums = {
         "count": groups.count[:, 0],
         "total": row_sums(plain),
-        "total_sq": np.einsum("pg,pg->p", plain, plain),
+        "total_sq": row_sums(plain * plain),
     }
     if groups.weight is not None:
         mass, carried = groups.mass, groups.carried
