@@ -2,6 +2,9 @@
 
 With lags ``l`` and weights ``2 (1 - l / b)`` of the visits nearer than ``b`` steps, every kernel sum is made of moments
 ``sum n l^k`` over these, and they are the newest. So one running sum from the newest visit on serves all bandwidths.
+
+Moments are of ``d = l - f``, f the lag of the newest visit, and weights are ``2 (1 - f / b) - 2 d / b``. Where all
+visits are near the edge, the two parts of ``2 - 2 l / b`` would cancel to rounding.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from kaestat.core.arrays import Groups, Visits
 
 FEWEST_VISITS, FEWEST_NUMBERS = 16, 2048  # of each prompt, and of all; measured
 
-OF_VISITS = ("_lag", "_here", "_visits", "_shape")  # what has no axis of bandwidths
+OF_VISITS = ("_first", "_lag", "_here", "_visits", "_shape")  # what has no axis of bandwidths
 
 
 class NewestSums:
@@ -42,7 +45,7 @@ class NewestSums:
         return many and lag.shape == shape and visits.weight is None
 
     def __init__(self, visits: Visits, bandwidths: np.ndarray):
-        self._over, shape = 1 / bandwidths, visits.count.shape
+        self._slope, shape = 2 / bandwidths, visits.count.shape
         here = visits.count > 0
         # Padding may stand anywhere: it gets the lag of the next newer visit, and so goes in and out with that one.
         lag = np.where(here, visits.lag, 0.0)[..., ::-1]
@@ -50,7 +53,9 @@ class NewestSums:
         within = np.count_nonzero(nearest < bandwidths, axis=-1)  # (B, ..., P)
         rows = np.arange(int(np.prod(shape[:-1]))).reshape(shape[:-1]) * (shape[-1] + 1)
         self._at = (within + rows)[..., None]
-        self._lag, self._here, self._visits, self._shape = lag, here, visits, shape
+        first = np.min(np.where(here, visits.lag, np.inf), axis=-1, keepdims=True)
+        self._first = np.where(first < np.inf, first, 0.0)
+        self._lag, self._here, self._visits, self._shape = lag - self._first, here, visits, shape
 
     def at(self, bandwidths: np.ndarray) -> NewestSums:
         """The same at some of the bandwidths, by their position."""
@@ -59,7 +64,7 @@ class NewestSums:
         return some
 
     def _moment(self, column: np.ndarray, power: int) -> np.ndarray:
-        """``sum x l^k`` over the visits within each bandwidth."""
+        """``sum x d^k`` over the visits within each bandwidth."""
         column = column[..., ::-1]
         running = np.zeros((*self._shape[:-1], self._shape[-1] + 1))
         np.cumsum(column * self._lag**power if power else column, axis=-1, out=running[..., 1:])
@@ -82,40 +87,51 @@ class NewestSums:
         return self._moment(self._visits.total, 1)
 
     @cached_property
+    def _top(self) -> np.ndarray:
+        """Weight of the newest visit."""
+        return 2 - self._slope * self._first
+
+    @cached_property
+    def _beyond(self) -> np.ndarray:
+        """``sum w n d``."""
+        return self._top * self._n1 - self._slope * self._n2
+
+    @cached_property
     def mass(self) -> np.ndarray:
         """``sum w n``."""
-        return 2 * (self._n0 - self._over * self._n1)
+        return self._top * self._n0 - self._slope * self._n1
 
     @cached_property
     def carried(self) -> np.ndarray:
         """``sum w Z``."""
-        return 2 * (self._moment(self._visits.total, 0) - self._over * self._s1)
+        return self._top * self._moment(self._visits.total, 0) - self._slope * self._s1
 
     @cached_property
     def carried_sq(self) -> np.ndarray:
         """``sum w Z^2``."""
         column = self._visits.total_sq
-        return 2 * (self._moment(column, 0) - self._over * self._moment(column, 1))
+        return self._top * self._moment(column, 0) - self._slope * self._moment(column, 1)
 
     @cached_property
     def count_sq(self) -> np.ndarray:
         """``sum w^2 n``."""
-        return 4 * (self._n0 - self._over * (2 * self._n1 - self._over * self._n2))
+        return self._top * self.mass - self._slope * self._beyond
 
     @cached_property
     def mass_lag(self) -> np.ndarray:
         """``sum w n l``."""
-        return 2 * (self._n1 - self._over * self._n2)
+        return self._first * self.mass + self._beyond
 
     @cached_property
     def mass_lag_sq(self) -> np.ndarray:
         """``sum w n l^2``."""
-        return 2 * (self._n2 - self._over * self._moment(self._visits.count, 3))
+        squares = self._top * self._n2 - self._slope * self._moment(self._visits.count, 3)
+        return self._first * (self.mass_lag + self._beyond) + squares
 
     @cached_property
     def carried_lag(self) -> np.ndarray:
         """``sum w l Z``."""
-        return 2 * (self._s1 - self._over * self._moment(self._visits.total, 2))
+        return self._first * self.carried + self._top * self._s1 - self._slope * self._moment(self._visits.total, 2)
 
     @cached_property
     def visits(self) -> np.ndarray:

@@ -73,3 +73,23 @@ def test_shared_lags_weights_and_single_precision_are_summed_as_they_were():
     assert not NewestSums.pays(Groups(groups.reward, weight=groups.reward), visits)
     assert not NewestSums.pays(groups, Visits(visits.lag.astype(np.float32), **columns))
     assert not NewestSums.pays(*made((130, 5)))
+
+
+@pytest.mark.parametrize(("unit", "zero"), [(0.7, 0.1), (10.0, 0.0), (-1.1, 1.3)])
+def test_rewards_that_are_all_alike_have_no_noise_where_a_bandwidth_ends_at_the_newest_visits(unit, zero):
+    """Rounding of sums that nearly cancel was noise and drift to `kae_eb`: values were off by three times the range."""
+    lag = np.tile(np.arange(60.0, 40.0, -1.0), (130, 1))
+    own = np.random.default_rng(0).random((21, 4)) < 0.5
+
+    def values(unit, zero):
+        reward = np.ones((130, 21, 4))
+        reward[0] = own
+        reward = zero + unit * reward
+        total, total_sq = reward[:, 1:].sum(axis=-1), (reward[:, 1:] ** 2).sum(axis=-1)
+        visits = Visits(lag=lag, count=np.full(lag.shape, 4.0), total=total, total_sq=total_sq)
+        ends = (41 + np.geomspace(1e-3, 3, 40)).reshape(-1, 1, 1, 1)
+        past = Visits(lag[None], visits.count[None], total[None], total_sq[None], sums=NewestSums(visits, ends))
+        found = make_baseline("kae_eb").values_at(Groups(reward[None, :, 0]), past, ends, 99)
+        return (found[:, 0, 0] - zero) / unit
+
+    np.testing.assert_allclose(values(unit, zero), values(1.0, 0.0), atol=1e-9)
