@@ -21,7 +21,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.arrays import KernelSums
 from kaestat.logs.units import LogUnits
-from kaestat.smoothing.kernels import Exponential, Triangular
+from kaestat.smoothing.kernels import LEAST_WEIGHT, Exponential, Triangular
 from kaestat.smoothing.selectors import Fixed
 from kaestat.smoothing.selectors.settled import Settled
 
@@ -94,6 +94,7 @@ class _Exponential:
             now, before = (columns[:, at : at + size] for at in start[[number, number - 1]])
             gap, (count, total, total_sq) = now[0] - before[0], before[1:]
             decay = np.exp(-self.at_zero / self.bandwidths * gap)
+            decay = np.where(self.at_zero * decay >= LEAST_WEIGHT, decay, 0.0)  # as the kernel has it
             mass, lag, lag_sq, carried, carried_lag, carried_sq, count_sq, visits = (
                 sum_[:, :size] for sum_ in (mass, lag, lag_sq, carried, carried_lag, carried_sq, count_sq, visits)
             )

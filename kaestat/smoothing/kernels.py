@@ -18,6 +18,8 @@ from array_api_compat import device
 from kaestat.core.arrays import Array, Namespace, namespace
 from kaestat.core.spelling import nearest
 
+LEAST_WEIGHT = 1e-100  # in double precision
+
 
 @dataclass(frozen=True)
 class Kernel(ABC):
@@ -268,7 +270,7 @@ class CallableKernel(Kernel):
 
 def _felt(weight: Array, xp: Namespace) -> Array:
     """The weights, and 0 for those so small that their squares vanish or their inverses overflow."""
-    least = 1e-15 if weight.dtype == xp.float32 else 1e-100
+    least = 1e-15 if weight.dtype == xp.float32 else LEAST_WEIGHT
     return xp.where(weight >= least, weight, 0.0)
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from kaestat import RewardLog, make_baseline
+from kaestat import AdvantageEstimator, RewardLog, make_baseline
 from kaestat.baselines.registry import parse_method
 from kaestat.logs import replay
 from kaestat.logs.kernel_past import NAMES, summed_past
-from kaestat.logs.risk import visit_risk
+from kaestat.logs.risk import risk_baseline, visit_risk
 
 BANDWIDTHS = [0.8, 1.5, 3.0, 7.3, 40.0, 5000.0]
 METHODS = ["kae", "kae_eb", "local_linear"]
@@ -72,3 +72,18 @@ def test_risks_are_those_from_all_earlier_visits(method, bandwidth, kernel, monk
 def test_methods_that_read_more_of_the_past_are_given_all_of_it(method):
     name, options = parse_method(method)
     assert summed_past(make_baseline(name, **options), irregular().prompt_units) is None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_past_too_far_for_an_exponential_kernel_counts_neither_in_a_log_nor_in_a_run(method):
+    """In a log such a past counted until its weight vanished, and before that `kae_eb` gave NaN."""
+    baseline, rng = risk_baseline(f"{method}:bandwidth=2,kernel=exponential"), np.random.default_rng(0)
+    for gap in (200, 235, 500, 740, 900):
+        step = np.repeat([0, 1, 2, 2 + 2 * gap], [24, 24, 24, 6])
+        prompt = np.concatenate([np.repeat(np.arange(6), 4)] * 3 + [np.arange(6)])
+        reward = (rng.random(len(step)) < 0.5).astype(float)
+        estimator = AdvantageEstimator(baseline)
+        for now in np.unique(step):
+            estimator.step(prompt[step == now].tolist(), reward[step == now], int(now))
+        values, _ = replay.replay(RewardLog(prompt, step, reward), baseline)
+        np.testing.assert_allclose(values[-6:], estimator.values, atol=1e-7)
