@@ -6,7 +6,8 @@ With lags ``l``, counts ``n`` and a gap ``g`` between two visits of a prompt, th
 
 and of the triangular kernel ``2 (1 - l / b)`` the sums ``N_k = sum n l^k`` over the visits within ``b`` steps move on
 by the binomial formula, and lose the visits that leave the window. Either way a visit costs the same however many
-there were before it. Whole numbers are summed exactly.
+there were before it. Whole numbers are summed exactly. Rewards of two values are therefore counted: where all other
+prompts have equal rewards, the rounding of what enters and leaves a window would be their noise and drift.
 """
 
 from __future__ import annotations
@@ -72,12 +73,20 @@ def _by_number(units: LogUnits, kernel: _Exponential | _Triangular) -> np.ndarra
     start = np.concatenate([[0], np.cumsum(np.bincount(units.earlier))])
     read = (units.visit_step, units.counts, units.total, units.total_sq)
     columns = np.array([column[order] for column in read], dtype=float)
+    low, span = units.lower_and_span
+    if counted := (low, span) != (0.0, 1.0):
+        columns[2:] = np.rint((columns[2] - low * columns[1]) / span)  # how many rewards are the higher one
     found = np.zeros((len(NAMES), len(kernel.bandwidths), len(order)))
     for number, sums in enumerate(kernel.run(columns, start), 1):
         visit = order[start[number] : start[number + 1]]
         for row, sum_ in zip(found, sums, strict=True):
             for of_log, of_number in zip(row, sum_, strict=True):  # faster than all bandwidths at once
                 of_log[visit] = of_number
+    if counted:
+        of = dict(zip(NAMES, found, strict=True))
+        of["carried_sq"][...] = low**2 * of["mass"] + (2 * low + span) * span * of["carried"]
+        of["carried"][...] = low * of["mass"] + span * of["carried"]
+        of["carried_lag"][...] = low * of["mass_lag"] + span * of["carried_lag"]
     return found
 
 

@@ -84,6 +84,12 @@ class LogUnits:
         return self.counts if self.times is None else np.diff(np.append(self.first, len(self.reward)))
 
     @cached_property
+    def lower_and_span(self) -> tuple[float, float]:
+        """The lower of two rewards and the distance to the higher one; 0 and 1 if there are more rewards than two."""
+        values = _few_values(self.reward, 2)
+        return (0.0, 1.0) if values is None else (float(values[0]), float(values[-1] - values[0]) or 1.0)
+
+    @cached_property
     def weighted_sums(self) -> dict[str, np.ndarray]:
         """The weighted sums of `Visits` for each visit, by name, shape (W,); empty without weights."""
         if self.weight is None:

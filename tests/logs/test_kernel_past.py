@@ -87,3 +87,19 @@ def test_a_past_too_far_for_an_exponential_kernel_counts_neither_in_a_log_nor_in
             estimator.step(prompt[step == now].tolist(), reward[step == now], int(now))
         values, _ = replay.replay(RewardLog(prompt, step, reward), baseline)
         np.testing.assert_allclose(values[-6:], estimator.values, atol=1e-7)
+
+
+@pytest.mark.parametrize(("unit", "zero"), [(0.7, 0.1), (10.0, 0.0), (-1.1, 1.3)])
+def test_what_enters_and_leaves_a_window_is_no_noise_in_any_unit(unit, zero):
+    """Where all others have equal rewards, rounding was their noise and drift: values were off by 700 ranges."""
+    rng = np.random.default_rng(0)
+    step, prompt = (
+        np.repeat(np.cumsum(rng.choice([1, 2, 3, 8], size=150)), 18),
+        np.tile(np.repeat(np.arange(9), 2), 150),
+    )
+    reward = np.where(prompt == 0, rng.random(len(step)) < 0.5, 1.0)
+    for bandwidth in (9, 40.3):
+        baseline = risk_baseline(f"kae_eb:bandwidth={bandwidth}")
+        found, _ = replay.replay(RewardLog(prompt, step, zero + unit * reward), baseline)
+        expected, _ = replay.replay(RewardLog(prompt, step, reward), baseline)
+        np.testing.assert_allclose((found - zero) / unit, expected, atol=1e-9)
