@@ -160,8 +160,11 @@ class KernelBaseline(Baseline):
     def with_population(self, mean: float) -> Self:
         """The same baseline, whose value is the mean of a population where no prompt of the step has data.
 
-        A learned bandwidth mixes candidates; those that reach no visit would mix a 0 into a prediction.
+        A learned bandwidth mixes candidates; those that reach no visit would mix a 0 into a prediction. A baseline that
+        knows the value of a prompt without a past stays as it is.
         """
+        if self.knows_unseen:
+            return self
         found = copy(self)
         object.__setattr__(found, "nobody", mean)
         return found

@@ -10,6 +10,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.bnpo import Bnpo
+from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.history.fields import WEIGHTED_FIELDS
 
@@ -70,9 +71,12 @@ def past_rates(baseline: Baseline, groups: Groups, visits: Visits, step: int, ca
         )
     nobody = replace(groups, reward=np.zeros_like(groups.reward[:, :1]), mask=groups.present[:, :1] < 0, weight=None)
     plain = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))
+    count, total = (np.sum(column, axis=-1) for column in (plain.count, plain.total))
+    if isinstance(baseline, KernelBaseline) and (count > 0).any():
+        baseline = baseline.with_population(float(np.mean(total[count > 0] / count[count > 0])))
     served = baseline.serve(nobody, plain, step=step, carry=carry)
     size = served.settled.effective_completions(nobody, plain, step=step, carry=carry)
-    size = np.where(np.sum(plain.count, axis=-1, keepdims=True) > 0, size, 0.0)  # the count of a prior is not a past
+    size = np.where(count[:, None] > 0, size, 0.0)  # the count of a prior is not a past
     value, known = np.clip(served.values, 0.0, 1.0), size > 0
     mean = (np.sum(value, where=known) + 0.5) / (np.sum(known) + 1)
     return (size * value + mean) / (size + 1)

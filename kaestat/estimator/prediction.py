@@ -157,7 +157,7 @@ def predict(
 
 def _with_population(baseline: Baseline, population: Population, mean: float) -> Baseline:
     """A kernel baseline with a mean of the population for that of a step's other prompts: nobody is there."""
-    if isinstance(baseline, KernelBaseline) and not baseline.knows_unseen and population.n_prompts > 0:
+    if isinstance(baseline, KernelBaseline) and population.n_prompts > 0:
         return baseline.with_population(mean)
     return baseline
 

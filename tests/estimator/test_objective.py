@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, Prior
 from kaestat.estimator.objective import objective_slope
 
 F = {
@@ -149,3 +149,18 @@ def test_rewards_that_are_no_successes_are_refused_and_nothing_is_recorded():
         estimator.step(["x", "x"], [-1.0, 1.0], 0)
     assert estimator.last_step == -1
     assert estimator.step(["x", "x"], [1.0, 9.0], 0, mask=[True, False])[1] == 0.0
+
+
+@pytest.mark.parametrize("method", ["kae", "kae_eb"])
+def test_bandwidths_that_reach_no_visit_do_not_pull_a_rate_to_0(method):
+    """The part of a mixture of bandwidths that reaches nothing gave 0: rates were .05 to .06 too low here."""
+    prior, rng = Prior.of_rates(["known"], [0.5], [20]), np.random.default_rng(0)
+    estimators = [AdvantageEstimator(method, prior=prior, **objective) for objective in ({}, {"objective": "log"})]
+    for step in range(30):
+        ids, reward = ["known", "known", *np.repeat(rng.permutation(6)[:3], 2)], rng.random(8) < 0.5
+        here = slice(2 * (step > 0), None)
+        for estimator in estimators:
+            estimator.step(ids[here], reward[here], step)
+    value = estimators[0].predict(["known", 0], 230).value
+    plain, sloped = (estimator.step(["known"] * 2 + [0] * 2, [1, 0, 1, 0], 230) for estimator in estimators)
+    np.testing.assert_allclose((plain / sloped)[::2], value, atol=0.03)
