@@ -45,3 +45,16 @@ def pytest_collection():
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One for all tests of a process, since playwright refuses to start twice in one."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.helpers.chromium import CHROMIUM
+
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM)
+        yield running
+        running.close()

@@ -1,10 +1,8 @@
 """The site builds without a warning and without the network, and what is built holds together."""
 
 import re
-import shutil
 import socket
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -12,8 +10,9 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+from tests.helpers.chromium import MISSING
+
 ROOT = Path(__file__).parents[2]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 
@@ -101,17 +100,13 @@ def test_search_has_what_it_needs_without_a_server(site):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (CHROMIUM and find_spec("playwright")), reason="needs Chromium and playwright")
-def test_search_finds_pages_in_a_site_opened_from_a_folder(site):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM)
-        page = browser.new_page(viewport={"width": 1280, "height": 860})
-        page.goto((site[0] / "methods" / "kae.html").as_uri())
-        page.set_default_timeout(60_000)
-        page.click("input[name=query]")  # hidden where the page's script has ended with an error
-        page.type("input[name=query]", "late rewards")
-        first = page.wait_for_selector(".md-search-result__item a")
-        assert "guide/late-rewards.html" in first.get_attribute("href")
-        browser.close()
+@pytest.mark.skipif(bool(MISSING), reason="needs Chromium and playwright")
+def test_search_finds_pages_in_a_site_opened_from_a_folder(site, browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 860})
+    page.goto((site[0] / "methods" / "kae.html").as_uri())
+    page.set_default_timeout(60_000)
+    page.click("input[name=query]")  # hidden where the page's script has ended with an error
+    page.type("input[name=query]", "late rewards")
+    first = page.wait_for_selector(".md-search-result__item a")
+    assert "guide/late-rewards.html" in first.get_attribute("href")
+    page.close()

@@ -4,13 +4,10 @@ pytest reads the conftest.py of folders called ``test*`` before it collects, so 
 What the fixtures need is imported by them, as this file is read in every run.
 """
 
-import shutil
-from importlib.util import find_spec
-
 import pytest
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-MISSING = [name for name, there in (("Chromium", CHROMIUM), ("playwright", find_spec("playwright"))) if not there]
+from tests.helpers.chromium import CHROMIUM, MISSING
+
 collect_ignore = ["test_charts_in_browser.py", "test_pages_in_browser.py"] if MISSING else []
 
 
@@ -62,13 +59,3 @@ analyze, reproduce, watch, compare = map(_page, ("analyze", "reproduce", "watch"
 def report_page(request):
     """Each page in turn."""
     return request.getfixturevalue(request.param)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM)
-        yield running
-        running.close()
