@@ -35,6 +35,7 @@ class LogUnits:
     # shape (N,); how many completions of the visit have this reward, if ``reward`` holds only distinct ones
     # (`condensed`); None means one
     times: np.ndarray | None = None
+    begun: int = 0  # How many of the visits, the first ones, are of before the log: they have no completions (`after`)
 
     @classmethod
     def of(cls, frame: pd.DataFrame, unit: np.ndarray) -> LogUnits:
@@ -56,6 +57,21 @@ class LogUnits:
             earlier=earlier,
             by_unit=np.argsort(visit_unit, kind="stable"),
         )
+
+    def after(self, visit_unit: np.ndarray, columns: dict[str, np.ndarray]) -> LogUnits:
+        """The same visits after earlier ones, which are in the order of time for each unit.
+
+        ``columns`` are their ``step`` and sums, as `kaestat.RewardHistory` has them; shape (E,) each.
+        """
+        both = {"visit_unit": visit_unit, "visit_prompt": visit_unit, "visit_step": columns["step"]}
+        both |= {"counts": columns["count"].astype(np.int64), "first": np.zeros_like(visit_unit)}
+        joined = {name: np.append(column, getattr(self, name)) for name, column in both.items()}
+        unit = joined["visit_unit"]
+        number = pd.Series(unit).groupby(unit).cumcount().to_numpy()
+        found = replace(self, **joined, earlier=number, by_unit=np.argsort(unit, kind="stable"), begun=len(visit_unit))
+        sums = {name: np.append(columns[name], getattr(self, name)) for name in ("total", "total_sq")}
+        found.__dict__.update(sums)  # in place of what their completions would give
+        return found
 
     def weighted(self, weight: np.ndarray) -> LogUnits:
         """The same with a weight for each completion, shape (N,)."""
@@ -171,6 +187,13 @@ class LogUnits:
         columns |= self.weighted_sums
         return {name: np.append(0.0, column[self.by_unit]) for name, column in columns.items()}
 
+    @cached_property
+    def since(self) -> np.ndarray:
+        """Steps since the visit before of the same unit, shape (W,); 0 for its first."""
+        step, found = self.visit_step[self.by_unit], np.empty_like(self.visit_step)
+        found[self.by_unit] = np.where(self.earlier[self.by_unit] > 0, np.diff(step, prepend=0), 0)
+        return found
+
     def reach(self, horizon: float) -> np.ndarray:
         """Number of earlier visits of the same unit within ``horizon`` steps of each visit, (W,)."""
         if horizon == np.inf:
@@ -194,7 +217,7 @@ class LogUnits:
         reach = self.reach(horizon)
         if max_visits < np.inf:
             reach = np.minimum(reach, int(max_visits))
-        edges = np.flatnonzero(np.diff(self.visit_step, prepend=-1))  # first visit of each step
+        edges = self.begun + np.flatnonzero(np.diff(self.visit_step[self.begun :], prepend=-1))  # first of each step
         ends = np.append(edges[1:], len(self.visit_step))
         widths = (ends - edges).tolist()
         depths = np.maximum(np.maximum.reduceat(reach, edges), np.maximum.reduceat(self.entries, edges)).tolist()

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.kae import KernelBaseline
 from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
-from kaestat.core.arrays import Visits
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.reach import effective_history, reached
-from kaestat.estimator.record import StepRecord
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline
 from kaestat.watch.prompt_sums import PromptSums
 from kaestat.watch.step_rows import StepRows
+from kaestat.watch.steps_together import log_of, reach_of, served_together
 from kaestat.watch.summary import Recent, RunSummary, method_figures
 
 DEFAULT_METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
@@ -36,16 +33,6 @@ class _Method:
     name: str
     baseline: Baseline
     estimator: AdvantageEstimator
-
-    def needs_rows_alone(self, rows: StepRows) -> bool:
-        """Whether the values of a step depend on nothing but the rewards of its prompts: no estimator is needed."""
-        return self._of_step_alone and (rows.stream is None or self.baseline.unit == "prompt")
-
-    @cached_property
-    def _of_step_alone(self) -> bool:
-        baseline = self.baseline
-        remembers = baseline.horizon > 0 or baseline.in_order_only or baseline.state_size > 0 or baseline.stepwise
-        return not (remembers or baseline.needs_weights)
 
 
 class RunMonitor:
@@ -123,40 +110,61 @@ class RunMonitor:
         whole_steps : bool
             Whether the log's newest step is complete too.
         """
+        done: list[StepRows] = []
         for rows in StepRows.of_log(log, self._number, self._stream):
-            if rows.step <= self.last_step or (self._open and rows.step < self._open[0].step):
+            last = done[-1].step if done else self.last_step
+            if rows.step <= last or (self._open and rows.step < self._open[0].step):
                 self._late += len(rows.reward)
                 continue
             if self._open and rows.step > self._open[0].step:
-                self.finish()
+                done.append(self._closed())
             self._open.append(rows)
-        if whole_steps:
-            self.finish()
+        if whole_steps and self._open:
+            done.append(self._closed())
+        self._take(done)
 
     def finish(self) -> None:
         """Mark the open step as complete."""
-        if self._open:
-            rows, self._open = StepRows.joined(self._open), []
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                self._take(rows)
-            self._told += [str(warning.message) for warning in caught]
+        self._take([self._closed()] if self._open else [])
 
-    def _take(self, rows: StepRows) -> None:
+    def _closed(self) -> StepRows:
+        rows, self._open = StepRows.joined(self._open), []
+        return rows
+
+    def _take(self, steps: list[StepRows]) -> None:
+        """Add complete steps: their values are computed for all together where they can be."""
+        if not steps:
+            return
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self._make_room()
+            weights = []
+            for rows in steps:
+                weight, self._measure = _weights(rows, self._measure)
+                weights.append(weight)
+            ends = np.cumsum([0, *(len(rows.reward) for rows in steps)]).tolist()
+            parts = [slice(*ends_of) for ends_of in itertools.pairwise(ends)]
+            values, own = np.empty((2, len(self._methods), ends[-1]))
+            reach, log = np.full((2, len(steps)), math.nan), log_of(steps)
+            for at, method in enumerate(self._methods):
+                looking = reach if method is self._looking else np.empty_like(reach)
+                if log is not None and served_together(method.estimator, log, values[at], own[at], looking):
+                    continue
+                for number, (rows, part) in enumerate(zip(steps, parts, strict=True)):
+                    values[at, part], own[at, part] = _served(method, rows, weights[number])
+                    looking[:, number] = _reach(method)
+            for number, (rows, part) in enumerate(zip(steps, parts, strict=True)):
+                self._account(rows, weights[number], values[:, part], own[:, part], reach[:, number])
+        self._told += [str(warning.message) for warning in caught]
+
+    def _account(
+        self, rows: StepRows, weight: np.ndarray | None, values: np.ndarray, own: np.ndarray, reach: np.ndarray
+    ) -> None:
+        """Add the figures of a step to those of the run."""
         visits = rows.visits()
-        self._make_room()
         earlier = self._visits[visits.prompt]
         eligible = earlier > 0
         several = eligible & (visits.count > 1)
-        weight, self._measure = _weights(rows, self._measure)
-        values, own = np.empty((2, len(self._methods), len(rows.reward)))
-        packed: StepRecord | None = None  # the step as an estimator has packed it
-        for at, method in enumerate(self._methods):
-            if packed is not None and method.needs_rows_alone(rows):
-                values[at], own[at] = _of_step(method.baseline, packed)
-            else:
-                values[at], own[at] = _served(method, rows, weight)
-                packed = packed or _prompts_alone(method.estimator.record)
         squares = (rows.reward - values) ** 2
         loss, of_own = visits.mean(np.stack([squares, own]))
         raw = unbiased_error(loss, of_own, visits.variance, absolute=False)
@@ -170,7 +178,7 @@ class RunMonitor:
         self._visits[visits.prompt] += 1
         self._completions += len(rows.reward)
         self._highest = max(self._highest, float(rows.reward.max()))
-        self._note(rows, eligible, _means(errors, several), _means(noises, eligible))
+        self._note(rows, eligible, _means(errors, several), _means(noises, eligible), reach)
 
     def _make_room(self) -> None:
         """Let every prompt have its number of visits, in an array that at least doubles when it grows."""
@@ -178,18 +186,19 @@ class RunMonitor:
         if needed > known:
             self._visits = np.pad(self._visits, (0, max(needed, 2 * known) - known))
 
-    def _note(self, rows: StepRows, returned: np.ndarray, errors: np.ndarray, noises: np.ndarray) -> None:
+    def _note(
+        self, rows: StepRows, returned: np.ndarray, errors: np.ndarray, noises: np.ndarray, reach: np.ndarray
+    ) -> None:
         """Add the step's own figures to those of all steps."""
         dead, right = rows.dead_groups(self._highest)
-        reach, history = (math.nan, math.nan) if self._looking is None else _reach(self._looking)
         figures = {
             "step": float(rows.step),
             "reward": float(rows.reward.mean()),
             "dead": dead,
             "right": right,
             "returned": float(returned.mean()),
-            "reached": reach,
-            "effective_history": history,
+            "reached": float(reach[0]),
+            "effective_history": float(reach[1]),
         }
         for method, error, noise in zip(self._methods, errors.tolist(), noises.tolist(), strict=True):
             figures |= {f"error:{method.name}": error, f"noise:{method.name}": noise}
@@ -245,39 +254,19 @@ def _served(method: _Method, rows: StepRows, weight: np.ndarray | None) -> tuple
     record = estimator.record
     assert record is not None  # a step has completions
     own = record.baseline.own_derivative(record.groups, record.visits, step=record.step, carry=record.carry)
-    return record.packing.unpack(record.values), _of_completions(record, own)
-
-
-def _prompts_alone(record: StepRecord | None) -> StepRecord | None:
-    """The record, if its rows are prompts and it has no weights."""
-    return record if record and record.baseline.unit == "prompt" and record.groups.weight is None else None
-
-
-def _of_step(baseline: Baseline, packed: StepRecord) -> tuple[np.ndarray | float, np.ndarray | float]:
-    """As `_served`, of a baseline without a memory, for a step that another one's estimator has packed."""
-    groups, visits = packed.groups, Visits.empty(packed.groups)
-    values = baseline.values(groups, visits, step=packed.step)
-    own = baseline.own_derivative(groups, visits, step=packed.step)
-    return _of_completions(packed, values), _of_completions(packed, own)
-
-
-def _of_completions(record: StepRecord, packed: Any) -> np.ndarray | float:
-    """Figures that broadcast to the record's groups, for each completion; a number stays one."""
-    if isinstance(packed, float):
-        return packed
-    return record.packing.unpack(np.broadcast_to(packed, record.groups.reward.shape))
+    if not isinstance(own, float):
+        own = record.packing.unpack(np.broadcast_to(own, record.groups.reward.shape))
+    return record.packing.unpack(record.values), own
 
 
 def _reach(method: _Method) -> tuple[float, float]:
-    """Share of the step's prompts with a past that still counts, and the mean number of completions it counts as."""
+    """`reach_of` the step that the method's estimator has just served."""
     record = method.estimator.record
     assert record is not None
-    baseline = record.baseline
-    history = effective_history(baseline, record) if isinstance(baseline, KernelBaseline) else math.nan
-    if not record.visits.count.shape[-1]:
-        return 0.0, history
-    newest = record.visits.lag[:, -1]
-    return float(((record.visits.count[:, -1] > 0) & reached(record.baseline, newest)).mean()), history
+    visits, newest = record.visits, np.zeros(len(record.groups.reward))
+    if visits.count.shape[-1]:
+        newest = np.where(visits.count[:, -1] > 0, visits.lag[:, -1], 0.0)
+    return reach_of(record.baseline, record.groups, visits, record.step, newest)
 
 
 def _means(figures: np.ndarray, counted: np.ndarray) -> np.ndarray:
