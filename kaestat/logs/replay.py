@@ -33,7 +33,7 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
 
 @dataclass(eq=False)
 class Standing:
-    """What a baseline keeps beside visits, before a replay and then after it."""
+    """What a baseline keeps in addition to visits: before a replay, and then after it."""
 
     carry: Any
     state: np.ndarray  # shape (number of units, ..., S)
@@ -46,7 +46,7 @@ class Replayed:
     completions: slice  # The n positions in ``log.frame``, or in the rewards of the given units
     values: np.ndarray  # shape (L, n); L copies of the log or of the baseline
     own_derivatives: np.ndarray | float  # The same shape; a number for leave-one-out baselines: 0
-    piece: Piece
+    block: Block  # What was served: of one step, it has no leading axis
     settled: Baseline  # `Served.settled`
 
 
@@ -73,29 +73,28 @@ def replayed(
     kept : ndarray of bool, shape (L, number of prompts), optional
         The values are those of L logs with only these prompts. Values of the other prompts are meaningless.
     units : LogUnits, optional
-        The log's units, condensed, or after visits of before the log. None uses the baseline's units with every
-        completion.
+        The log's units, condensed, or after earlier visits. None uses the baseline's units with every completion.
     onto : Standing, optional
-        What the baseline kept before the log; the replay leaves there what it keeps after it.
+        What the baseline has kept of those earlier visits. The replay writes what it keeps over it.
     """
     units = log.units(baseline.unit, weights) if units is None else units
     copies = copies if kept is None else len(kept)
     carry = baseline.initial_carry() if onto is None else onto.carry
-    learned = isinstance(baseline, KernelBaseline) and carry is not None and kept is None and not baseline.stepwise
-    stepwise = not learned and (baseline.stepwise or carry is not None)
+    serve, stepwise = baseline.serve, baseline.stepwise or carry is not None
+    if isinstance(baseline, KernelBaseline) and carry is not None and kept is None and not baseline.stepwise:
+        serve, stepwise = baseline.serve_along, False
     if kept is not None and carry is not None:
         carry = {name: np.broadcast_to(array, (copies, *array.shape)) for name, array in carry.items()}
     leading = () if kept is None else (copies,)
     n_units = int(units.visit_unit.max()) + 1
     state = np.zeros((n_units, *leading, baseline.state_size), dtype=np.float32)  # of a unit, it stands together
-    if onto is not None:
-        state = onto.state
+    state = state if onto is None else onto.state
     served_at_once = BLOCK_NUMBERS if stepwise else BLOCK_NUMBERS // copies
-    whole = isinstance(baseline, KernelBaseline) and carry is None and onto is None
-    summed = summed_past(baseline, units) if whole and not stepwise else None
+    alone = carry is None and onto is None and not stepwise
+    summed = summed_past(baseline, units) if isinstance(baseline, KernelBaseline) and alone else None
     horizon = baseline.horizon if summed is None else 0.0
     blocks = units.blocks(horizon=horizon, max_visits=baseline.max_visits, max_cells=served_at_once)
-    for piece in _single_steps(blocks, units, log) if stepwise else _whole_blocks(blocks):
+    for piece in _single_steps(blocks, units, log) if stepwise else blocks:
         groups, visits = piece.groups, _shared_lags(piece.visits)
         if summed is not None:
             visits = replace(visits, sums=sums_at(summed, piece.visit))
@@ -104,7 +103,6 @@ def replayed(
         rows = _rows(units.visit_unit[piece.visit])  # for the only step, if steps are served one at a time
         if baseline.state_size:
             visits = replace(visits, state=np.moveaxis(state[rows], 0, -2))
-        serve = baseline.serve_along if learned else baseline.serve
         served = serve(groups, visits, step=piece.step, carry=carry)
         own = served.settled.own_derivative(groups, visits, step=piece.step, carry=carry)
         there, shape = groups.mask, groups.reward.shape
@@ -164,21 +162,7 @@ def _positions(visit: np.ndarray, units: LogUnits) -> slice:
     return slice(units.first[visits[0]], units.first[visits[-1]] + units.entries[visits[-1]])
 
 
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """What is served at once: a block of steps, or one step without a leading axis; as in `Block`."""
-
-    visit: np.ndarray
-    step: int | np.ndarray
-    groups: Groups
-    visits: Visits
-
-
-def _whole_blocks(blocks: Iterator[Block]) -> Iterator[Piece]:
-    return (Piece(block.visit, block.step, block.groups, block.visits) for block in blocks)
-
-
-def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> Iterator[Piece]:
+def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> Iterator[Block]:
     """The steps of blocks one by one, without the padding of those with fewer or smaller groups, the prompts named."""
     ids = np.fromiter(log.prompts, dtype=object, count=len(log.prompts))
     for block in blocks:
@@ -188,9 +172,9 @@ def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> I
             here = visit[visit >= 0]
             cut = slice(len(here)), slice(int(units.entries[here].max()))
             there = None if mask is None else mask[t][cut]
-            yield Piece(
+            yield Block(
                 here,
-                int(block.step[t, 0, 0]),
+                int(np.asarray(block.step)[t, 0, 0]),
                 Groups(
                     block.groups.reward[t][cut],
                     mask=None if there is None or there.all() else there,

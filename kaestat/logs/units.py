@@ -35,7 +35,7 @@ class LogUnits:
     # shape (N,); how many completions of the visit have this reward, if ``reward`` holds only distinct ones
     # (`condensed`); None means one
     times: np.ndarray | None = None
-    begun: int = 0  # How many of the visits, the first ones, are of before the log: they have no completions (`after`)
+    begun: int = 0  # Number of visits, the first ones, from before the log; they have no completions (`after`)
 
     @classmethod
     def of(cls, frame: pd.DataFrame, unit: np.ndarray) -> LogUnits:
@@ -59,17 +59,17 @@ class LogUnits:
         )
 
     def after(self, visit_unit: np.ndarray, columns: dict[str, np.ndarray]) -> LogUnits:
-        """The same visits after earlier ones, which are in the order of time for each unit.
+        """The same visits after earlier ones, given unit by unit, each unit's in the order of time.
 
         ``columns`` are their ``step`` and sums, as `kaestat.RewardHistory` has them; shape (E,) each.
         """
         both = {"visit_unit": visit_unit, "visit_prompt": visit_unit, "visit_step": columns["step"]}
-        both |= {"counts": columns["count"].astype(np.int64), "first": np.zeros_like(visit_unit)}
-        joined = {name: np.append(column, getattr(self, name)) for name, column in both.items()}
-        unit = joined["visit_unit"]
-        number = pd.Series(unit).groupby(unit).cumcount().to_numpy()
-        found = replace(self, **joined, earlier=number, by_unit=np.argsort(unit, kind="stable"), begun=len(visit_unit))
-        sums = {name: np.append(columns[name], getattr(self, name)) for name in ("total", "total_sq")}
+        both |= {"counts": columns["count"], "first": np.zeros_like(visit_unit)}
+        sums = {"total": columns["total"], "total_sq": columns["total_sq"]}
+        joined = {name: np.append(column, getattr(self, name)) for name, column in (both | sums).items()}
+        number = pd.Series(joined["visit_unit"]).groupby(joined["visit_unit"]).cumcount().to_numpy()
+        order, sums = np.argsort(joined["visit_unit"], kind="stable"), {name: joined.pop(name) for name in sums}
+        found = replace(self, **joined, earlier=number, by_unit=order, begun=len(visit_unit))
         found.__dict__.update(sums)  # in place of what their completions would give
         return found
 
@@ -281,6 +281,6 @@ class Block:
     """Consecutive steps of a log as arrays: T steps of at most P units."""
 
     visit: np.ndarray  # of int, shape (T, P); number of the visit in its `LogUnits`, -1 in the padding
-    step: np.ndarray  # of int, shape (T, 1, 1)
+    step: int | np.ndarray  # of int, shape (T, 1, 1)
     groups: Groups  # Rewards, shape (T, P, G)
     visits: Visits  # Past of each unit, shape (T, P, V)

@@ -6,7 +6,6 @@ import itertools
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,18 +27,12 @@ RECENT_SHARE = 0.1  # of the steps so far, but at least
 FEWEST_RECENT = 20
 
 
-@dataclass(frozen=True, eq=False)
-class _Method:
-    name: str
-    baseline: Baseline
-    estimator: AdvantageEstimator
-
-
 class RunMonitor:
     """Value errors, dead groups, reach and noise of a run, kept up to date step by step.
 
     Every method's estimator takes each step once, as in training, so an update costs as much as a training step
-    of the estimator, and errors equal those of `kaestat.value_risk` on the whole log.
+    of the estimator, and errors equal those of `kaestat.value_risk` on the whole log. Steps that wait are served
+    together, in less time; values differ by rounding.
 
     Parameters
     ----------
@@ -72,11 +65,8 @@ class RunMonitor:
     def __init__(self, methods: Sequence[str | Baseline] = DEFAULT_METHODS):
         named = {_name(method): method for method in (*methods, *REFERENCES)}
         named |= {name: named.pop(name) for name in REFERENCES}  # at the end
-        self._methods = []
-        for name, method in named.items():
-            baseline = risk_baseline(method)
-            self._methods.append(_Method(name, baseline, AdvantageEstimator(baseline)))
-        self._looking = next((m for m in self._methods if m.baseline.horizon > 0), None)
+        self._methods = {name: AdvantageEstimator(risk_baseline(method)) for name, method in named.items()}
+        self._looking = next((name for name, method in self._methods.items() if method.baseline.horizon > 0), "")
         self._number: dict[Any, int] = {}
         self._stream: dict[Any, int] = {}
         self._visits = np.zeros(0, dtype=np.int64)
@@ -87,7 +77,7 @@ class RunMonitor:
         self._told: list[str] = []
         self._measure = ""
         figures = ("step", "reward", "dead", "right", "returned", "reached", "effective_history")
-        of_methods = (f"{what}:{m.name}" for what in ("error", "noise") for m in self._methods)
+        of_methods = (f"{what}:{name}" for what in ("error", "noise") for name in self._methods)
         self.steps: dict[str, list[float]] = {name: [] for name in (*figures, *of_methods)}
 
     @property
@@ -132,36 +122,28 @@ class RunMonitor:
         return rows
 
     def _take(self, steps: list[StepRows]) -> None:
-        """Add complete steps: their values are computed for all together where they can be."""
-        if not steps:
-            return
+        """Add complete steps; where it is possible, each method takes them together."""
+        self._make_room()
+        self._measure = self._measure or next((rows.measure for rows in steps if rows.weights), "")
+        ends = [0, *itertools.accumulate(len(rows.reward) for rows in steps)]
+        each = list(zip(steps, (slice(*pair) for pair in itertools.pairwise(ends)), strict=True))
+        values, own = np.empty((2, len(self._methods), ends[-1]))
+        reach, log = np.full((2, len(steps)), math.nan), log_of(steps)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self._make_room()
-            weights = []
-            for rows in steps:
-                weight, self._measure = _weights(rows, self._measure)
-                weights.append(weight)
-            ends = np.cumsum([0, *(len(rows.reward) for rows in steps)]).tolist()
-            parts = [slice(*ends_of) for ends_of in itertools.pairwise(ends)]
-            values, own = np.empty((2, len(self._methods), ends[-1]))
-            reach, log = np.full((2, len(steps)), math.nan), log_of(steps)
-            for at, method in enumerate(self._methods):
-                looking = reach if method is self._looking else np.empty_like(reach)
-                if log is not None and served_together(method.estimator, log, values[at], own[at], looking):
-                    continue
-                for number, (rows, part) in enumerate(zip(steps, parts, strict=True)):
-                    values[at, part], own[at, part] = _served(method, rows, weights[number])
-                    looking[:, number] = _reach(method)
-            for number, (rows, part) in enumerate(zip(steps, parts, strict=True)):
-                self._account(rows, weights[number], values[:, part], own[:, part], reach[:, number])
+            for at, (name, method) in enumerate(self._methods.items()):
+                looking = reach if name == self._looking else np.empty_like(reach)
+                if log is None or not served_together(method, log, values[at], own[at], looking):
+                    for number, (rows, part) in enumerate(each):
+                        weight = rows.weights.get(self._measure) if method.baseline.needs_weights else None
+                        values[at, part], own[at, part], looking[:, number] = _served(method, rows, weight)
         self._told += [str(warning.message) for warning in caught]
+        for number, (rows, part) in enumerate(each):
+            self._account(rows, values[:, part], own[:, part], reach[:, number].tolist())
 
-    def _account(
-        self, rows: StepRows, weight: np.ndarray | None, values: np.ndarray, own: np.ndarray, reach: np.ndarray
-    ) -> None:
+    def _account(self, rows: StepRows, values: np.ndarray, own: np.ndarray, reach: list[float]) -> None:
         """Add the figures of a step to those of the run."""
-        visits = rows.visits()
+        visits, weight = rows.visits(), rows.weights.get(self._measure)
         earlier = self._visits[visits.prompt]
         eligible = earlier > 0
         several = eligible & (visits.count > 1)
@@ -178,32 +160,18 @@ class RunMonitor:
         self._visits[visits.prompt] += 1
         self._completions += len(rows.reward)
         self._highest = max(self._highest, float(rows.reward.max()))
-        self._note(rows, eligible, _means(errors, several), _means(noises, eligible), reach)
+        dead, right = rows.dead_groups(self._highest)
+        mean, returned = float(rows.reward.mean()), float(eligible.mean())
+        figures = [float(rows.step), mean, dead, right, returned, *reach]
+        figures += [*_means(errors, several).tolist(), *_means(noises, eligible).tolist()]
+        for column, figure in zip(self.steps.values(), figures, strict=True):
+            column.append(figure)
 
     def _make_room(self) -> None:
         """Let every prompt have its number of visits, in an array that at least doubles when it grows."""
         known, needed = len(self._visits), len(self._number)
         if needed > known:
             self._visits = np.pad(self._visits, (0, max(needed, 2 * known) - known))
-
-    def _note(
-        self, rows: StepRows, returned: np.ndarray, errors: np.ndarray, noises: np.ndarray, reach: np.ndarray
-    ) -> None:
-        """Add the step's own figures to those of all steps."""
-        dead, right = rows.dead_groups(self._highest)
-        figures = {
-            "step": float(rows.step),
-            "reward": float(rows.reward.mean()),
-            "dead": dead,
-            "right": right,
-            "returned": float(returned.mean()),
-            "reached": float(reach[0]),
-            "effective_history": float(reach[1]),
-        }
-        for method, error, noise in zip(self._methods, errors.tolist(), noises.tolist(), strict=True):
-            figures |= {f"error:{method.name}": error, f"noise:{method.name}": noise}
-        for name, column in self.steps.items():
-            column.append(figures[name])
 
     def summary(self) -> RunSummary:
         """The summary of all complete steps."""
@@ -213,7 +181,7 @@ class RunMonitor:
         errors = self._errors.means
         absolute = len(errors[1]) > 0
         errors = errors if absolute else self._raw.means
-        names = [method.name for method in self._methods]
+        names = list(self._methods)
         return RunSummary(
             n_completions=self._completions,
             n_prompts=int((self._visits > 0).sum()),
@@ -221,7 +189,7 @@ class RunMonitor:
             last_step=self.last_step,
             recent_steps=min(recent, n_steps),
             **newest,
-            reach_of="" if self._looking is None else self._looking.name,
+            reach_of=self._looking,
             absolute=absolute,
             measured_by=self._measure,
             reference=names[-1],
@@ -238,35 +206,21 @@ def _name(method: str | Baseline) -> str:
     return method if isinstance(method, str) else type(method).__name__
 
 
-def _weights(rows: StepRows, measure: str) -> tuple[np.ndarray | None, str]:
-    """What the step's completions weigh, by the measure that the run began with; none where it lacks that."""
-    found = measure or rows.measure
-    return (rows.weights.get(found), found)
-
-
-def _served(method: _Method, rows: StepRows, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | float]:
-    """Values of the step's completions, and their derivatives in their own rewards."""
-    estimator, baseline = method.estimator, method.baseline
-    given = weight if baseline.needs_weights else None
+def _served(
+    estimator: AdvantageEstimator, rows: StepRows, weights: Any
+) -> tuple[np.ndarray, np.ndarray | float, tuple[Any, Any]]:
+    """Values of the step's completions, their derivatives in their own rewards, and `reach_of` the step."""
     prompts: Any = rows.prompt  # arrays of whole numbers are the quickest ids
     streams: Any = rows.stream
-    estimator.step(prompts, rows.reward, rows.step, stream_ids=streams, weights=given)
+    estimator.step(prompts, rows.reward, rows.step, stream_ids=streams, weights=weights)
     record = estimator.record
     assert record is not None  # a step has completions
-    own = record.baseline.own_derivative(record.groups, record.visits, step=record.step, carry=record.carry)
-    if not isinstance(own, float):
-        own = record.packing.unpack(np.broadcast_to(own, record.groups.reward.shape))
-    return record.packing.unpack(record.values), own
-
-
-def _reach(method: _Method) -> tuple[float, float]:
-    """`reach_of` the step that the method's estimator has just served."""
-    record = method.estimator.record
-    assert record is not None
-    visits, newest = record.visits, np.zeros(len(record.groups.reward))
+    settled, groups, visits, step, newest = record.baseline, record.groups, record.visits, record.step, np.zeros(1)
+    own = settled.own_derivative(groups, visits, step=step, carry=record.carry)
+    own = own if isinstance(own, float) else record.packing.unpack(np.broadcast_to(own, groups.reward.shape))
     if visits.count.shape[-1]:
         newest = np.where(visits.count[:, -1] > 0, visits.lag[:, -1], 0.0)
-    return reach_of(record.baseline, record.groups, visits, record.step, newest)
+    return record.packing.unpack(record.values), own, reach_of(settled, groups, visits, step, newest)
 
 
 def _means(figures: np.ndarray, counted: np.ndarray) -> np.ndarray:

@@ -61,10 +61,10 @@ def served_together(
     place, first = log.frame[PLACE].to_numpy(), 0
     with np.errstate(over="ignore", invalid="ignore"):
         for part in replayed(log, baseline, units=units, onto=kept):
-            there, visit, of_part = place[part.completions], part.piece.visit, part.own_derivatives
+            there, visit, of_part = place[part.completions], part.block.visit, part.own_derivatives
             values[there], own[there] = part.values[0], of_part if isinstance(of_part, float) else of_part[0]
             since = np.where(visit < 0, 0, units.since[visit])
-            found = reach_of(part.settled, part.piece.groups, part.piece.visits, part.piece.step, since)
+            found = reach_of(part.settled, part.block.groups, part.block.visits, part.block.step, since)
             last = first + visit[..., 0].size
             reach[:, first:last] = np.reshape(np.broadcast_arrays(*found), (2, -1))
             first = last
@@ -105,6 +105,6 @@ def _record(
                 warnings.warn(text, stacklevel=2)
     elif kept.carry is not None:
         recorded = dict.fromkeys(keys[code] for code in unit[steps == last].tolist())
-    marks: dict[str, Any] = {"recorded": recorded, "with_streams": with_streams, "weighting": "none"}
-    after = replace(state, carry=kept.carry, last_step=last, **marks)
+    after = replace(state, carry=kept.carry, last_step=last, recorded=recorded, with_streams=with_streams)
+    after = replace(after, weighting="none")
     estimator.cell.put(held._replace(state=after, record=None, values=None, answer=None))

@@ -17,12 +17,13 @@ METHODS = [
 
 
 def rows_of(seed, *, soft=False):
-    """Rows of steps of unequal size, with gaps between them; a prompt may come twice in a step."""
+    """Rows of steps of unequal size, with gaps between them; a prompt may come twice, and in some steps all are new."""
     rng, rows = np.random.default_rng(seed), []
     for step in np.cumsum(rng.integers(1, 4, 24)).tolist():
         for prompt in rng.integers(0, 12, rng.integers(1, 9)).tolist():
             reward = rng.random(rng.integers(1, 6)) if soft else rng.random(rng.integers(1, 6)) < prompt / 12
-            rows += [(step, f"p{prompt}", float(z), int(rng.integers(2)), rng.exponential()) for z in reward]
+            name = f"p{prompt}" if step % 4 else f"p{prompt} of {step}"
+            rows += [(step, name, float(z), int(rng.integers(2)), rng.exponential()) for z in reward]
     return rows
 
 
@@ -72,16 +73,17 @@ def test_figures_and_state_are_those_of_the_steps_one_by_one(groups, soft, metho
     rows = rows_of(pieces, soft=soft)
     together = followed(rows, pieces, methods, groups=groups, file=tmp_path / "state")
     monkeypatch.setattr(run_monitor, "log_of", lambda steps: None)
-    one_by_one = followed(rows, pieces, methods, groups=groups)
+    one_by_one = followed(rows, pieces, methods, groups=groups, file=tmp_path / "state")
     assert_alike(monitor_state(together), monitor_state(one_by_one))
 
 
 def test_no_method_that_needs_prompts_and_rewards_alone_takes_steps_one_by_one(monkeypatch):
     monkeypatch.setattr(run_monitor, "_served", None)
-    monitor = RunMonitor(METHODS)
-    step, prompt, reward, *_ = zip(*rows_of(0), strict=True)
-    monitor.add(RewardLog(prompt, step, reward), whole_steps=True)
-    assert len(monitor.steps["step"]) == len(set(step))
+    monitor, rows = RunMonitor(METHODS), rows_of(0)
+    for part in ([row for row in rows if row[0] < 20], [row for row in rows if row[0] >= 20]):
+        step, prompt, reward, *_ = zip(*part, strict=True)
+        monitor.add(RewardLog(prompt, step, reward), whole_steps=True)
+    assert len(monitor.steps["step"]) == len({row[0] for row in rows})
 
 
 @pytest.mark.parametrize(("gap", "far", "words"), [(10, 0.0, "bandwidth 2 reaches hardly any"), (1, 1e7, "lose the")])

@@ -250,7 +250,7 @@ class RunningScores:
         nearest, now, (first, gap) = Lags.of(groups, visits).nearest, step.ravel(), carry["scored"][[2, 4]]
         gaps = np.minimum.accumulate(np.append(gap if gap > 0 else math.inf, nearest))[:-1]
         fresh = {name: np.tile(array, (len(now), 1)) for name, array in self.initial_carry(ways).items()}
-        fresh["scored"][:, 2] = np.where((first >= 0) | (now == now[0]), first, now[0])
+        fresh["scored"][:, 2] = first if first >= 0 else now[0]
         fresh["scored"][:, 4] = np.where(gaps < math.inf, gaps, -1.0)
         return fresh
 
