@@ -1,7 +1,5 @@
 """Norms from the training pass of a model whose parameters two processes share (FSDP), against one process."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

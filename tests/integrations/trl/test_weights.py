@@ -1,7 +1,5 @@
 """Weights of completions: lengths, and score norms from TRL's fused LM head against the definition."""
 
-from __future__ import annotations
-
 from functools import cache
 from types import SimpleNamespace
 

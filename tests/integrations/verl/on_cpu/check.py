@@ -6,8 +6,6 @@ Every case writes what went into the advantages and what came out (`recorder`); 
 ids, rewards, steps and versions must come to the same. Outside of the suite: a run takes minutes.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.metadata
 import json

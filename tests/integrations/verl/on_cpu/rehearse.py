@@ -7,8 +7,6 @@ processes in a training, in the diagnostics and in the evaluation, and goes on e
 own; those added are in `OPTIONS`, each for want of a GPU or of cores. Outside of the suite: it takes half an hour.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
