@@ -1,7 +1,5 @@
 """A value for every turn on verl's real transfer queue, of rollouts as its agent loops write them down."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopO
 
 from kaestat.credit.turn_estimator import TurnEstimator
 from tests.helpers.tiny_verl import balance, compute, make_trainer, put, sample
-from tests.integrations.verl.trainer.test_resume import Workers
 
 TURNS = ("+algorithm.kaestat.turns=True", "+algorithm.kaestat.params.bandwidth=4")
 TOLD = (*TURNS, "+algorithm.kaestat.turn_rewards=tool_rewards", "+algorithm.kaestat.turn_gamma=0.9")
@@ -107,26 +104,6 @@ def test_a_session_of_several_outputs_is_refused(queue):
     rows = [rollout("u", 0, 7, [1], 1.0), rollout("u", 0, 7, [2], 1.0) | {"output": 1}]
     with pytest.raises(ValueError, match="session 'u_0' has several outputs"):
         compute(queue, make_trainer(*TURNS), put(queue, rows), 0)
-
-
-def test_a_run_resumes_where_it_stopped(queue, tmp_path):
-    def train(trainer, steps):
-        return [compute(queue, trainer, put(queue, step_of(step)[0]), step)[0] for step in steps]
-
-    options = (*TOLD, f"trainer.default_local_dir={tmp_path}")
-    whole = train(make_trainer(*options), range(4))
-    stopped, resumed, ordinary = make_trainer(*options), make_trainer(*options), make_trainer(TURNS[1], options[-1])
-    train(stopped, range(2))
-    stopped.actor_rollout_wg = Workers()
-    stopped.train_dataloader = SimpleNamespace(state_dict=dict, load_state_dict=lambda state: None)
-    stopped._save_checkpoint()
-    for trainer in (resumed, ordinary):
-        trainer.actor_rollout_wg, trainer.train_dataloader = stopped.actor_rollout_wg, stopped.train_dataloader
-    resumed._load_checkpoint()
-    for found, expected in zip(train(resumed, range(2, 4)), whole[2:], strict=True):
-        assert all(torch.equal(found[key], expected[key]) for key in expected)
-    with pytest.raises(ValueError, match="holds no state of AdvantageEstimator"):
-        ordinary._load_checkpoint()
 
 
 def test_versions_of_asynchronous_rollouts_are_those_of_their_turns(queue):
