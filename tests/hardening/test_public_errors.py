@@ -246,7 +246,7 @@ def test_a_state_whose_carry_is_no_regression_is_refused_by_the_critic(altered):
 
 ALTERED = {
     "last_step": ["1", 1.5, math.inf, -2, True, None, []],
-    "carry": [[], {"mean": "a"}, {"mean": np.array([math.nan])}],
+    "carry": [[], {"mean": "a"}, {"mean": np.array([math.nan])}, {"mean": np.array([1.0]), "more": "a"}],
     "recorded": [3, [{}], [{"int": "0x70x7"}], [{"int": "0x1", "str": ""}], np.zeros((2, 2)), [[]]],
     "with_streams": [0, "yes", []],
     "method": [np.array(["kae", "kae"]), 3],
