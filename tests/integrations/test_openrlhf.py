@@ -16,14 +16,7 @@ from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from tests.fakes import openrlhf_source
 from tests.fakes.modules import put_in_place
-from tests.fakes.openrlhf_runs import (
-    advantages_of,
-    arguments,
-    begin,
-    kae,
-    make_trainer,
-    rollout,
-)
+from tests.fakes.openrlhf_runs import advantages_of, arguments, begin, kae, make_trainer, rollout
 from tests.helpers.upstream import EmptyPackages
 
 GPU_PACKAGES = ("flash_attn", "deepspeed", "vllm", "bitsandbytes", "optimum", "torchmetrics", "ring_flash_attn")
