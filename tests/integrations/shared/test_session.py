@@ -74,28 +74,10 @@ class ById(Wrapped):
         return list(range(len(prompts)))
 
 
-class OverFiles(Wrapped):
-    """The same by way of files."""
-
-    folder = None
-
-    def files(self):
-        return self.folder / "history", self.folder / "sampler"
-
-    def state(self):
-        self.session.save(*self.files())
-
-    def state_after(self, step):
-        self.session.save(*self.files(), step)
-
-    def restore(self, state):
-        self.session.load(*self.files())
-
-
-@pytest.mark.parametrize("adapter", [Wrapped, ById, OverFiles])
+@pytest.mark.parametrize("adapter", [Wrapped, ById])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_integration_session_conforms(check, adapter, tmp_path, monkeypatch):
-    monkeypatch.setattr(OverFiles, "folder", tmp_path)
+def test_integration_session_conforms(check, adapter):
+    """By way of files it does so in slime's tests."""
     check(adapter)
 
 
