@@ -197,6 +197,10 @@ def test_integration_skyrl_padding_is_known_by_its_whole_sequence_of_uids():
 def test_integration_skyrl_subclass_that_asks_for_drawn_prompts_is_refused():
     with pytest.raises(TypeError, match="prompt_sampler='neyman': SkyRL has no place"):
         type("Drawing", (BaselineTrainerMixin,), {"prompt_sampler": "neyman"})
+    trainer = make_trainer(kae())
+    trainer.prompt_sampler = "neyman"
+    with pytest.raises(TypeError, match="prompt_sampler='neyman': SkyRL has no place"):
+        train_step(trainer, [1.0, 0.0], ["0", "0"], [[1], [1]])
 
 
 def test_integration_skyrl_filter_that_hides_groups_from_the_history_is_warned_of():
