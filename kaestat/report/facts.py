@@ -37,7 +37,7 @@ class LogFacts:
     @classmethod
     def of(cls, log: RewardLog) -> LogFacts:
         """The facts about a log."""
-        reward = log.frame["reward"].to_numpy()
+        reward = log.arrays["reward"]
         start, end = ends_of(log)
         visits = np.bincount(log.prompt_units.visit_prompt)
         return cls(
@@ -62,7 +62,7 @@ def ends_of(log: RewardLog) -> tuple[slice, slice]:
 
     A step is never cut: the completions within it have no order of time.
     """
-    step = log.frame["step"].to_numpy()
+    step = log.arrays["step"]
     tenth = max(1, len(step) // 10)
     return slice(np.searchsorted(step, step[tenth - 1], side="right")), slice(np.searchsorted(step, step[-tenth]), None)
 
@@ -70,7 +70,7 @@ def ends_of(log: RewardLog) -> tuple[slice, slice]:
 def _mean_of(log: RewardLog) -> int | None:
     if log.group_sizes.max() > 1:
         return None
-    distinct = np.unique(log.frame["reward"])
+    distinct = np.unique(log.arrays["reward"])
     if distinct[0] < 0 or distinct[-1] > 1 or np.isin(distinct, (0.0, 1.0)).all():
         return None
     return smallest_group_size(distinct)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from kaestat.baselines.registry import DEFAULT_METHOD
@@ -45,12 +46,14 @@ def fact_lines(facts: LogFacts) -> Iterator[str]:
 
 def unit_of(analysis: Analysis) -> Unit:
     """The unit of all risks of an analysis."""
-    return Unit.of(analysis.differences["difference"] if analysis.risk is None else analysis.risk["mse"])
+    return Unit.of(
+        analysis.difference_columns["difference"] if analysis.risk_columns is None else analysis.risk_columns["mse"]
+    )
 
 
 def unit_line(analysis: Analysis) -> str:
     """A line that explains the numbers of the main table."""
-    what = "Differences of MSE" if analysis.risk is None else "MSE and differences"
+    what = "Differences of MSE" if analysis.risk_columns is None else "MSE and differences"
     return f"{what} are in units of {unit_of(analysis).name}. Standard errors are over prompts."
 
 
@@ -58,18 +61,17 @@ def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...
     """Header and rows of the main table: the MSE of each method, or only differences if no more is known."""
     row: Any
     unit = unit_of(analysis)
-    to_default = analysis.differences[analysis.differences["reference"] == DEFAULT_METHOD]
+    to_default = [row for row in _rows(analysis.difference_columns) if row.reference == DEFAULT_METHOD]
     difference: dict[str, tuple[str, str, str]] = {}
-    for row in to_default.itertuples():
+    for row in to_default:
         gap = unit.signed(row.difference), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
         difference[str(row.method)] = gap
     difference[DEFAULT_METHOD] = ("reference", "", "")
-    if analysis.risk is None:
-        return DIFFERENCE_HEADER, [
-            (_shown(analysis, name), *difference[name]) for name in map(str, to_default["method"])
-        ]
+    if analysis.risk_columns is None:
+        names = [str(row.method) for row in to_default]
+        return DIFFERENCE_HEADER, [(_shown(analysis, name), *difference[name]) for name in names]
     rows: list[tuple[str, ...]] = []
-    for row in analysis.risk.itertuples():
+    for row in _rows(analysis.risk_columns):
         gap_to_default, _, gap_interval = difference[str(row.method)]
         level = unit.number(row.mse), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
         ratio = _number(row.vs_grpo, ".3f")
@@ -91,6 +93,10 @@ def selection_line(selection: BandwidthSelection, kernel: str) -> str:
     return (
         f"By {selection.selector}, {kernel} kernel: bandwidth {selection.bandwidth:.2f} {selection.time_axis}s{error}."
     )
+
+
+def _rows(columns: dict[str, Any]) -> Iterator[SimpleNamespace]:
+    return (SimpleNamespace(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
 
 
 def _shown(analysis: Analysis, method: str) -> str:

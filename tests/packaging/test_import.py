@@ -62,12 +62,14 @@ def test_command_line_without_its_extra_names_the_pip_command(package):
     assert "pip install 'kaestat[cli]'" in ran.stderr and len(ran.stderr.splitlines()) == 1
 
 
-def test_modules_of_the_command_line_are_left_out_of_garbage_collection():
+def test_a_log_is_analysed_without_pandas_and_modules_are_left_out_of_garbage_collection(tmp_path):
+    log = tmp_path / "run.json"
+    log.write_text(json.dumps({f"p{k}": [0.25, k / 12, 0.5] for k in range(12)}))
     code = (
         "import atexit, gc, sys\n"
-        "atexit.register(lambda: print(gc.isenabled(), len(gc.get_objects()) < gc.get_freeze_count()))\n"
-        "sys.argv[1:] = ['methods']\n"
+        "atexit.register(lambda: print('pandas' in sys.modules, len(gc.get_objects()) < gc.get_freeze_count()))\n"
+        f"sys.argv[1:] = ['analyze', {str(log)!r}]\n"
         "from kaestat.report.entry import main\nmain()"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines()[-1] == "True True"
+    assert ran.stdout.splitlines()[-1] == "False True"
