@@ -46,9 +46,8 @@ def fact_lines(facts: LogFacts) -> Iterator[str]:
 
 def unit_of(analysis: Analysis) -> Unit:
     """The unit of all risks of an analysis."""
-    return Unit.of(
-        analysis.difference_columns["difference"] if analysis.risk_columns is None else analysis.risk_columns["mse"]
-    )
+    risk = analysis.risk_columns
+    return Unit.of(analysis.difference_columns["difference"] if risk is None else risk["mse"])
 
 
 def unit_line(analysis: Analysis) -> str:
