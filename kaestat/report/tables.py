@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 from kaestat.baselines.registry import DEFAULT_METHOD
@@ -44,6 +43,11 @@ def fact_lines(facts: LogFacts) -> Iterator[str]:
         )
 
 
+def records(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of columns, as of `Analysis.risk_columns`."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 def unit_of(analysis: Analysis) -> Unit:
     """The unit of all risks of an analysis."""
     risk = analysis.risk_columns
@@ -58,23 +62,23 @@ def unit_line(analysis: Analysis) -> str:
 
 def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows of the main table: the MSE of each method, or only differences if no more is known."""
-    row: Any
     unit = unit_of(analysis)
-    to_default = [row for row in _rows(analysis.difference_columns) if row.reference == DEFAULT_METHOD]
+    to_default = [row for row in records(analysis.difference_columns) if row["reference"] == DEFAULT_METHOD]
     difference: dict[str, tuple[str, str, str]] = {}
     for row in to_default:
-        gap = unit.signed(row.difference), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
-        difference[str(row.method)] = gap
+        gap = unit.signed(row["difference"]), unit.number(row["se"]), unit.interval(row["ci_low"], row["ci_high"])
+        difference[str(row["method"])] = gap
     difference[DEFAULT_METHOD] = ("reference", "", "")
     if analysis.risk_columns is None:
-        names = [str(row.method) for row in to_default]
+        names = [str(row["method"]) for row in to_default]
         return DIFFERENCE_HEADER, [(_shown(analysis, name), *difference[name]) for name in names]
     rows: list[tuple[str, ...]] = []
-    for row in _rows(analysis.risk_columns):
-        gap_to_default, _, gap_interval = difference[str(row.method)]
-        level = unit.number(row.mse), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
-        ratio = _number(row.vs_grpo, ".3f")
-        rows.append((_shown(analysis, str(row.method)), *level, ratio, gap_to_default, gap_interval))
+    for row in records(analysis.risk_columns):
+        method = str(row["method"])
+        gap_to_default, _, gap_interval = difference[method]
+        level = unit.number(row["mse"]), unit.number(row["se"]), unit.interval(row["ci_low"], row["ci_high"])
+        ratio = _number(row["vs_grpo"], ".3f")
+        rows.append((_shown(analysis, method), *level, ratio, gap_to_default, gap_interval))
     return RISK_HEADER, rows
 
 
@@ -92,10 +96,6 @@ def selection_line(selection: BandwidthSelection, kernel: str) -> str:
     return (
         f"By {selection.selector}, {kernel} kernel: bandwidth {selection.bandwidth:.2f} {selection.time_axis}s{error}."
     )
-
-
-def _rows(columns: dict[str, Any]) -> Iterator[SimpleNamespace]:
-    return (SimpleNamespace(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
 
 
 def _shown(analysis: Analysis, method: str) -> str:
