@@ -23,16 +23,14 @@ class LogFacts:
     visits_per_prompt: tuple[int, int]
     time_axis: str
     binary: bool  # Whether every reward is 0 or 1, so that the mean reward is an accuracy
-    reward_start: (
-        float  # Mean reward over the first and the last steps that hold a tenth of the completions (`ends_of`)
-    )
+    # Mean reward over the first and the last steps that hold a tenth of the completions (`ends_of`)
+    reward_start: float
     reward_end: float
     return_gap: float | None  # Median number of steps between two visits of a prompt; None where none comes back
     # Share of groups of two completions or more whose rewards are all alike; None where there are none
     dead_groups: float | None
-    mean_of: (
-        int | None
-    )  # Where each visit has one reward, and not all are 0 or 1: K, if all are multiples of 1/K in [0, 1]
+    # Where each visit has one reward, and not all are 0 or 1: K, if all are multiples of 1/K in [0, 1]
+    mean_of: int | None
 
     @classmethod
     def of(cls, log: RewardLog) -> LogFacts:
