@@ -17,8 +17,6 @@ state      in the folder of DeepSpeed's checkpoint, the best one too
 docs/frameworks/openrlhf.md says what was run and what was read, and at which commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path

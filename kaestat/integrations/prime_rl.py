@@ -18,8 +18,6 @@ state      one plain dict in the checkpoint of the curriculum; groups on their w
 docs/frameworks/prime-rl.md says what was run and what was read, and at which commit.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple

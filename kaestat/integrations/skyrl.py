@@ -17,8 +17,6 @@ padding    copies of row 0 at the end, under the uids pad0, pad1, ...
 docs/frameworks/skyrl.md says what was run and what was read, and at which commit.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import warnings

@@ -1,7 +1,5 @@
 """slime's samples as completions, groups and steps, and prompts drawn for them by their predicted values."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any

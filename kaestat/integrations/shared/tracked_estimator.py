@@ -1,7 +1,5 @@
 """Any kind of estimator, as a `TrainerSession` calls it: with checked rows, and metrics of each step."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import count

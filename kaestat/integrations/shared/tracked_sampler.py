@@ -1,7 +1,5 @@
 """A `PromptSampler` for trainers: fitted to their data, with its draws kept by step."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The order of prompts: TRL's own, resumed exactly and with minibatches reused; or as a `PromptSampler` draws them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sized
 from itertools import repeat
 

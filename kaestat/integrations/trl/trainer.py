@@ -14,8 +14,6 @@ ranks      gathered; each computes all advantages, and has the same state
 =========  =============================================================================================================
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """`TurnGRPOTrainer`: TRL's GRPO trainer with a value for every turn of a tool loop."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of verl's data set, drawn by their prompts' predicted values."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Hashable, Sequence
 from typing import Any

@@ -13,8 +13,6 @@ turn_scores      one for every turn, from an agent loop of your own; verl 0.9.1 
 ===============  =======================================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any

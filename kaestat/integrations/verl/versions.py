@@ -4,8 +4,6 @@ verl tags every output of a rollout with the number of training steps of the wei
 (``min_global_steps``) and of those that ended it (``max_global_steps``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Set
 from typing import Any
 

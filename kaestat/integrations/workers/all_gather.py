@@ -1,7 +1,5 @@
 """Ranks of `torch.distributed` that exchange what each has recorded since the last exchange."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -33,6 +33,12 @@ class Wrapped:
 
     late_advantages = advantages
 
+    def advantages_on_ranks(self, parts):
+        columns = {name: sum((getattr(part, name) for part in parts), ()) for name in ("prompts", "ids", "uids")}
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("rewards", "padding")}
+        found = self.advantages(conformance.Rows(parts[0].step, **columns, **arrays))
+        return np.split(found, np.cumsum([len(part.ids) for part in parts])[:-1])
+
     def advantages_beside(self, rows, dropped):
         found = self.advantages(rows)
         self.session.observe(dropped.rewards, dropped.step, **self.columns(dropped))

@@ -1,7 +1,5 @@
 """Pass rates in a verl data file: prompts are named as the run names them. Read without verl."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

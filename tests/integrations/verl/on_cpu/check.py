@@ -6,8 +6,6 @@ Every case writes what went into the advantages and what came out (`recorder`); 
 ids, rewards, steps and versions must come to the same. Outside of the suite: a run takes minutes.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.metadata
 import json
@@ -31,6 +29,7 @@ from tool_loop import PARSER
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
+from kaestat.credit.turns import rewards_of_turns, spread_over_tokens
 from kaestat.integrations.shared.weights import ExpectedWeights
 
 HERE = Path(__file__).parent
@@ -256,22 +255,14 @@ def largest_difference_of_turns(lines: Sequence[dict]) -> float:
     """As `largest_difference`, of advantages at tokens, with what the tools told of each turn."""
     plain, worst, several = TurnEstimator("kae", bandwidth=10, gamma=0.9), 0.0, 0
     for line in lines:
-        kept = [row for row, padding in enumerate(line["padding"]) if not padding]
-        places, earned = [], []
-        for row in kept:
-            mask = line["mask"][row]
-            begins = [t for t, own in enumerate(mask) if own and not (t and mask[t - 1])]
-            ends = [*begins[1:], len(mask)]
-            places.append([[t for t in range(*span) if mask[t]] for span in zip(begins, ends, strict=True)])
-            sums = [sum(line["rewards"][row][start:end]) for start, end in zip(begins, ends, strict=True)]
-            earned.append([told + found for told, found in zip(line["told"][row], sums, strict=True)])
-            several += len(begins) > 1
-        wanted = plain.step([line["ids"][row] for row in kept], earned, line["step"])
-        for row, turns, of_turns in zip(kept, places, wanted, strict=True):
-            expected = np.zeros(len(line["mask"][row]))
-            for tokens, advantage in zip(turns, of_turns, strict=True):
-                expected[tokens] = advantage
-            worst = max(worst, float(np.abs(np.array(line["advantages"][row]) - expected).max()))
+        kept = ~np.array(line["padding"])
+        mask, rewards = (np.array(line[name])[kept] for name in ("mask", "rewards"))
+        told = [each for each, keep in zip(line["told"], kept, strict=True) if keep]
+        earned = [sums + own for sums, own in zip(rewards_of_turns(rewards, mask), told, strict=True)]
+        several += sum(len(each) > 1 for each in earned)
+        ids = [key for key, keep in zip(line["ids"], kept, strict=True) if keep]
+        wanted = spread_over_tokens(plain.step(ids, earned, line["step"]), mask)
+        worst = max(worst, float(np.abs(np.array(line["advantages"])[kept] - wanted).max()))
     assert several, "no rollout had several turns"
     return worst
 

@@ -112,8 +112,6 @@ def test_where_no_prompts_are_drawn_the_option_is_refused(queue, folder):
         make_trainer("+algorithm.kaestat.prompt_sampler=best")
     with pytest.raises(ValueError, match="filter_groups chooses among"):
         trainer_in(folder, "algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc")
-    with pytest.raises(ValueError, match="a trainer of verl's own takes prompts"):
-        make_trainer("+algorithm.kaestat.prompt_sampler=neyman", mode="sync", method="kaestat_rloo")
 
 
 def test_beside_an_estimator_that_no_correction_reaches_the_option_is_refused():
