@@ -27,14 +27,18 @@ class Part(Batch):
         return 2 * super().scores(rows)
 
 
-def fsdp1(model, layer):
+def fsdp1(model, layer, sharding=ShardingStrategy.SHARD_GRAD_OP):
     return FullyShardedDataParallel(
         model,
-        sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+        sharding_strategy=sharding,
         auto_wrap_policy=ModuleWrapPolicy({layer}),
         device_id=torch.device("cpu"),
         use_orig_params=True,
     )
+
+
+def copies(model, layer):
+    return fsdp1(model, layer, ShardingStrategy.NO_SHARD)
 
 
 def fsdp2(model, layer):
@@ -67,7 +71,7 @@ def of_rank(rank, folder, names, shard):
     torch.distributed.destroy_process_group()
 
 
-@pytest.fixture(scope="module", params=[fsdp1, fsdp2])
+@pytest.fixture(scope="module", params=[fsdp1, copies, fsdp2])
 def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("ranks")
     torch.multiprocessing.spawn(of_rank, (str(path), list(MODELS), request.param), nprocs=2)

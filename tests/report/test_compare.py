@@ -73,6 +73,10 @@ def test_runs_on_other_prompts_count_as_independent():
     row = other.figures.set_index("quantity").loc["dead groups"]
     assert row["difference"] == pytest.approx(row["after"] - row["before"]) and row["low"] < 0 < row["high"]
     assert not other.share_known and "completions" not in " ".join(comparison_headline(other))
+    told = [note for note in comparison_notes(other) if "0 of the" in note]
+    assert (
+        len(told) == 1 and f"First ids are of before {other.ids[0]!r}, of after {other.ids[1]!r}; a number" in told[0]
+    )
 
 
 @pytest.mark.parametrize(
