@@ -41,7 +41,7 @@ class _Handed(NamedTuple):
     """A group's task that was drawn."""
 
     draw: int
-    key: str
+    key: Hashable
     correction: float
 
 
@@ -70,9 +70,9 @@ class DrawnTasks(Iterator[Any]):
         self.sampler = session.sampler(
             prompt_sampler, ids, budget=groups * group_size, group_size=group_size, seed=seed
         )
-        session.drawn = TrackedSampler(self.sampler, ids)
+        session.drawn = self._drawn = TrackedSampler(self.sampler, ids)
         self.clock = 0
-        self._group_size, self._seed, self._draws = group_size, seed, 0
+        self._seed, self._draws = seed, 0
         self._next: deque[_Handed] = deque()
         self._out: list[tuple[int, _Handed]] = []  # prime-rl's step, and the task; dispatched and not finished
 
@@ -123,12 +123,10 @@ class DrawnTasks(Iterator[Any]):
         return self.session.metrics
 
     def _draw(self) -> None:
-        draw = self.sampler.draw(self.clock)
-        keys = np.array(draw.rows()[:: self._group_size], dtype=object)
+        groups = self._drawn.draw_groups(self.clock)
         # A step may end within a draw, so the order must not depend on the tasks.
-        np.random.default_rng([self._seed, self._draws]).shuffle(keys)
-        factors = draw.correction_of(keys.tolist()).tolist()
-        self._next.extend(_Handed(self._draws, key, factor) for key, factor in zip(keys.tolist(), factors, strict=True))
+        np.random.default_rng([self._seed, self._draws]).shuffle(groups)
+        self._next.extend(_Handed(self._draws, key, factor) for key, factor in groups)
         self._draws += 1
         self._out = [(step, handed) for step, handed in self._out if handed.draw >= self._draws - DRAWS_KEPT]
 

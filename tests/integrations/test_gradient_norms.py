@@ -244,23 +244,17 @@ def test_parameters_that_fsdp1_flattened_need_the_model():
         mean_squares(torch.optim.AdamW([part]))
 
 
-def test_a_module_that_is_called_twice_is_refused():
-    layer = nn.Linear(3, 3)
-    with pytest.raises(ValueError, match="not called once"):
-        gradient_norms(layer, lambda: layer(layer(torch.ones(2, 4, 3))).sum((1, 2)))
-
-
-def test_matrices_shared_otherwise_are_refused():
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    model[1].weight = model[0].weight
-    with pytest.raises(ValueError, match="share"):
-        gradient_norms(model, lambda: model(torch.ones(2, 4, 3)).sum((1, 2)))
-
-
-def test_rows_that_a_module_mixes_are_refused():
-    model = nn.Linear(3, 2)
-    with pytest.raises(ValueError, match=r"module .* is called with 8 rows and not 2"):
-        gradient_norms(model, lambda: model(torch.ones(8, 3)).view(2, 8).sum(1))
+def test_modules_whose_norms_cannot_be_taken_are_refused():
+    layer, wide = nn.Linear(3, 3), nn.Linear(3, 2)
+    shared = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    shared[1].weight = shared[0].weight
+    for model, scores, message in (
+        (layer, lambda: layer(layer(torch.ones(2, 4, 3))).sum((1, 2)), "not called once"),
+        (shared, lambda: shared(torch.ones(2, 4, 3)).sum((1, 2)), "share"),
+        (wide, lambda: wide(torch.ones(8, 3)).view(2, 8).sum(1), r"module .* is called with 8 rows and not 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gradient_norms(model, scores)
 
 
 def test_a_parameter_without_a_mean_square_is_named():

@@ -3,7 +3,6 @@
 import re
 import types
 from argparse import Namespace
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -101,14 +100,8 @@ def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(bl
             baseline.compute_advantage(torch.arange(4), torch.zeros(4), torch.ones(4, 3))
 
 
-@dataclass
-class GRPOSaveState:
-    """As in nemo_rl/algorithms/grpo.py since 65be481; a TypedDict before."""
-
-    total_steps: int
-
-
-@pytest.mark.parametrize("grpo_state", [GRPOSaveState(0), {"total_steps": 0}], ids=["dataclass", "dict"])
+# As in nemo_rl/algorithms/grpo.py since 65be481, and before.
+@pytest.mark.parametrize("grpo_state", [Namespace(total_steps=0), {"total_steps": 0}], ids=["dataclass", "dict"])
 def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(grpo_state, tmp_path, monkeypatch):
     made = {"kae_nemo_rl": run("nemo-rl", 0)}
     grpo, sync = (add_module(made, f"nemo_rl.algorithms.{name}") for name in ("grpo", "grpo_sync"))

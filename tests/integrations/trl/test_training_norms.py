@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 from accelerate.utils import DistributedType
-from transformers import GPT2Config, GPT2LMHeadModel, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.weights import KEPT, LEAST, ExpectedWeights
 from kaestat.integrations.trl.completion_weights import check_parameter_norms
 from kaestat.integrations.trl.training_norms import reads_training_pass
-from tests.helpers.tiny_trl import RecordingTrainer, check_resumed, tiny_trainer
+from tests.helpers.tiny_trl import RecordingTrainer, check_resumed, end_at_every, tiny_trainer
+from tests.integrations.test_gradient_norms import SMALL, gpt2
 from tests.integrations.trl.test_weights import KeepsReferences
 
 
@@ -26,12 +27,7 @@ class KeepsEstimators(KeepsReferences):
 
 
 def trained(folder, trainer_class=KeepsEstimators, estimator=None, group=1, **config):
-    options = {
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "max_steps": 4,
-        "temperature": 0.7,
-    } | config
+    batches = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
     trainer = tiny_trainer(
         folder,
         AdvantageEstimator("kae_eb") if estimator is None else estimator,
@@ -39,10 +35,9 @@ def trained(folder, trainer_class=KeepsEstimators, estimator=None, group=1, **co
         trainer_class=trainer_class,
         num_generations=group,
         trainer_options={"weights": "adam", "prompt_id": "question_id"},
-        **options,
+        **batches | {"max_steps": 4, "temperature": 0.7} | config,
     )
-    ends = [trainer._tokenizer.eos_token_id, *range(0, 256, 4)]
-    trainer.generation_config.eos_token_id = trainer.eos_token_ids = ends
+    end_at_every(trainer, 4)
     return trainer
 
 
@@ -148,16 +143,9 @@ def test_the_training_pass_is_read_only_where_it_tells_all(tmp_path):
     assert reads_training_pass(trainer, estimator)
 
 
-SMALL = {"vocab_size": 23, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20}
-
-
 def experts():
     own = {"num_key_value_heads": 1, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
-    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, **own))
-
-
-def gpt2():
-    return GPT2LMHeadModel(GPT2Config(vocab_size=23, n_embd=12, n_layer=1, n_head=2, n_positions=32))
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, **own, intermediate_size=20))
 
 
 def constructed(model):

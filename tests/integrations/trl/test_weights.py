@@ -21,8 +21,9 @@ from kaestat.integrations.trl.completion_weights import (
     parameter_norms,
     score_norms,
 )
+from tests.helpers.small_policies import reference_scores
 from tests.helpers.tiers import slow_after
-from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
+from tests.helpers.tiny_trl import RecordingTrainer, end_at_every, questions, tiny_trainer
 from tests.integrations.test_gradient_norms import roots
 
 TEMPERATURE = 0.7
@@ -64,10 +65,7 @@ def trained(folder, weights, trainer_class=KeepsWeights, **config):
     # An untrained model is all but uniform, where every token has norm 1: sharpen it, and let some tokens end.
     with torch.no_grad():
         trainer.model.get_input_embeddings().weight.mul_(8.0)
-    trainer.generation_config.eos_token_id = trainer.eos_token_ids = [
-        trainer._tokenizer.eos_token_id,
-        *range(0, 256, 4),
-    ]
+    end_at_every(trainer, 4)
     trainer.train()
     return trainer
 
@@ -290,19 +288,19 @@ def test_asking_for_score_norms_does_not_change_what_is_learned(tmp_path):
     torch.testing.assert_close(weights_after("score_norm"), weights_after("none"), rtol=1e-6, atol=1e-7)
 
 
-def _completions(model, output):
-    """Of each completion, without padding: its logits, its tokens, and which of them are in the loss."""
+def _completions(output):
+    """The tokens of each prompt and completion, without padding, and which of the latter are in the loss."""
     for row, mask in enumerate(output["completion_mask"].bool()):
         prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()]
-        completion = output["completion_ids"][row][mask]
-        logits = model(input_ids=torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
-        yield logits, completion, output["tool_mask"][row][mask] if "tool_mask" in output else 1
+        counted = output["tool_mask"][row][mask] if "tool_mask" in output else 1
+        yield prompt, output["completion_ids"][row][mask], counted
 
 
 def _of_gradients(model, output, squares=None, temperature=TEMPERATURE) -> torch.Tensor:
     """Each completion's own gradient over the roots of the factored mean squares."""
     norms, parameters = [], [each for each in model.parameters() if each.requires_grad]
-    for logits, completion, counted in _completions(model, output):
+    for prompt, completion, counted in _completions(output):
+        logits = model(input_ids=torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
         scores = (logits / temperature).log_softmax(-1).gather(1, completion[:, None])[:, 0]
         gradients = torch.autograd.grad((scores * counted).sum(), parameters, allow_unused=True)
         pairs = [pair for pair in zip(parameters, gradients, strict=True) if pair[1] is not None]
@@ -310,14 +308,11 @@ def _of_gradients(model, output, squares=None, temperature=TEMPERATURE) -> torch
     return torch.tensor(norms, dtype=torch.float64)
 
 
-@torch.no_grad()
 def _definition(model, output) -> torch.Tensor:
     """``sum_t |onehot(y_t) - softmax(logits_t / temperature)|^2`` with whole logits, one completion at a time."""
-    norms = []
-    for logits, completion, _ in _completions(model, output):
-        probabilities = (logits.double() / TEMPERATURE).softmax(dim=-1)
-        norms.append((torch.nn.functional.one_hot(completion, logits.shape[-1]) - probabilities).square().sum())
-    return torch.stack(norms)
+    pairs = [(prompt.tolist(), completion.tolist()) for prompt, completion, _ in _completions(output)]
+    norms = [reference_scores(model, *pair, TEMPERATURE)[1] if pair[1] else 0.0 for pair in pairs]
+    return torch.tensor(norms, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("weights", slow_after(2, ["score_norm", "adam", "exact", "length", "none"]))

@@ -140,27 +140,13 @@ TWO = ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2")
 
 @dataclass(frozen=True)
 class Case:
-    """Runs in one folder, one after another.
+    """Runs in one folder, one after another."""
 
-    Attributes
-    ----------
-    runs : tuple of tuple of str
-        What each run adds to `OPTIONS`.
-    refused : str, optional
-        What the last run must stop with.
-    method : str
-        Of the estimator that the advantages are compared with.
-    norms : str, optional
-        The weights that the actor gives.
-    errors : pair of float
-        How much a weight may differ from that of a loop, relative: in the first update, and later.
-    """
-
-    runs: tuple[tuple[str, ...], ...]
-    refused: str | None = None
-    method: str = "kae:bandwidth=10"
-    norms: str | None = None
-    errors: tuple[float, float] = (1e-4, 1e-3)
+    runs: tuple[tuple[str, ...], ...]  # what each run adds to `OPTIONS`
+    refused: str | None = None  # what the last run must stop with
+    method: str = "kae:bandwidth=10"  # of the estimator that the advantages are compared with
+    norms: str | None = None  # the weights that the actor gives
+    errors: tuple[float, float] = (1e-4, 1e-3)  # of a weight, relative to a loop's: in the first update, and later
 
 
 def _steps(n_steps: int, mode: str = "kaestat_sync", bandwidth: int | None = 10) -> tuple[str, ...]:
@@ -191,15 +177,7 @@ CASES = {
 
 
 def run_case(name: str, case: Case, folder: Path) -> str:
-    """One line on what was seen.
-
-    Raises
-    ------
-    RuntimeError
-        If a run fails, or one that must be refused does not.
-    AssertionError
-        If advantages are not those of an estimator that starts from scratch.
-    """
+    """One line on what was seen; an error if a run fails, or its advantages are not those of a new estimator."""
     folder.mkdir()
     write_model_and_data(folder)
     began, record = time.monotonic(), folder / "record.jsonl"

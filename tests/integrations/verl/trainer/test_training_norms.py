@@ -183,11 +183,6 @@ def test_values_that_expected_weights_make_noisier_are_refused(method, group):
         make_trainer(*ADAM, f"actor_rollout_ref.rollout.n={group}", method=method)
 
 
-def test_other_trainers_refuse_such_weights():
-    with pytest.raises(ValueError, match=r"norms from the actor's update.*kaestat_sync"):
-        make_trainer(*ADAM, mode="sync", method="kaestat_opo")
-
-
 def test_sums_of_squared_probabilities_come_from_parts_of_the_vocabulary(monkeypatch):
     monkeypatch.setattr(norms_worker, "VOCABULARY", 7)
     torch.manual_seed(0)

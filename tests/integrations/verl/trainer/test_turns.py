@@ -133,8 +133,3 @@ def test_versions_of_asynchronous_rollouts_are_those_of_their_turns(queue):
 def test_options_that_do_not_go_with_turns_are_refused_before_workers_start(options, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(*options)
-
-
-def test_trainers_without_turns_refuse_them():
-    with pytest.raises(ValueError, match="one advantage per completion"):
-        make_trainer(TURNS[0], mode="sync", method="kaestat_rloo")
