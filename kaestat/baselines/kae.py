@@ -276,7 +276,8 @@ class Kae(KernelBaseline):
         The denominator.
     cold_start : "batch_mean" or float
         The value if M is 0 (a lone completion of a prompt without usable past): the mean of the other prompts
-        of this step (0 if there are none), or the given number.
+        of this step (0 if there are none), or the given number. A learned bandwidth mixes it in for candidates that
+        reach no visit, and scores them by it; where a step is one completion it is 0.
     """
 
     normalization: Literal["nadaraya-watson", "algorithm1"] = "nadaraya-watson"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.arrays import BLOCK_NUMBERS, Groups, Visits
 from kaestat.history.fields import PLAIN_FIELDS, visit_sums
@@ -38,24 +37,24 @@ class LogUnits:
     begun: int = 0  # Number of visits, the first ones, from before the log; they have no completions (`after`)
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, unit: np.ndarray) -> LogUnits:
-        """The visits of a sorted frame, by unit code."""
-        step, prompt = frame["step"].to_numpy(), frame["prompt"].to_numpy()
-        starts = np.ones(len(frame), dtype=bool)
+    def of(cls, columns: Mapping[str, np.ndarray], unit: np.ndarray) -> LogUnits:
+        """The visits of sorted columns, by unit code."""
+        step, prompt = columns["step"], columns["prompt"]
+        starts = np.ones(len(step), dtype=bool)
         starts[1:] = (step[1:] != step[:-1]) | (unit[1:] != unit[:-1])
         first = np.flatnonzero(starts)
-        counts = np.diff(np.append(first, len(frame)))
+        counts = np.diff(np.append(first, len(step)))
         visit_unit = unit[first].astype(np.int64)
-        earlier = pd.Series(visit_unit).groupby(visit_unit).cumcount().to_numpy()
+        earlier, by_unit = _in_turn(visit_unit)
         return cls(
-            reward=frame["reward"].to_numpy(),
+            reward=columns["reward"],
             first=first,
             counts=counts,
             visit_unit=visit_unit,
             visit_prompt=prompt[first].astype(np.int64),
             visit_step=step[first],
             earlier=earlier,
-            by_unit=np.argsort(visit_unit, kind="stable"),
+            by_unit=by_unit,
         )
 
     def after(self, visit_unit: np.ndarray, columns: dict[str, np.ndarray]) -> LogUnits:
@@ -67,9 +66,9 @@ class LogUnits:
         both |= {"counts": columns["count"], "first": np.zeros_like(visit_unit)}
         sums = {"total": columns["total"], "total_sq": columns["total_sq"]}
         joined = {name: np.append(column, getattr(self, name)) for name, column in (both | sums).items()}
-        number = pd.Series(joined["visit_unit"]).groupby(joined["visit_unit"]).cumcount().to_numpy()
-        order, sums = np.argsort(joined["visit_unit"], kind="stable"), {name: joined.pop(name) for name in sums}
-        found = replace(self, **joined, earlier=number, by_unit=order, begun=len(visit_unit))
+        sums = {name: joined.pop(name) for name in sums}
+        earlier, by_unit = _in_turn(joined["visit_unit"])
+        found = replace(self, **joined, earlier=earlier, by_unit=by_unit, begun=len(visit_unit))
         found.__dict__.update(sums)  # in place of what their completions would give
         return found
 
@@ -262,6 +261,14 @@ class LogUnits:
         columns = {name: column.take(place) for name, column in self._in_time.items()}
         lag = np.where(past, steps - columns.pop("step"), 0.0)
         return Visits(lag=lag, **columns)
+
+
+def _in_turn(visit_unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number of earlier visits of the same unit, and the visits sorted by unit, then time; both (W,)."""
+    by_unit, visits_of = np.argsort(visit_unit, kind="stable"), np.bincount(visit_unit)
+    earlier = np.empty_like(by_unit)
+    earlier[by_unit] = np.arange(len(by_unit)) - np.repeat(np.cumsum(visits_of) - visits_of, visits_of)
+    return earlier, by_unit
 
 
 def _few_values(reward: np.ndarray, most: int) -> np.ndarray | None:

@@ -58,7 +58,7 @@ def served_together(
         unit, column = np.nonzero(columns.fields["count"][rows] > 0)
         units = units.after(unit, {name: field[rows[unit], column] for name, field in columns.fields.items()})
         kept.state = columns.state[rows]
-    place, first = log.frame[PLACE].to_numpy(), 0
+    place, first = log.arrays[PLACE], 0
     with np.errstate(over="ignore", invalid="ignore"):
         for part in replayed(log, baseline, units=units, onto=kept):
             there, visit, of_part = place[part.completions], part.block.visit, part.own_derivatives
