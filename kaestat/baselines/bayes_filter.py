@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import device
 
 from kaestat.baselines.base import Served
-from kaestat.baselines.filter_arrays import Scale, added_up, as_type_of, elapsed, joined, of_rows, summed
+from kaestat.baselines.filter_arrays import Scale, added_up, as_type_of, elapsed, joined, of_rows, summed, together
 from kaestat.baselines.filter_belief import PARTS, Belief, Moving
 from kaestat.baselines.filter_group import likely_of_group, values_of_any, values_of_binary
 from kaestat.baselines.filter_population import Population, first_carry, moments
@@ -20,7 +20,8 @@ from kaestat.baselines.filter_shock import common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, not_negative
 
-BLOCK = 4000  # prompts whose arrays fit the processor's cache
+BLOCK = 4128  # prompts whose arrays fit the processor's cache
+ALIGNED = 16  # numbers of single precision in a line of the cache
 
 
 @dataclass(frozen=True)
@@ -165,13 +166,13 @@ class _Now:
         unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
         if not is_unit or outside:
             unit = ((unit - low[..., None]) / width[..., None]).clip(0.0, 1.0)
-        rates, plain = Rates.of(reward), _zeros_and_ones(unit, groups.times)
+        rates, (plain, binary) = Rates.of(reward), _zeros_and_ones(unit, groups.times)
         return cls(
             groups=groups,
             visits=visits,
             unit=unit,
             plain=plain,
-            binary=bool(plain.all()),
+            binary=binary,
             low=low,
             width=width,
             is_unit=is_unit,
@@ -193,7 +194,8 @@ class _Now:
         """Rows of so many prompts that their arrays stay in the processor's cache."""
         *leading, n_prompts = self.shape
         largest = max(BLOCK // max(math.prod(leading), 1), BLOCK // 64)
-        size = math.ceil(n_prompts / max(math.ceil(n_prompts / largest), 1)) or 1
+        size = math.ceil(n_prompts / max(math.ceil(n_prompts / largest), 1))
+        size = ALIGNED * (math.ceil(size / ALIGNED) | 1)  # rows a power of two apart would drive each other out of it
         return [slice(first, first + size) for first in range(0, max(n_prompts, 1), size)]
 
     def coarse(self, array: Array) -> Array:
@@ -270,8 +272,7 @@ class _Now:
             n, s = self.past_of(afterwards, known)
             shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
-        of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
-        carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past, count, total)})
+        carry = self.population.after(sum(learned), self.dispersion_sums(past, count, total))
         carry |= {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
         value = self.fine(values, -2)
         if not self.is_unit:
@@ -302,7 +303,7 @@ class _Now:
 
     def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> Array | None:
         """See `common_shock`."""
-        if not bool(self.scored.any()):
+        if not self.all_scored and not bool(self.scored.any()):
             return None
         each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
@@ -359,13 +360,15 @@ class _Now:
             n = xp.where(known, past[0], 1.0)
             within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
             mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
-        none = 0 * within
-        rows = [none + row for row in (within, mixed, count, as_type_of(~self.plain, unit))]
-        return groups.pooled(xp.stack(rows, axis=-2).swapaxes(-1, -2))[..., 0, :]
+        return groups.pooled(together([within, mixed, count, as_type_of(~self.plain, unit)]))[..., 0, :]
 
 
-def _zeros_and_ones(unit: Array, times: Array | None) -> Array:
-    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P)."""
+def _zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
+    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P).
+
+    And whether all groups do.
+    """
     plain = unit * unit == unit
     plain = plain if times is None else plain & (times % 1 == 0)
-    return plain[..., 0] if plain.shape[-1] and bool(plain.all()) else plain.all(-1)
+    binary = bool(plain.all())
+    return plain[..., 0] if binary and plain.shape[-1] else plain.all(-1), binary

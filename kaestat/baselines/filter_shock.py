@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from kaestat.baselines.filter_arrays import added_up, as_type_of
+from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least
 from kaestat.baselines.filter_belief import Belief, Moving, shifted
 from kaestat.baselines.filter_rates import SHOCK, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
@@ -25,7 +25,7 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
     for all.
     """
     xp = namespace(mean)
-    size = size.clip(SMALLEST_SIZE, math.inf)
+    size = at_least(size, SMALLEST_SIZE)
     mean = mean.clip(1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
@@ -60,8 +60,8 @@ def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Bel
     a = size * known.a * factor / (known.b + known.a * factor)
     after, moved = known._replace(a=a, b=size - a), by != 0
     parts = xp.asarray(belief.parts, copy=True)
-    shift = shifted(belief.parts, known, by, after)
-    parts[..., :2, :, :] = xp.where(moved[..., None, :, :], shift, parts[..., :2, :, :])
+    for j, shift in enumerate(shifted(belief.parts, known, by, after)):
+        parts[..., j, :, :] = xp.where(moved, shift, parts[..., j, :, :])
     prior = {"a": xp.where(moved, after.a, here.a), "b": xp.where(moved, after.b, here.b)}
     return replace(belief, parts=parts), here._replace(**prior)
 

@@ -103,11 +103,6 @@ def test_degree_must_be_one_to_five(degree):
         make_baseline("local_polynomial", degree=degree)
 
 
-def test_local_linear_has_no_other_degree():
-    with pytest.raises(ValueError, match="local_polynomial"):
-        make_baseline("local_linear", degree=2)
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2])
 @pytest.mark.parametrize("seed", range(5))
 def test_agrees_with_nprobust_at_the_last_point(seed, degree):
@@ -158,15 +153,9 @@ def local_polynomial(case, *, degree, kernel="triangular", bandwidth=10.0):
 
 CASES = [
     MethodCase(
-        "local_linear",
-        lambda case, **p: local_polynomial(case, degree=1, **p),
-        {"bandwidth": 12},
-        weighted=True,
+        "local_linear", lambda case, **p: local_polynomial(case, degree=1, **p), {"bandwidth": 12}, weighted=True
     ),
     MethodCase(
-        "local_polynomial",
-        local_polynomial,
-        {"degree": 2, "bandwidth": 25.0, "kernel": "half-normal"},
-        weighted=True,
+        "local_polynomial", local_polynomial, {"degree": 2, "bandwidth": 25.0, "kernel": "half-normal"}, weighted=True
     ),
 ]

@@ -52,7 +52,24 @@ def test_a_prediction_is_the_value_of_a_completion_alone_in_its_group(name):
     run(estimator)
     prediction = estimator.predict(IDS, 12)
     estimator.step(IDS, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0], 12)
-    np.testing.assert_allclose(prediction.value, estimator.values, rtol=1e-12)
+    np.testing.assert_allclose(prediction.value, np.clip(estimator.values, 0, 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (3.0, 5.0)])
+@pytest.mark.parametrize("name", HISTORY)
+def test_no_prediction_extrapolates_a_trend_beyond_the_rewards(name, low, high):
+    try:
+        estimator = AdvantageEstimator(name, low=low, high=high)
+    except ValueError:
+        estimator = AdvantageEstimator(name)
+    ids = [*IDS] * 4
+    for step in range(20):
+        estimator.step(ids, low + (high - low) * (np.arange(24) < 4 + step), step)
+    spread = np.sqrt(3) * (high - low)  # the deviation of a reward among four, at most
+    some = (0, 1) if (low, high) == (0, 1) else (low - spread, high + spread)
+    for gap in (0, 3, 50, 1000):
+        value = estimator.predict(IDS, 20 + gap).value
+        assert (value >= some[0]).all() and (value <= some[1]).all()
 
 
 @pytest.mark.parametrize("name", HISTORY)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TextIO
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers.text_file import has_suffix, text_file
 from kaestat.logs.table import InvalidRows, Table, code_labels
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _DELIMITERS = ("\t", ";", "|", ",")
+_GROUPED = re.compile(r"[1-9]\d{0,2}(\.\d{3})+")
 _MARK = "\ufeff"
 _FEWEST_COLUMNS = 3  # prompt, step, reward
 _WIDE = 1000  # columns, above which pandas is given those to keep: each of the others costs it as much as many rows
@@ -57,6 +60,8 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     A ValueError if one of them has no name in the header, a row has more fields than the header, a quote is never
     closed, or there is no row.
     """
+    import pandas as pd
+
     if not all(name.strip() for name in names):  # pandas makes up names for these, and skips a header of blanks
         raise ValueError(f"{path}: a column without a name cannot be read; name it in the file's first line.")
     parted = delimiter(path)
@@ -97,7 +102,22 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     }
     if not all(map(len, columns.values())):
         raise ValueError(f"{path}: has a header but no rows.")
+    if parted == ";":
+        _check_thousands(path, {name: column for name, column in columns.items() if isinstance(column, pd.Series)})
     return Table(path, columns, lambda row: _line(path, row, parted))
+
+
+def _check_thousands(path: Path, columns: dict[str, pd.Series[Any]]) -> None:
+    """Raise a ValueError where 1.000 may be a thousand: beside whole numbers, or where another column has commas."""
+    commas = any(column.dtype.kind == "f" for column in columns.values())
+    for name, column in columns.items():
+        texts = set() if column.dtype.kind in "biuf" else {text for text in column.unique() if isinstance(text, str)}
+        grouped = {text for text in texts if _GROUPED.fullmatch(text)}
+        if grouped and (commas or grouped < texts) and all(text.isdigit() for text in texts - grouped):
+            raise ValueError(
+                f"{path}: {name} {min(grouped)!r} may be a thousand or more, or a decimal number; write whole numbers "
+                "without points, and others alike: 1,0 or 1.0."
+            )
 
 
 class _WithoutMarks:
@@ -130,6 +150,8 @@ def _header(path: Path, parted: str, errors: str = "strict") -> list[str]:
 
 def _is_wide(path: Path, parted: str) -> bool:
     """Whether only the wanted columns should be parsed; a ParserError if a row has more than the header."""
+    from pandas.errors import ParserError
+
     width = len(_header(path, parted))
     if width <= _WIDE:
         return False
@@ -146,7 +168,7 @@ def _is_wide(path: Path, parted: str) -> bool:
                 size = line.count(parted) + 1
                 found = (number, size) if size > width else None
             if found is not None:
-                raise pd.errors.ParserError(f"Expected {width} fields in line {found[0]}, saw {found[1]}")
+                raise ParserError(f"Expected {width} fields in line {found[0]}, saw {found[1]}")
     return True
 
 
@@ -155,10 +177,12 @@ def _check_first_row(path: Path, parted: str) -> None:
 
     pandas would make an index of them first: 150 s for 100,000 commas.
     """
+    from pandas.errors import ParserError
+
     with text_file(path) as file, suppress(csv.Error):
         header, *row = islice(filter(None, csv.reader(file, delimiter=parted)), 2)
         if row and len(row[0]) > len(header):
-            raise pd.errors.ParserError(f"Expected {len(header)} fields in the first row, saw {len(row[0])}")
+            raise ParserError(f"Expected {len(header)} fields in the first row, saw {len(row[0])}")
 
 
 def _line(path: Path, row: int, parted: str) -> str:
