@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 
 from kaestat.baselines.filter_arrays import added_up, as_type_of
-from kaestat.baselines.filter_belief import Belief, Moving, shifted
+from kaestat.baselines.filter_belief import LARGEST_COUNT, Belief, Moving
 from kaestat.baselines.filter_rates import SHOCK, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
 SMALLEST_SIZE = 0.05  # of a posterior
+SPACING, STEPS = 0.5, 8  # logits between two shifts; steps to the farthest
 
 
 def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Rates, dispersion: Array) -> Array | None:
@@ -29,11 +30,10 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
     mean = mean.clip(1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
-    middle = shock.shape[0] // 2
-    nearest = _gains(mean, count, total, weight, shock[middle - 1 : middle + 1])
-    if not bool((nearest > 0).any()):
+    if not bool((_gains(mean, size, count, total, weight, 1) > 0).any()):
         return None
-    gain = _gains(mean, count, total, weight, shock) + math.log(SHOCK / (1 - SHOCK) / shock.shape[0])
+    gain = _gains(mean, size, count, total, weight, shock.shape[0] // 2)
+    gain += math.log(SHOCK / (1 - SHOCK) / shock.shape[0])
     best = not_negative(xp.max(gain, axis=-2, keepdims=True))
     likely = xp.exp(gain - best)
     some = xp.sum(likely, axis=-2)
@@ -43,26 +43,55 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Ra
     return found if bool(xp.any(found != 0)) else None
 
 
-def _gains(mean: Array, count: Array, total: Array, weight: Array, shock: Array) -> Array:
+def _gains(mean: Array, size: Array, count: Array, total: Array, weight: Array, steps: int) -> Array:
     """Log evidence for each shift against none, from the others of each prompt, and from all; (..., S, P + 1)."""
-    xp = namespace(mean)
-    mean, count, total, weight = (part[..., None, :] for part in (mean, count, total, weight))
-    gain = (total * shock - count * xp.log(1 + mean * (xp.exp(shock) - 1))) * weight
+    xp, found = namespace(mean), []
+    for by in (-SPACING, SPACING):
+        moved, each = (mean, size), []
+        for _ in range(steps):
+            moved = _step(*moved, by)
+            gain = total * xp.log(moved[0] / mean) + (count - total) * xp.log((1 - moved[0]) / (1 - mean))
+            each.append(gain * weight)
+        found += each[::-1] if by < 0 else each
+    gain = xp.stack(found, axis=-2)
     pooled = added_up(gain, -1)
     return xp.concat([pooled - gain, pooled], axis=-1)
 
 
+def _step(mean: Array, size: Array, by: Array | float) -> tuple[Array, Array]:
+    """Mean and size of a Beta distribution after its logits move by so much, at most half a logit.
+
+    The moments of a value V whose logit moves change by E V (1 - V) and 2 E V^2 (1 - V) per logit. This is a step of
+    the midpoint rule for the Beta distribution that has these moments all the way.
+    """
+    half = by / 2
+    middle = mean + half * mean * (1 - mean) * size / (size + 1), size - half * (1 - 2 * mean) * size * size / (size + 2)
+    mean = mean + by * middle[0] * (1 - middle[0]) * middle[1] / (middle[1] + 1)
+    return mean, size - by * (1 - 2 * middle[0]) * middle[1] * middle[1] / (middle[1] + 2)
+
+
+def _moved(a: Array, b: Array, by: Array) -> tuple[Array, Array]:
+    """Parameters of Beta distributions after logits move."""
+    size = a + b
+    mean = a / size
+    for _ in range(STEPS):
+        mean, size = _step(mean, size, by / STEPS)
+    return mean * size, (1 - mean) * size
+
+
 def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Belief, Moving]:
     """A belief and its prior, of earlier steps and of this one, after all values moved ``by`` logits, (..., 1, P)."""
-    xp = namespace(by)
-    size = known.a + known.b
-    factor = xp.exp(by)
-    a = size * known.a * factor / (known.b + known.a * factor)
-    after, moved = known._replace(a=a, b=size - a), by != 0
+    xp, moved, share = namespace(by), by != 0, belief.parts[..., 2, :, :]
+    a, b = _moved(known.a, known.b, by)
+    successes, failures = _moved(*belief.beta(known), by)
+    successes -= share * a
+    failures -= share * b
+    # If one is negative, the other compensates.
+    both = [successes + failures.clip(-math.inf, 0.0), failures + successes.clip(-math.inf, 0.0)]
+    after = xp.stack(both, axis=-3).clip(0.0, LARGEST_COUNT)
     parts = xp.asarray(belief.parts, copy=True)
-    shift = shifted(belief.parts, known, by, after)
-    parts[..., :2, :, :] = xp.where(moved[..., None, :, :], shift, parts[..., :2, :, :])
-    prior = {"a": xp.where(moved, after.a, here.a), "b": xp.where(moved, after.b, here.b)}
+    parts[..., :2, :, :] = xp.where(moved[..., None, :, :], after, parts[..., :2, :, :])
+    prior = {"a": xp.where(moved, a, here.a), "b": xp.where(moved, b, here.b)}
     return replace(belief, parts=parts), here._replace(**prior)
 
 
