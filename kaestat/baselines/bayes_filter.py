@@ -246,7 +246,7 @@ class _Now:
         each = moments(past[0] + count, past[1] + total, self.population.dispersion[..., 0])
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each, pooled)
-        shock = self.shock(beliefs, known, count, total)
+        shock, left = self.shock(beliefs, known, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
@@ -272,7 +272,7 @@ class _Now:
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
         carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past, count, total)})
-        carry |= {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
+        carry |= {"shock": left, "population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
         value = self.fine(values, -2)
         if not self.is_unit:
             value = self.low[..., None] + self.width[..., None] * value
@@ -300,16 +300,17 @@ class _Now:
             both = both * self.population.dispersion
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> Array | None:
+    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Array]:
         """See `common_shock`."""
         if not bool(self.scored.any()):
-            return None
+            return None, self.carry["shock"]
         each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
         if not self.all_scored:
             here = as_type_of(self.scored, self.unit)
             count, total = count * here, total * here
-        return common_shock(mean, size, count, total, self.rates, self.population.dispersion[..., 0])
+        dispersion = self.population.dispersion[..., 0]
+        return common_shock(mean, size, count, total, self.rates, dispersion, self.carry["shock"])
 
     def values_of(
         self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array

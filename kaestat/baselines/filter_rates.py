@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.interpolate import CubicSpline
 from array_api_compat import device
 
 from kaestat.core.arrays import Array, namespace
@@ -21,7 +22,7 @@ DRIFTING, MIXED, OWN_DRIFTS = (
 )  # prior probabilities: of a drift; that prompts differ, or differ in drift
 OTHERWISE = 0.02  # share of prompts that move in another way where all are expected to move in one
 JUMPS = ((0.0005, 0.6), (0.005, 0.25), (0.03, 0.1), (0.15, 0.05))  # probabilities of a jump per visit, and their priors
-SHOCKS = tuple(size / 2 for size in range(-8, 9) if size)  # logits, of all prompts at once; the smallest in the middle
+SHOCKS = np.linspace(-4.0, 4.0, 33)  # logits, of all prompts at once
 SHOCK = 0.02  # prior probability of one
 PRECISION = "float32"  # of what is known of each prompt: a step costs half as much
 
@@ -44,6 +45,7 @@ class Rates(NamedTuple):
     jump: Array  # shape (J,)
     jump_prior: Array
     shock: Array  # shape (S, 1)
+    between: Array
 
     @classmethod
     def of(cls, model: Array) -> Rates:
@@ -68,9 +70,10 @@ def _rates(xp: Any, dtype: Any, where: Any, precision: str) -> Rates:
         "variance": np.concatenate([walks, np.full(AGES, FRESH_WALK)])[:, None] ** 2,
         "drift": np.array([drift for drift, _ in drifts])[:, None],
         "start": first[:, None],
-        "shock": np.array(SHOCKS)[:, None],
+        "shock": SHOCKS[:, None],
     }
     fine = {
+        "between": CubicSpline(SHOCKS[::2], np.eye(17))(SHOCKS),
         "first": first,
         "mixtures": mixtures,
         "as_learned": 1 - mixtures.sum(axis=1, keepdims=True),

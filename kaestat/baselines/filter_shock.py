@@ -11,36 +11,45 @@ from kaestat.baselines.filter_rates import SHOCK, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
 SMALLEST_SIZE = 0.05  # of a posterior
+CLOSED, LEAST_MOVE = 0.98, 0.1
 SPACING, STEPS = 0.5, 8  # logits between two shifts; steps to the farthest
 
 
-def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Rates, dispersion: Array) -> Array | None:
+def common_shock(
+    mean: Array, size: Array, count: Array, total: Array, rates: Rates, dispersion: Array, before: Array
+) -> tuple[Array | None, Array]:
     """Estimated move of all values in logits: for each prompt from the others, last from all; (..., P + 1).
 
-    The evidence for a shift is that of Bernoulli rewards whose rates were the posterior means, divided by how much more
-    a group's mean varies because they are only estimates. It is concave in the shift, so where neither the smallest
-    shift upwards nor that downwards is likelier than none, no other is.
-
-    ``mean`` and ``size``, (..., P), are of each prompt's `posterior_mean`; ``count`` and ``total`` of the group, 0
-    where the prompt does not count. The result is 0 where no shift is more likely than one, and None where that is so
-    for all.
+    And what is known of a move that is left, ``before`` and after the step: probabilities of `Rates.shock`, (..., S).
     """
     xp = namespace(mean)
     size = size.clip(SMALLEST_SIZE, math.inf)
     mean = mean.clip(1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
-    if not bool((_gains(mean, size, count, total, weight, 1) > 0).any()):
-        return None
-    gain = _gains(mean, size, count, total, weight, shock.shape[0] // 2)
-    gain += math.log(SHOCK / (1 - SHOCK) / shock.shape[0])
-    best = not_negative(xp.max(gain, axis=-2, keepdims=True))
-    likely = xp.exp(gain - best)
-    some = xp.sum(likely, axis=-2)
-    found = xp.where(
-        some > xp.exp(-best[..., 0, :]), xp.sum(likely * shock, axis=-2) / xp.where(some > 0, some, 1.0), 0.0
-    )
-    return found if bool(xp.any(found != 0)) else None
+    n, none = shock.shape[0], shock.shape[0] // 2
+    open_ = before[..., none, None] < CLOSED
+    nearest = (_gains(mean, size, count, total, weight, 1) > 0).any(axis=-2) | open_
+    if not bool(nearest.any()):
+        return None, before
+    gain = _gains(mean, size, count, total, weight, STEPS)
+    gain = xp.concat([gain[..., :STEPS, :], 0 * gain[..., :1, :], gain[..., STEPS:, :]], axis=-2)
+    gain = as_type_of(rates.between, mean) @ gain
+    prior = (1 - SHOCK) * before + SHOCK / n
+    likely = prior[..., None] * xp.exp(gain - xp.max(gain, axis=-2, keepdims=True))
+    likely /= added_up(likely)
+    likely = xp.where(nearest[..., None, :], likely, before[..., None])
+    found = xp.sum(likely * shock, axis=-2)
+    found = xp.where(xp.abs(found) > LEAST_MOVE, found, 0.0)
+    came = as_type_of(count > 0, mean)
+    left = added_up(came * size / (size + count / dispersion), -1) / added_up(came, -1).clip(1e-9, math.inf)
+    place = left * (shock[:, 0] - found[..., -1:])
+    place = place.clip(float(shock[0, 0]), float(shock[-1, 0]))
+    spacing = float(shock[1, 0] - shock[0, 0])
+    share = 1 - xp.abs(place[..., None] - shock[:, 0]) / spacing
+    after = (likely[..., None, :, -1] @ share.clip(0.0, 1.0))[..., 0, :]
+    after = xp.where(nearest[..., -1:], after, before)
+    return (found if bool(xp.any(found != 0)) else None), after
 
 
 def _gains(mean: Array, size: Array, count: Array, total: Array, weight: Array, steps: int) -> Array:
