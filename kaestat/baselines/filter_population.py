@@ -162,7 +162,7 @@ def first_carry(rates: Rates) -> dict[str, Array]:
         "jumps": xp.log(rates.jump_prior),
         "dispersion": xp.zeros(2),
         "population": xp.zeros(6),
-        "shock": xp.asarray(np.arange(33) == 16, dtype=rates.first.dtype),
+        "shock": 1.0 * (rates.shock[:, 0] == 0),
     }
 
 

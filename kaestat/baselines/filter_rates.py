@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 from array_api_compat import device
 
 from kaestat.core.arrays import Array, namespace
@@ -45,7 +44,6 @@ class Rates(NamedTuple):
     jump: Array  # shape (J,)
     jump_prior: Array
     shock: Array  # shape (S, 1)
-    between: Array
 
     @classmethod
     def of(cls, model: Array) -> Rates:
@@ -73,7 +71,6 @@ def _rates(xp: Any, dtype: Any, where: Any, precision: str) -> Rates:
         "shock": SHOCKS[:, None],
     }
     fine = {
-        "between": CubicSpline(SHOCKS[::2], np.eye(17))(SHOCKS),
         "first": first,
         "mixtures": mixtures,
         "as_learned": 1 - mixtures.sum(axis=1, keepdims=True),

@@ -5,94 +5,102 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from kaestat.baselines.filter_arrays import added_up, as_type_of
+from kaestat.baselines.filter_arrays import added_up, as_type_of, largest
 from kaestat.baselines.filter_belief import LARGEST_COUNT, Belief, Moving
 from kaestat.baselines.filter_rates import SHOCK, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
 SMALLEST_SIZE = 0.05  # of a posterior
-CLOSED, LEAST_MOVE = 0.98, 0.1
-SPACING, STEPS = 0.5, 8  # logits between two shifts; steps to the farthest
+SETTLED = 0.98  # probability of no move that is left, from which on only its own evidence brings one up
+SMALLEST_MOVE = 0.1  # logits by which beliefs are moved
+NEAREST = 2  # from no shift to one of half a logit, in `SHOCKS`
 
 
 def common_shock(
     mean: Array, size: Array, count: Array, total: Array, rates: Rates, dispersion: Array, before: Array
 ) -> tuple[Array | None, Array]:
-    """Estimated move of all values in logits: for each prompt from the others, last from all; (..., P + 1).
+    """Estimated move of all values in logits, for each prompt from the others, last from all; (..., P + 1).
 
-    And what is known of a move that is left, ``before`` and after the step: probabilities of `Rates.shock`, (..., S).
+    And what the step leaves to be known: for each of `Rates.shock`, the probability that all values have moved so much
+    more than beliefs have, (..., S); ``before`` is that of the step before. So a move that was taken for larger than it
+    is, or for one where there is none, is taken back once the next rewards say so.
+
+    The evidence for a shift is that of Bernoulli rewards at the means that it leaves, divided by how much more a
+    group's mean varies because the posterior means are only estimates. It is concave in the shift, so where neither
+    half a logit upwards nor downwards is likelier than none, no larger one is.
+
+    ``mean`` and ``size``, (..., P), are of each prompt's `posterior_mean`; ``count`` and ``total`` of the group, 0
+    where the prompt does not count. The estimate is 0 where it is small, and None where that is so for all.
     """
     xp = namespace(mean)
     size = size.clip(SMALLEST_SIZE, math.inf)
     mean = mean.clip(1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
-    n, none = shock.shape[0], shock.shape[0] // 2
-    open_ = before[..., none, None] < CLOSED
-    nearest = (_gains(mean, size, count, total, weight, 1) > 0).any(axis=-2) | open_
-    if not bool(nearest.any()):
+    none, step = shock.shape[0] // 2, NEAREST
+    nearest = _gains(mean, size, count, total, weight, shock[none - step : none + step + 1 : 2 * step])
+    asked = (nearest > 0).any(-2) | (before[..., none, None] < SETTLED)
+    if not bool(asked.any()):
         return None, before
-    gain = _gains(mean, size, count, total, weight, STEPS)
-    gain = xp.concat([gain[..., :STEPS, :], 0 * gain[..., :1, :], gain[..., STEPS:, :]], axis=-2)
-    gain = as_type_of(rates.between, mean) @ gain
-    prior = (1 - SHOCK) * before + SHOCK / n
-    likely = prior[..., None] * xp.exp(gain - xp.max(gain, axis=-2, keepdims=True))
+    gain = _gains(mean, size, count, total, weight, shock)
+    likely = ((1 - SHOCK) * before + SHOCK / shock.shape[0])[..., None]
+    likely = likely * xp.exp(gain - largest(gain))
     likely /= added_up(likely)
-    likely = xp.where(nearest[..., None, :], likely, before[..., None])
     found = xp.sum(likely * shock, axis=-2)
-    found = xp.where(xp.abs(found) > LEAST_MOVE, found, 0.0)
-    came = as_type_of(count > 0, mean)
-    left = added_up(came * size / (size + count / dispersion), -1) / added_up(came, -1).clip(1e-9, math.inf)
-    place = left * (shock[:, 0] - found[..., -1:])
-    place = place.clip(float(shock[0, 0]), float(shock[-1, 0]))
-    spacing = float(shock[1, 0] - shock[0, 0])
-    share = 1 - xp.abs(place[..., None] - shock[:, 0]) / spacing
-    after = (likely[..., None, :, -1] @ share.clip(0.0, 1.0))[..., 0, :]
-    after = xp.where(nearest[..., -1:], after, before)
-    return (found if bool(xp.any(found != 0)) else None), after
+    found = xp.where(asked & (xp.abs(found) > SMALLEST_MOVE), found, 0.0)
+    # What is left is less and less what values have moved: rewards since then have moved the beliefs.
+    counts = as_type_of(count > 0, mean)
+    old = added_up(counts * size / (size + count / dispersion), -1) / added_up(counts, -1).clip(1.0, math.inf)
+    place = (old * (shock[:, 0] - found[..., -1:])).clip(shock[0, 0], shock[-1, 0])
+    share = (1 - xp.abs(place[..., None] - shock[:, 0]) / (shock[1, 0] - shock[0, 0])).clip(0.0, 1.0)
+    after = (likely[..., None, :, -1] @ share)[..., 0, :]
+    after = xp.where(asked[..., -1:], after, before)
+    return found if bool((found != 0).any()) else None, after
 
 
-def _gains(mean: Array, size: Array, count: Array, total: Array, weight: Array, steps: int) -> Array:
+def _gains(mean: Array, size: Array, count: Array, total: Array, weight: Array, shock: Array) -> Array:
     """Log evidence for each shift against none, from the others of each prompt, and from all; (..., S, P + 1)."""
-    xp, found = namespace(mean), []
-    for by in (-SPACING, SPACING):
-        moved, each = (mean, size), []
-        for _ in range(steps):
-            moved = _step(*moved, by)
-            gain = total * xp.log(moved[0] / mean) + (count - total) * xp.log((1 - moved[0]) / (1 - mean))
-            each.append(gain * weight)
-        found += each[::-1] if by < 0 else each
-    gain = xp.stack(found, axis=-2)
+    xp = namespace(mean)
+    mean, size, count, total, weight = (part[..., None, :] for part in (mean, size, count, total, weight))
+    by = _of_mean(mean * size, (1 - mean) * size, shock)
+    gain = (total * by - count * xp.log(1 + mean * (xp.exp(by) - 1))) * weight
     pooled = added_up(gain, -1)
     return xp.concat([pooled - gain, pooled], axis=-1)
 
 
-def _step(mean: Array, size: Array, by: Array | float) -> tuple[Array, Array]:
-    """Mean and size of a Beta distribution after its logits move by so much, at most half a logit.
+def _of_mean(a: Array, b: Array, by: Array) -> Array:
+    """How much the logit of the mean of Beta(a, b) moves if all logits move ``by``.
 
-    The moments of a value V whose logit moves change by E V (1 - V) and 2 E V^2 (1 - V) per logit. This is a step of
-    the midpoint rule for the Beta distribution that has these moments all the way.
+    The mean and the second moment of a value V change by E V (1 - V) and 2 E V^2 (1 - V) per logit. Where V always has
+    the Beta distribution with these moments, its size s keeps ``m (1 - m) s^2 / (s + 1)``, and the logit of its mean m
+    moves by ``s / (s + 1)`` per logit: here that of half the way.
     """
-    half = by / 2
-    middle = mean + half * mean * (1 - mean) * size / (size + 1), size - half * (1 - 2 * mean) * size * size / (size + 2)
-    mean = mean + by * middle[0] * (1 - middle[0]) * middle[1] / (middle[1] + 1)
-    return mean, size - by * (1 - 2 * middle[0]) * middle[1] * middle[1] / (middle[1] + 2)
-
-
-def _moved(a: Array, b: Array, by: Array) -> tuple[Array, Array]:
-    """Parameters of Beta distributions after logits move."""
     size = a + b
-    mean = a / size
-    for _ in range(STEPS):
-        mean, size = _step(mean, size, by / STEPS)
-    return mean * size, (1 - mean) * size
+    size = _size_after(a, b, by * (size / (size + 1) / 2))
+    return by * (size / (size + 1))
+
+
+def _size_after(a: Array, b: Array, by: Array) -> Array:
+    """Size of the Beta distribution after the logit of its mean moves ``by``; see `_of_mean`."""
+    half = namespace(by).exp(by / 2)
+    ratio = a * half + b / half
+    ratio = ratio * ratio / (a + b + 1)
+    return (ratio + (ratio * (ratio + 4)) ** 0.5) / 2
+
+
+def _shifted(a: Array, b: Array, by: Array) -> tuple[Array, Array]:
+    """Parameters of the Beta distributions after all logits move ``by``."""
+    by = _of_mean(a, b, by)
+    a, size = a * namespace(by).exp(by), _size_after(a, b, by)
+    size /= a + b
+    return a * size, b * size
 
 
 def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Belief, Moving]:
     """A belief and its prior, of earlier steps and of this one, after all values moved ``by`` logits, (..., 1, P)."""
     xp, moved, share = namespace(by), by != 0, belief.parts[..., 2, :, :]
-    a, b = _moved(known.a, known.b, by)
-    successes, failures = _moved(*belief.beta(known), by)
+    a, b = _shifted(known.a, known.b, by)
+    successes, failures = _shifted(*belief.beta(known), by)
     successes -= share * a
     failures -= share * b
     # If one is negative, the other compensates.
