@@ -143,6 +143,7 @@ class _Now:
     shape: tuple[int, ...]  # (..., P)
     carry: dict[str, Array]
     last_scored: Array  # shape (...,)
+    at_last_step: Array
 
     @classmethod
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:
@@ -185,6 +186,7 @@ class _Now:
                 (*groups.leading, reward.shape[-2]), visits.lag.shape[:-1], (*before["last_scored"].shape, 1)
             ),
             carry=before,
+            at_last_step=newest <= (step - before["last_scored"])[..., None],
             last_scored=xp.where(returns > 0, step, before["last_scored"]),
         )
 
@@ -272,7 +274,7 @@ class _Now:
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
         carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past, count, total)})
-        carry |= {"shock": left, "population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
+        carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
         value = self.fine(values, -2)
         if not self.is_unit:
             value = self.low[..., None] + self.width[..., None] * value
@@ -300,17 +302,24 @@ class _Now:
             both = both * self.population.dispersion
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Array]:
+    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, dict[str, Array]]:
         """See `common_shock`."""
         if not bool(self.scored.any()):
-            return None, self.carry["shock"]
+            return None, {name: self.carry[name] for name in ("left", "whole")}
         each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
         if not self.all_scored:
             here = as_type_of(self.scored, self.unit)
             count, total = count * here, total * here
         dispersion = self.population.dispersion[..., 0]
-        return common_shock(mean, size, count, total, self.rates, dispersion, self.carry["shock"])
+        return common_shock(mean, size, count, total, self.rates, dispersion, self.unmoved())
+
+    def unmoved(self) -> Array:
+        """Probabilities of a move that is left; a belief that the last step did not move may have been moved since or not."""
+        left, whole = self.carry["left"], self.carry["whole"]
+        scored = as_type_of(self.scored, left)
+        seen = added_up(scored * self.at_last_step, -1) / added_up(scored, -1).clip(1.0, np.inf)
+        return left + (1 - seen) / 2 * (whole - left)
 
     def values_of(
         self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array

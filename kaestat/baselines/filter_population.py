@@ -162,7 +162,8 @@ def first_carry(rates: Rates) -> dict[str, Array]:
         "jumps": xp.log(rates.jump_prior),
         "dispersion": xp.zeros(2),
         "population": xp.zeros(6),
-        "shock": 1.0 * (rates.shock[:, 0] == 0),
+        "left": 1.0 * (rates.shock[:, 0] == 0),
+        "whole": 1.0 * (rates.shock[:, 0] == 0),
     }
 
 

@@ -18,7 +18,7 @@ NEAREST = 2  # from no shift to one of half a logit, in `SHOCKS`
 
 def common_shock(
     mean: Array, size: Array, count: Array, total: Array, rates: Rates, dispersion: Array, before: Array
-) -> tuple[Array | None, Array]:
+) -> tuple[Array | None, dict[str, Array]]:
     """Estimated move of all values in logits, for each prompt from the others, last from all; (..., P + 1).
 
     And what the step leaves to be known: for each of `Rates.shock`, the probability that all values have moved so much
@@ -41,7 +41,7 @@ def common_shock(
     nearest = _gains(mean, size, count, total, weight, shock[none - step : none + step + 1 : 2 * step])
     asked = (nearest > 0).any(-2) | (before[..., none, None] < SETTLED)
     if not bool(asked.any()):
-        return None, before
+        return None, {"left": before, "whole": before}
     gain = _gains(mean, size, count, total, weight, shock)
     likely = ((1 - SHOCK) * before + SHOCK / shock.shape[0])[..., None]
     likely = likely * xp.exp(gain - largest(gain))
@@ -54,8 +54,9 @@ def common_shock(
     place = (old * (shock[:, 0] - found[..., -1:])).clip(shock[0, 0], shock[-1, 0])
     share = (1 - xp.abs(place[..., None] - shock[:, 0]) / (shock[1, 0] - shock[0, 0])).clip(0.0, 1.0)
     after = (likely[..., None, :, -1] @ share)[..., 0, :]
-    after = xp.where(asked[..., -1:], after, before)
-    return found if bool((found != 0).any()) else None, after
+    left = {"left": after, "whole": likely[..., -1]}
+    left = {name: xp.where(asked[..., -1:], array, before) for name, array in left.items()}
+    return found if bool((found != 0).any()) else None, left
 
 
 def _gains(mean: Array, size: Array, count: Array, total: Array, weight: Array, shock: Array) -> Array:
