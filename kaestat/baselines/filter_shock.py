@@ -38,11 +38,13 @@ def common_shock(
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
     none, step = shock.shape[0] // 2, NEAREST
-    nearest = _gains(mean, size, count, total, weight, shock[none - step : none + step + 1 : 2 * step])
+    nearest = shock[none - step : none + step + 1 : 2 * step] * (size / (size + 1))[..., None, :]
+    nearest = _gains(mean, count, total, weight, nearest)
     asked = (nearest > 0).any(-2) | (before[..., none, None] < SETTLED)
     if not bool(asked.any()):
         return None, {"left": before, "whole": before}
-    gain = _gains(mean, size, count, total, weight, shock)
+    by = _of_mean((mean * size)[..., None, :], ((1 - mean) * size)[..., None, :], shock)
+    gain = _gains(mean, count, total, weight, by)
     likely = ((1 - SHOCK) * before + SHOCK / shock.shape[0])[..., None]
     likely = likely * xp.exp(gain - largest(gain))
     likely /= added_up(likely)
@@ -59,11 +61,13 @@ def common_shock(
     return found if bool((found != 0).any()) else None, left
 
 
-def _gains(mean: Array, size: Array, count: Array, total: Array, weight: Array, shock: Array) -> Array:
-    """Log evidence for each shift against none, from the others of each prompt, and from all; (..., S, P + 1)."""
+def _gains(mean: Array, count: Array, total: Array, weight: Array, by: Array) -> Array:
+    """Log evidence for each shift against none, from the others of each prompt, and from all; (..., S, P + 1).
+
+    ``by``, (..., S, P), is how much a shift moves the logit of each mean.
+    """
     xp = namespace(mean)
-    mean, size, count, total, weight = (part[..., None, :] for part in (mean, size, count, total, weight))
-    by = _of_mean(mean * size, (1 - mean) * size, shock)
+    mean, count, total, weight = (part[..., None, :] for part in (mean, count, total, weight))
     gain = (total * by - count * xp.log(1 + mean * (xp.exp(by) - 1))) * weight
     pooled = added_up(gain, -1)
     return xp.concat([pooled - gain, pooled], axis=-1)
