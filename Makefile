@@ -65,7 +65,7 @@ check-verl: $(VERL_CPU)/.ready ## Run the whole of verl on a CPU and check the a
 	PYTHONPATH=$(CURDIR) $(VERL_CPU)/bin/python $(VERL_CHECK)/check.py
 
 rehearse-verl: $(VERL_CPU)/.ready ## Train, diagnose and evaluate a tiny model on verl and a CPU, killed on the way; before each release
-	PYTHONPATH=$(CURDIR) $(VERL_CPU)/bin/python $(VERL_CHECK)/rehearse.py
+	PYTHONPATH=$(CURDIR) $(VERL_CPU)/bin/python tests/llm_experiments/training/verl/rehearse.py
 
 check-requirements: $(VENV)/.test ## Ask pip and its index whether the versions for GPU nodes fit together; before each release
 	KAESTAT_NETWORK=1 $(BIN)/pytest -q tests/llm_experiments/training/test_requirements.py

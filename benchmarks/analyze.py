@@ -129,7 +129,7 @@ def _steps_log(n_prompts: int, n_at_once: int, n_steps: int) -> RewardLog:
 
 
 def _command(path: Path) -> None:
-    program = "from kaestat.report.cli import main; main()"  # what the installed `kaestat` runs
+    program = "from kaestat.report.entry import main; main()"  # what the installed `kaestat` runs
     command = [sys.executable, "-c", program, "analyze", str(path)]
     finished = subprocess.run(command, capture_output=True, text=True, env=_compiled())
     if finished.returncode or "kae_eb" not in finished.stdout:

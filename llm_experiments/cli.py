@@ -111,8 +111,11 @@ def evaluate(
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 2048,
     batch_size: Annotated[int, typer.Option(help="Answers generated at once.")] = 64,
     dtype: Annotated[Dtype | None, typer.Option(help="By default bfloat16 on a GPU, float32 without.")] = None,
-    chat: Annotated[bool | None, typer.Option(help="Use the chat template; by default a preset's choice.")] = None,
-    system: Annotated[str | None, typer.Option(help="System message; by default a preset's choice.")] = None,
+    chat: Annotated[
+        bool | None,
+        typer.Option(help="Use the chat template; by default as the model's run did, or a preset."),
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="System message; by default as in the model's run.")] = None,
     limit: Annotated[int | None, typer.Option(help="First problems of each set only.")] = None,
     data: Annotated[
         Path | None,
@@ -132,9 +135,11 @@ def evaluate(
 
     from llm_experiments.evaluation.evaluate import Evaluation
     from llm_experiments.policies.loading import resolve_device
+    from llm_experiments.training.identity import prompt_style_beside
 
     disable_progress_bar()
     console = Console(stderr=True)
+    style = {} if chat is False else prompt_style_beside(Path(model))
     config = checked(
         EvaluationConfig,
         "options",
@@ -144,6 +149,7 @@ def evaluate(
             "model": {
                 "name": model,
                 "dtype": dtype or (Dtype.float32 if resolve_device("auto") == "cpu" else Dtype.bfloat16),
+                **style,
                 **({} if chat is None else {"chat": chat}),
                 **({} if system is None else {"system": system}),
             },

@@ -18,7 +18,10 @@ settings.load_profile("quick")
 
 needs = {
     "trl": ["helpers/tiny_trl.py", "helpers/two_ranks.py"],
-    "verl": ["helpers/tiny_verl.py", "integrations/verl/on_cpu", "llm_experiments/training/verl/test_launch.py"],
+    "verl": [
+        *("helpers/tiny_verl.py", "integrations/verl/on_cpu"),
+        *(f"llm_experiments/training/verl/{name}.py" for name in ("test_launch", "rehearse")),
+    ],
 }
 collect_ignore = [file for framework, files in needs.items() if not find_spec(framework) for file in files]
 

@@ -10,17 +10,18 @@ import numpy as np
 from array_api_compat import device
 
 from kaestat.baselines.base import Served
-from kaestat.baselines.filter_arrays import Scale, added_up, as_type_of, elapsed, joined, of_rows, summed
+from kaestat.baselines.filter_arrays import Scale, added_up, as_type_of, elapsed, joined, of_rows, summed, together
 from kaestat.baselines.filter_belief import PARTS, Belief, Moving
 from kaestat.baselines.filter_group import likely_of_group, values_of_any, values_of_binary
 from kaestat.baselines.filter_population import Population, first_carry, moments
 from kaestat.baselines.filter_range import lies_outside, plain_means, say_widened, widened
 from kaestat.baselines.filter_rates import Rates, plain_rates
-from kaestat.baselines.filter_shock import common_shock, posterior_mean, shocked
+from kaestat.baselines.filter_shock import NOTHING_LEFT, Left, before_step, common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, not_negative
 
-BLOCK = 4000  # prompts whose arrays fit the processor's cache
+BLOCK = 4128  # prompts whose arrays fit the processor's cache
+ALIGNED = 16  # numbers of single precision in a line of the cache
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class BayesFilter(RangedBaseline):
     - *How often values jump*, by the same likelihoods.
     - *How values are spread*, the Beta prior: by moments from the other prompts of the step, including their groups,
       and from earlier prompts if there are fewer than 100 (as in `KaeEb`).
-    - *A shock*: a move of all values at once, from the other prompts of the same step (`common_shock`).
+    - *A shock*: a move of all values at once, from the other prompts of the same step, and what is left of it at the
+      next steps (`common_shock`).
     - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
       rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Steps of zeros and ones alone discount
       what earlier steps said by 0.97 per reward. Other rewards in [low, high] count as shares of a success
@@ -90,7 +92,7 @@ class BayesFilter(RangedBaseline):
 
     def initial_carry(self) -> dict[str, np.ndarray]:
         """What `Population` learns, the last scored step, and the range of the rewards."""
-        fresh = {name: np.array(array) for name, array in first_carry(plain_rates()).items()}
+        fresh = {name: np.array(array) for name, array in (first_carry(plain_rates()) | NOTHING_LEFT).items()}
         return fresh | {"last_scored": np.array(-1.0), "range": np.array([0.0, 1.0])}
 
     def on_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
@@ -143,7 +145,7 @@ class _Now:
     shape: tuple[int, ...]  # (..., P)
     carry: dict[str, Array]
     last_scored: Array  # shape (...,)
-    at_last_step: Array
+    of_last_step: Array  # shape (..., P); prompts whose last visit was at that step
 
     @classmethod
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:
@@ -166,13 +168,13 @@ class _Now:
         unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
         if not is_unit or outside:
             unit = ((unit - low[..., None]) / width[..., None]).clip(0.0, 1.0)
-        rates, plain = Rates.of(reward), _zeros_and_ones(unit, groups.times)
+        rates, (plain, binary) = Rates.of(reward), _zeros_and_ones(unit, groups.times)
         return cls(
             groups=groups,
             visits=visits,
             unit=unit,
             plain=plain,
-            binary=bool(plain.all()),
+            binary=binary,
             low=low,
             width=width,
             is_unit=is_unit,
@@ -186,7 +188,7 @@ class _Now:
                 (*groups.leading, reward.shape[-2]), visits.lag.shape[:-1], (*before["last_scored"].shape, 1)
             ),
             carry=before,
-            at_last_step=newest <= (step - before["last_scored"])[..., None],
+            of_last_step=newest <= (step - before["last_scored"])[..., None],
             last_scored=xp.where(returns > 0, step, before["last_scored"]),
         )
 
@@ -195,7 +197,8 @@ class _Now:
         """Rows of so many prompts that their arrays stay in the processor's cache."""
         *leading, n_prompts = self.shape
         largest = max(BLOCK // max(math.prod(leading), 1), BLOCK // 64)
-        size = math.ceil(n_prompts / max(math.ceil(n_prompts / largest), 1)) or 1
+        size = math.ceil(n_prompts / max(math.ceil(n_prompts / largest), 1))
+        size = ALIGNED * (math.ceil(size / ALIGNED) | 1)  # rows a power of two apart would drive each other out of it
         return [slice(first, first + size) for first in range(0, max(n_prompts, 1), size)]
 
     def coarse(self, array: Array) -> Array:
@@ -272,8 +275,7 @@ class _Now:
             n, s = self.past_of(afterwards, known)
             shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
-        of_all = {name: sum(part[name] for part in learned) for name in learned[0]}
-        carry = self.population.after(of_all | {"dispersion": self.dispersion_sums(past, count, total)})
+        carry = self.population.after(sum(learned), self.dispersion_sums(past, count, total))
         carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
         value = self.fine(values, -2)
         if not self.is_unit:
@@ -302,24 +304,17 @@ class _Now:
             both = both * self.population.dispersion
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, dict[str, Array]]:
+    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
         """See `common_shock`."""
-        if not bool(self.scored.any()):
-            return None, {name: self.carry[name] for name in ("left", "whole")}
+        if not self.all_scored and not bool(self.scored.any()):
+            return None, {name: self.carry[name] for name in NOTHING_LEFT}
         each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
         if not self.all_scored:
             here = as_type_of(self.scored, self.unit)
             count, total = count * here, total * here
-        dispersion = self.population.dispersion[..., 0]
-        return common_shock(mean, size, count, total, self.rates, dispersion, self.unmoved())
-
-    def unmoved(self) -> Array:
-        """Probabilities of a move that is left; a belief that the last step did not move may have been moved since or not."""
-        left, whole = self.carry["left"], self.carry["whole"]
-        scored = as_type_of(self.scored, left)
-        seen = added_up(scored * self.at_last_step, -1) / added_up(scored, -1).clip(1.0, np.inf)
-        return left + (1 - seen) / 2 * (whole - left)
+        before = before_step(self.carry, self.scored, self.of_last_step)
+        return common_shock(mean, size, count, total, self.population.dispersion[..., 0], self.rates, before)
 
     def values_of(
         self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array
@@ -369,13 +364,15 @@ class _Now:
             n = xp.where(known, past[0], 1.0)
             within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
             mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
-        none = 0 * within
-        rows = [none + row for row in (within, mixed, count, as_type_of(~self.plain, unit))]
-        return groups.pooled(xp.stack(rows, axis=-2).swapaxes(-1, -2))[..., 0, :]
+        return groups.pooled(together([within, mixed, count, as_type_of(~self.plain, unit)]))[..., 0, :]
 
 
-def _zeros_and_ones(unit: Array, times: Array | None) -> Array:
-    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P)."""
+def _zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
+    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P).
+
+    And whether all groups do.
+    """
     plain = unit * unit == unit
     plain = plain if times is None else plain & (times % 1 == 0)
-    return plain[..., 0] if plain.shape[-1] and bool(plain.all()) else plain.all(-1)
+    binary = bool(plain.all())
+    return plain[..., 0] if binary and plain.shape[-1] else plain.all(-1), binary

@@ -46,6 +46,20 @@ def largest(array: Array, axis: int = -2) -> Array:
     return namespace(array).max(array, axis=axis, keepdims=True)
 
 
+def at_least(array: Array, least: float) -> Array:
+    """The array with smaller entries set to ``least``, in half the time of ``clip``, which looks for both ends."""
+    return np.maximum(array, least) if type(array) is np.ndarray else array.clip(least, None)
+
+
+def together(rows: list[Array]) -> Array:
+    """Arrays (..., P) as the columns of one, (..., P, k), in which each is contiguous; quicker than ``stack``."""
+    xp, first = namespace(rows[0]), rows[0]
+    out = xp.empty((*first.shape[:-1], len(rows), first.shape[-1]), dtype=first.dtype, device=device(first))
+    for j, row in enumerate(rows):
+        out[..., j, :] = row
+    return out.swapaxes(-1, -2)
+
+
 def elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Array, Array]:
     """Returns of prompts since the last step with a return, and how many prompts return now."""
     xp = namespace(newest)

@@ -58,7 +58,8 @@ class Belief:
         count, total = parts[..., 0, :, :], parts[..., 1, :, :]
         if scale is not None:
             total = xp.minimum(not_negative((total - scale.low * count) / scale.width), count)
-        failed = not_negative(count - total)
+        count -= total
+        failed = not_negative(count)
         parts[..., 0, :, :] = total
         parts[..., 1, :, :] = failed
         if not known.exact:
@@ -76,8 +77,9 @@ class Belief:
         shape = (*leading, PARTS, n_ways, n_prompts + SPARE)
         out = xp.empty(shape, dtype=parts.dtype, device=device(parts))[..., :n_prompts]
         count, total, odds = (out[..., j, :, :] for j in (0, 1, 3))
-        count[...] = parts[..., 0, :, :] + parts[..., 1, :, :]
         out[..., 1:3, :, :] = parts[..., 0::2, :, :]
+        count[...] = total
+        count += parts[..., 1, :, :]
         if not known.exact:
             out[..., :2, :, :] *= known.dispersion[..., None, :, :]
         if scale is not None:
@@ -138,12 +140,13 @@ class Belief:
         parts[..., :2, -AGES, :] = 0.0
         parts[..., 2, -AGES, :] = 1.0
         stay += arriving
-        left = 1 - known.jump
-        probability[..., 1 - AGES :, :] = left * probability[..., -AGES:-1, :]
+        probability[..., WAYS, :] = stay
+        probability[..., 1 - AGES :, :] = probability[..., -AGES:-1, :]
+        probability *= 1 - known.jump
         probability[..., -AGES, :] = known.jump[..., 0, :]
-        probability[..., WAYS, :] = left * stay
         drifting = parts[..., -AGES - rates.drift.shape[0] : -AGES, :]
-        drifting[..., :2, :, :] = shifted(drifting, known, rates.drift * known.dispersion**0.5, known)
+        moved = _drifted(drifting, known, rates.drift * known.dispersion**0.5)
+        drifting[..., 0, :, :], drifting[..., 1, :, :] = moved
         _walk(parts, rates, known)
         return self
 
@@ -164,25 +167,31 @@ class Belief:
         return Belief(self.parts, probability)
 
 
-def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> Array:
-    """Successes and failures after logits move by so much, as precise as before, under the prior that then holds.
+def _drifted(parts: Array, known: Moving, by: Array) -> tuple[Array, Array]:
+    """Successes and failures after logits move by so much, as precise as before.
 
     With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by).
     """
-    xp, share = namespace(parts), parts[..., 2, :, :]
+    share, factor = parts[..., 2, :, :], namespace(parts).exp(by)
     successes, b = _beta(parts, known)
-    factor, size = xp.exp(by), successes + b
+    size = successes + b
     failures = successes * factor
     failures += b
     failures /= size
     successes *= failures
-    successes -= share * after.a
+    successes -= share * known.a
     failures /= factor
     failures *= b
-    failures -= share * (known.a + known.b - after.a)
-    # If one is negative, the other compensates.
-    both = [successes + failures.clip(-np.inf, 0.0), failures + successes.clip(-np.inf, 0.0)]
-    return xp.stack(both, axis=-3).clip(0.0, LARGEST_COUNT)
+    failures -= share * known.b
+    return in_bounds(successes, failures)
+
+
+def in_bounds(successes: Array, failures: Array) -> tuple[Array, Array]:
+    """Both where neither is negative; if one is, the other compensates. Writes over them."""
+    beyond = successes.clip(-np.inf, 0.0)
+    successes += failures.clip(-np.inf, 0.0)
+    failures += beyond
+    return successes.clip(0.0, LARGEST_COUNT), failures.clip(0.0, LARGEST_COUNT)
 
 
 def _beta(parts: Array, known: Moving) -> tuple[Array, Array]:
@@ -203,6 +212,7 @@ def _walk(parts: Array, rates: Rates, known: Moving) -> None:
     count = parts[..., 0, :, :] + parts[..., 1, :, :]
     count /= size
     count *= whole
-    left = 1 / (1 + count)
-    parts *= left[..., None, :, :]
-    parts[..., 2, :, :] /= 1 + whole
+    count += 1
+    parts *= (1 / count)[..., None, :, :]
+    whole += 1
+    parts[..., 2, :, :] /= whole

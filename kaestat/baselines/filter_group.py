@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kaestat.baselines.filter_arrays import added_up, largest
+from kaestat.baselines.filter_arrays import added_up, as_type_of, largest
 from kaestat.baselines.filter_belief import JUMPED, TINY, WAYS, Belief, Moving
 from kaestat.core.arrays import Array, namespace, not_negative
 
@@ -17,12 +17,15 @@ def values_of_binary(belief: Belief, known: Moving, unit: Array, count: Array, t
     """
     xp = namespace(belief.parts)
     others = not_negative(count - 1)
-    rest = xp.stack([xp.minimum(total, others), not_negative(total - 1)], axis=-3)
+    columns = xp.minimum(total, others), not_negative(total - 1)
+    rest = xp.concat([column[..., None, :, :] for column in columns], axis=-3)
     if not known.exact:
         others, rest = others / known.dispersion, rest / known.dispersion[..., None, :, :]
     likely, expected = _likely_and_expected(belief, known, others, rest)
     value = (added_up(expected) / (added_up(likely) + TINY))[..., 0, :]
-    values = xp.where(unit > 0, value[..., 1, :, None], value[..., 0, :, None])
+    succeeded = as_type_of(unit, value)  # to choose by it takes twice as long: processors cannot guess rewards
+    values = value[..., 1, :, None] * succeeded
+    values += value[..., 0, :, None] * (1 - succeeded)
     return values, _with_the_last(likely, expected, count, total)
 
 
@@ -81,7 +84,10 @@ def _likely_and_expected(belief: Belief, known: Moving, others: Array, rest: Arr
         likely *= probability
     else:
         likely = probability + 0 * rest
-    return likely, likely * ((a + rest) / (a + b + others))
+    expected = a + rest
+    expected /= a + b + others
+    expected *= likely
+    return likely, expected
 
 
 def _gain(log: Array, factor: Array) -> Array:
@@ -101,16 +107,19 @@ def evidence(a: Array, b: Array, count: Array, total: Array) -> tuple[Array, Arr
     from the next integer on, accurate to 0.003.
     """
     xp = namespace(a)
-    log, factor, last = _rising(a + b, count)
-    log *= -1
+    of_all, factor, last = _rising(a + b, count)
+    parts = []
     for z, k in ((a, total), (b, count - total)):
         part, grown, end = _rising(z, k)
         end /= last
         end = xp.log(end)
         end *= k
         part += end
-        part += log
-        log, factor = part, factor / grown
+        parts.append(part)
+        factor = factor / grown
+    log, part = parts
+    log -= of_all
+    log += part
     return log, factor
 
 
@@ -120,7 +129,9 @@ def _rising(z: Array, k: Array) -> tuple[Array, Array, Array]:
     ratio = k / up
     end = 1 + ratio
     out = namespace(z).log(end)
-    out += ratio - (end - 1)  # what rounding took, which counts z times
+    gone = end - 1
+    gone -= ratio
+    out -= gone  # what rounding took, which counts z times
     end *= up
     up -= 0.5
     out *= up

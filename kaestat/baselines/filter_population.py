@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from kaestat.baselines.filter_arrays import added_up, as_type_of, largest
+from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, largest, together
 from kaestat.baselines.filter_belief import TINY, WAYS, Moving
 from kaestat.baselines.filter_rates import Rates
 from kaestat.core.arrays import Array, namespace, not_negative
@@ -14,7 +12,6 @@ from kaestat.core.arrays import Array, namespace, not_negative
 DISCOUNT = 0.9  # on what was learned, per return of the prompts
 LEAST_RETURN = 0.1  # that a step counts as where no prompt returns
 SWITCH = 0.02  # probability per return that prompts are spread over the ways in another manner
-PSEUDO_PROMPTS = 8.0
 ENOUGH = 100.0  # prompts from which a prior is estimated; fewer at a step are joined by those before
 MIN_OTHERS = 5.0  # degrees of freedom given up in the spread of values
 FIRST_SIZE = 0.7  # completions that a prior counts as while the spread is unknown
@@ -43,7 +40,7 @@ class Population:
         within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
         dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
         learned = carry["each"] / added_up(carry["each"], -1)
-        switched = (1 - SWITCH) ** elapsed.clip(1.0, np.inf)[..., None]
+        switched = (1 - SWITCH) ** at_least(elapsed, 1.0)[..., None]
         return cls(
             rates=rates,
             carry=carry,
@@ -74,29 +71,27 @@ class Population:
         past = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0)))
         return past + now[..., 0, :], prior_of(past[..., None, :] + now - each)
 
-    def after(self, sums: dict[str, Array]) -> dict[str, Array]:
-        """The carry after a step: each part decays towards its initial value and adds its sum."""
-        xp, carry, kept = namespace(self.kept), self.carry, self.kept[..., None]
-        first = {
-            "mixture": xp.log(self.rates.mixture_prior),
-            "jumps": xp.log(self.rates.jump_prior),
-            "each": PSEUDO_PROMPTS * self.rates.first,
-        }
-        now = carry | {"mixture": xp.log(self.mixture)}  # after a change, excluded hypotheses can return
-        fresh = 1 - kept
-        out = {name: kept * now[name] + fresh * first[name] + sums[name] for name in first}
+    def after(self, learned: Array, dispersion: Array) -> dict[str, Array]:
+        """The carry after a step: each part decays towards its initial value and adds its sum.
+
+        The sums are of `learned_from`, and of squares, as many for zeros and ones, completions and soft rewards.
+        """
+        xp, carry, kept, first = namespace(self.kept), self.carry, self.kept[..., None], self.rates.carry
+        now = {"mixture": xp.log(self.mixture), "jumps": carry["jumps"], "each": carry["each"]}
+        out, fresh = {}, 1 - kept  # after a change, excluded hypotheses can return
+        for name, array in now.items():
+            out[name] = kept * array + fresh * first[name] + learned[..., : array.shape[-1]]
+            learned = learned[..., array.shape[-1] :]
         for name in ("mixture", "jumps"):
             out[name] = out[name] - largest(out[name], -1)
-        squares, count, soft = sums["dispersion"][..., :2], sums["dispersion"][..., 2], sums["dispersion"][..., 3]
+        squares, count, soft = dispersion[..., :2], dispersion[..., 2], dispersion[..., 3]
         alike = SOFT_REWARDS ** xp.where(soft > 0, 0.0, count)  # of the evidence that rewards are not of 0 and 1 alone
         faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN) * carry["dispersion"]
         faded[..., 1] *= alike
         return out | {"dispersion": faded + squares}
 
-    def learned_from(
-        self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None
-    ) -> dict[str, Array]:
-        """What the returns of a step add to the population.
+    def learned_from(self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None) -> Array:
+        """What the returns of a step add to the "mixture", the "jumps" and "each" of the carry; (..., C + J + K).
 
         ``before`` and ``after`` are probabilities of the hypotheses before and after the step, (..., M, P), and
         ``likely`` those before it times the evidence of the step, up to a factor. ``here``, (..., 1, P), is 1 for the
@@ -110,10 +105,10 @@ class Population:
         jumped = after[..., -1:, :] / (known.jump * added_up(after[..., WAYS, :]) + TINY)
         jumped = xp.where(jumped > 0, jumped.clip(0.0, 1e6), 1.0)
         jump = as_type_of(self.rates.jump, before)[:, None]
-        terms = {"mixture": xp.log(ratio + TINY), "jumps": xp.log(1 + jump * (jumped - 1)), "each": after[..., WAYS, :]}
+        terms = [xp.log(ratio + TINY), xp.log(1 + jump * (jumped - 1)), after[..., WAYS, :]]
         if here is not None:
-            terms = {name: here * term for name, term in terms.items()}
-        return {name: added_up(term, -1, self.learned.dtype)[..., 0] for name, term in terms.items()}
+            terms = [here * term for term in terms]
+        return added_up(xp.concat(terms, axis=-2), -1, self.learned.dtype)[..., 0]
 
 
 def moments(count: Array, total: Array, dispersion: Array) -> Array:
@@ -121,14 +116,12 @@ def moments(count: Array, total: Array, dispersion: Array) -> Array:
 
     For the mean m of n completions, relative to the dispersion: ``1, m, m^2, m (1 - m), 1 - 1/n, 1/n``.
     """
-    xp = namespace(count)
     one = as_type_of(count > 0, count)
     size = count + (1 - one)
     mean = one * total / size
     inverse = one - not_negative(one - one * dispersion / size)
     square = mean * mean
-    rows = xp.stack([one, mean, square, mean - square, one - inverse, inverse], axis=-2)
-    return rows.swapaxes(-1, -2)  # prompts together: sums over them are faster
+    return together([one, mean, square, mean - square, one - inverse, inverse])
 
 
 def prior_of(sums: Array) -> tuple[Array, Array]:
@@ -139,16 +132,16 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
     """
     xp = namespace(sums)
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
-    n = k.clip(1e-9, np.inf)
+    n = at_least(k, 1e-9)
     # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
     middle = ((mean + 0.5) / (n + 1)).clip(1e-3, 1 - 1e-3)
     largest = middle - middle * middle
     known = (k > MIN_OTHERS + 0.5) & (freedom > 1e-6 * n)
     noise = within * inverse / (n * xp.where(known, freedom, 1.0))
-    spread = not_negative((square - mean * mean / n) / (n - MIN_OTHERS).clip(0.5, np.inf) - noise)
+    spread = not_negative((square - mean * mean / n) / at_least(n - MIN_OTHERS, 0.5) - noise)
     variance = spread + (spread + noise) / n
     variance = xp.where(known, variance, largest / (1 + FIRST_SIZE))
-    size = (largest / variance.clip(1e-6, np.inf) - 1).clip(SMALLEST_SIZE, LARGEST_SIZE)
+    size = (largest / at_least(variance, 1e-6) - 1).clip(SMALLEST_SIZE, LARGEST_SIZE)
     a = middle * size
     return a, size - a
 
@@ -156,15 +149,7 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
 def first_carry(rates: Rates) -> dict[str, Array]:
     """The carry before the first step."""
     xp = namespace(rates.first)
-    return {
-        "mixture": xp.log(rates.mixture_prior),
-        "each": PSEUDO_PROMPTS * rates.first,
-        "jumps": xp.log(rates.jump_prior),
-        "dispersion": xp.zeros(2),
-        "population": xp.zeros(6),
-        "left": 1.0 * (rates.shock[:, 0] == 0),
-        "whole": 1.0 * (rates.shock[:, 0] == 0),
-    }
+    return rates.carry | {"dispersion": xp.zeros(2), "population": xp.zeros(6)}
 
 
 def _softmax(log_weight: Array) -> Array:

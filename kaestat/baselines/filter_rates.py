@@ -23,6 +23,7 @@ OTHERWISE = 0.02  # share of prompts that move in another way where all are expe
 JUMPS = ((0.0005, 0.6), (0.005, 0.25), (0.03, 0.1), (0.15, 0.05))  # probabilities of a jump per visit, and their priors
 SHOCKS = np.linspace(-4.0, 4.0, 33)  # logits, of all prompts at once
 SHOCK = 0.02  # prior probability of one
+PSEUDO_PROMPTS = 8.0
 PRECISION = "float32"  # of what is known of each prompt: a step costs half as much
 
 
@@ -44,6 +45,7 @@ class Rates(NamedTuple):
     jump: Array  # shape (J,)
     jump_prior: Array
     shock: Array  # shape (S, 1)
+    carry: dict[str, Array]  # What is learned of these, before the first step
 
     @classmethod
     def of(cls, model: Array) -> Rates:
@@ -80,4 +82,5 @@ def _rates(xp: Any, dtype: Any, where: Any, precision: str) -> Rates:
     }
     arrays = {name: xp.asarray(array, dtype=dtype, device=where) for name, array in fine.items()}
     arrays |= {name: xp.asarray(array, dtype=getattr(xp, precision), device=where) for name, array in coarse.items()}
-    return Rates(**arrays)
+    carry = {name: xp.log(arrays[prior]) for name, prior in (("mixture", "mixture_prior"), ("jumps", "jump_prior"))}
+    return Rates(**arrays, carry=carry | {"each": PSEUDO_PROMPTS * arrays["first"]})

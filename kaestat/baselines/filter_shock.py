@@ -2,63 +2,72 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from kaestat.baselines.filter_arrays import added_up, as_type_of, largest
-from kaestat.baselines.filter_belief import LARGEST_COUNT, Belief, Moving
-from kaestat.baselines.filter_rates import SHOCK, Rates
+from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, largest
+from kaestat.baselines.filter_belief import Belief, Moving, in_bounds
+from kaestat.baselines.filter_rates import SHOCK, SHOCKS, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
 SMALLEST_SIZE = 0.05  # of a posterior
-SETTLED = 0.98  # probability of no move that is left, from which on only its own evidence brings one up
+SETTLED = 0.98  # probability that no move is left, from which on only a step's own rewards bring one up
 SMALLEST_MOVE = 0.1  # logits by which beliefs are moved
-NEAREST = 2  # from no shift to one of half a logit, in `SHOCKS`
+HALF = 2  # entries of `SHOCKS` per half a logit
+NOTHING_LEFT = dict.fromkeys(("left", "whole"), 1.0 * (SHOCKS == 0))  # the part of the first carry
+Left = dict[str, Array]
+
+
+def before_step(carry: Left, scored: Array, of_last_step: Array) -> Array:
+    """For each of `Rates.shock` the probability that all values have moved so much more than beliefs; (..., S).
+
+    The last step has moved the beliefs of its own prompts. Others may have come at a step that did so before, or not.
+    """
+    here = as_type_of(scored, carry["left"])
+    share = added_up(here * of_last_step, -1) / at_least(added_up(here, -1), 1.0)
+    return carry["left"] + (1 - share) / 2 * (carry["whole"] - carry["left"])
 
 
 def common_shock(
-    mean: Array, size: Array, count: Array, total: Array, rates: Rates, dispersion: Array, before: Array
-) -> tuple[Array | None, dict[str, Array]]:
+    mean: Array, size: Array, count: Array, total: Array, dispersion: Array, rates: Rates, before: Array
+) -> tuple[Array | None, Left]:
     """Estimated move of all values in logits, for each prompt from the others, last from all; (..., P + 1).
 
-    And what the step leaves to be known: for each of `Rates.shock`, the probability that all values have moved so much
-    more than beliefs have, (..., S); ``before`` is that of the step before. So a move that was taken for larger than it
-    is, or for one where there is none, is taken back once the next rewards say so.
+    And what is known after the step of a move that is left: for the beliefs that the step moves, and for others. So a
+    move that was estimated too large, or where there is none, is taken back once the next rewards say so.
 
     The evidence for a shift is that of Bernoulli rewards at the means that it leaves, divided by how much more a
     group's mean varies because the posterior means are only estimates. It is concave in the shift, so where neither
     half a logit upwards nor downwards is likelier than none, no larger one is.
 
     ``mean`` and ``size``, (..., P), are of each prompt's `posterior_mean`; ``count`` and ``total`` of the group, 0
-    where the prompt does not count. The estimate is 0 where it is small, and None where that is so for all.
+    where the prompt does not count. ``before`` is from `before_step`. The estimate is the posterior mean. It is 0 where
+    that is small, and None where that is so for all.
     """
     xp = namespace(mean)
-    size = size.clip(SMALLEST_SIZE, math.inf)
+    size = at_least(size, SMALLEST_SIZE)
     mean = mean.clip(1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
-    none, step = shock.shape[0] // 2, NEAREST
-    nearest = shock[none - step : none + step + 1 : 2 * step] * (size / (size + 1))[..., None, :]
-    nearest = _gains(mean, count, total, weight, nearest)
-    asked = (nearest > 0).any(-2) | (before[..., none, None] < SETTLED)
+    none = shock.shape[0] // 2
+    nearest = shock[none - HALF : none + HALF + 1 : 2 * HALF] * (size / (size + 1))[..., None, :]
+    asked = (_gains(mean, count, total, weight, nearest) > 0).any(-2) | (before[..., none, None] < SETTLED)
     if not bool(asked.any()):
-        return None, {"left": before, "whole": before}
+        return None, dict.fromkeys(NOTHING_LEFT, before)
     by = _of_mean((mean * size)[..., None, :], ((1 - mean) * size)[..., None, :], shock)
     gain = _gains(mean, count, total, weight, by)
-    likely = ((1 - SHOCK) * before + SHOCK / shock.shape[0])[..., None]
-    likely = likely * xp.exp(gain - largest(gain))
+    likely = ((1 - SHOCK) * before + SHOCK / shock.shape[0])[..., None] * xp.exp(gain - largest(gain))
     likely /= added_up(likely)
     found = xp.sum(likely * shock, axis=-2)
     found = xp.where(asked & (xp.abs(found) > SMALLEST_MOVE), found, 0.0)
-    # What is left is less and less what values have moved: rewards since then have moved the beliefs.
-    counts = as_type_of(count > 0, mean)
-    old = added_up(counts * size / (size + count / dispersion), -1) / added_up(counts, -1).clip(1.0, math.inf)
-    place = (old * (shock[:, 0] - found[..., -1:])).clip(shock[0, 0], shock[-1, 0])
-    share = (1 - xp.abs(place[..., None] - shock[:, 0]) / (shock[1, 0] - shock[0, 0])).clip(0.0, 1.0)
-    after = (likely[..., None, :, -1] @ share)[..., 0, :]
-    left = {"left": after, "whole": likely[..., -1]}
-    left = {name: xp.where(asked[..., -1:], array, before) for name, array in left.items()}
-    return found if bool((found != 0).any()) else None, left
+    # The step's own rewards move the beliefs too, so they leave a smaller share of what is left.
+    came = as_type_of(count > 0, mean)
+    share = added_up(came * size / (size + count / dispersion), -1) / at_least(added_up(came, -1), 1.0)
+    place = (share * (shock[:, 0] - found[..., -1:])).clip(shock[0, 0], shock[-1, 0])
+    onto = (1 - xp.abs(place[..., None] - shock[:, 0]) / (shock[1, 0] - shock[0, 0])).clip(0.0, 1.0)
+    whole = likely[..., -1]
+    after = {"left": (whole[..., None, :] @ onto)[..., 0, :], "whole": whole}
+    after = {name: xp.where(asked[..., -1:], array, before) for name, array in after.items()}
+    return found if bool((found != 0).any()) else None, after
 
 
 def _gains(mean: Array, count: Array, total: Array, weight: Array, by: Array) -> Array:
@@ -108,11 +117,9 @@ def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Bel
     successes, failures = _shifted(*belief.beta(known), by)
     successes -= share * a
     failures -= share * b
-    # If one is negative, the other compensates.
-    both = [successes + failures.clip(-math.inf, 0.0), failures + successes.clip(-math.inf, 0.0)]
-    after = xp.stack(both, axis=-3).clip(0.0, LARGEST_COUNT)
     parts = xp.asarray(belief.parts, copy=True)
-    parts[..., :2, :, :] = xp.where(moved[..., None, :, :], after, parts[..., :2, :, :])
+    for j, part in enumerate(in_bounds(successes, failures)):
+        parts[..., j, :, :] = xp.where(moved, part, parts[..., j, :, :])
     prior = {"a": xp.where(moved, a, here.a), "b": xp.where(moved, b, here.b)}
     return replace(belief, parts=parts), here._replace(**prior)
 

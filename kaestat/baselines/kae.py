@@ -46,7 +46,7 @@ class KernelBaseline(Baseline):
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
     rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth before anything is learned
-    nobody: ClassVar[float] = 0.0  # the value where no prompt of the step has data; see `with_population`
+    nobody: ClassVar[Array | float] = 0.0  # the value where no prompt of the step has data; see `with_population`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
@@ -103,11 +103,10 @@ class KernelBaseline(Baseline):
             return Served(values, self.advance(carry, groups, visits, step=step), settled)
         carry = running.initial_carry() if carry is None else carry
         ahead, past, of_each = self._tried(running, carry, groups, visits, step)
-        copies = groups.among is not None and self.pools_values
+        copies, at = groups.among is not None and self.pools_values, self._for_lone(groups, visits)
+        mixed = of_each if copies or at is self else at._way_by_way(groups, past, ahead.bandwidths, step)
         return Served(
-            values=self._of_copies(ahead, groups, past, step)
-            if copies
-            else groups.xp.sum(ahead.shares * of_each, axis=0),
+            values=at._of_copies(ahead, groups, past, step) if copies else groups.xp.sum(ahead.shares * mixed, axis=0),
             carry=running.after(carry, ahead, of_each, groups, step=step),
             settled=self._settled(ahead.pairs()),
             scores=partial(running.of_step, ahead, of_each, groups, step=step, kernel=self.weighting),
@@ -157,7 +156,7 @@ class KernelBaseline(Baseline):
         found = self._way_by_way(groups, past, ahead.bandwidths[counted], step)
         return np.sum(shares[:, counted].reshape(-1, *shares.shape[2:]) * found, axis=0)
 
-    def with_population(self, mean: float) -> Self:
+    def with_population(self, mean: Array | float) -> Self:
         """The same baseline, whose value is the mean of a population where no prompt of the step has data.
 
         A learned bandwidth mixes candidates; those that reach no visit would mix a 0 into a prediction. A baseline that
@@ -168,6 +167,13 @@ class KernelBaseline(Baseline):
         found = copy(self)
         object.__setattr__(found, "nobody", mean)
         return found
+
+    def _for_lone(self, groups: Groups, visits: Visits) -> Self:
+        """Where the step is one completion, its prompt's past is the population (`with_population`), unless given."""
+        if groups.reward.shape[-2:] != (1, 1) or "nobody" in vars(self):
+            return self
+        mass, carried = (groups.xp.sum(each, axis=-1, keepdims=True) for each in (visits.mass, visits.carried))
+        return self.with_population(ratio(carried, mass, 0.0, groups.xp))
 
     def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:
         """The same baseline at several bandwidths, in steps, at once; its values have one more leading axis."""
@@ -332,7 +338,7 @@ def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tup
     return xp.vecdot(weight, visits.mass)[..., None], xp.vecdot(weight, visits.carried)[..., None]
 
 
-def cold_start_value(groups: Groups, cold_start: Literal["batch_mean"] | float, nobody: float = 0.0) -> Array:
+def cold_start_value(groups: Groups, cold_start: Literal["batch_mean"] | float, nobody: Array | float = 0.0) -> Array:
     """Value of a prompt without any data, ``nobody`` if no other prompt is there; shape (..., P, 1)."""
     xp = groups.xp
     mass, carried = groups.other_prompts()

@@ -229,7 +229,7 @@ def _common_drift(groups: Groups, past: _KernelSums, now: _KernelSums, f: Array)
 
 
 def _prior(
-    groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f: Array, nobody: float = 0.0
+    groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f: Array, nobody: Array | float = 0.0
 ) -> tuple[Array, Array, Array]:
     """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each.
 

@@ -49,9 +49,10 @@ def noticed(held: Held, outcome: Outcome, samples: StepSamples, *, new: bool) ->
         returns = returns.copied()
         said = returns.see(order.newest(record.visits))
     unmet = unmet_prior(held.state.priors, record) if new else None
+    alien = alien_prior(held.state.priors, record) if new else None
     late = None if held.told_late else order.too_late(held.state, serving.method, samples, record)
     lost = None if serving.baseline.horizon == 0 else lost_digits_of(record.groups, record.visits)
-    texts = said, unmet, late, None if lost is None else f"{serving.method}: {lost}"
+    texts = said, unmet, alien, late, None if lost is None else f"{serving.method}: {lost}"
     after = after._replace(returns=returns, told_late=held.told_late or late is not None)
     return after, tuple(text for text in texts if text is not None)
 
@@ -64,4 +65,17 @@ def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
     return (
         f"prior: the first step has {counted(len(record.packing.keys), 'prompt')}, none with one. An id of the prior "
         f"is {known[0]!r}, one of the step {record.packing.keys[0]!r}: they must be of the same kind."
+    )
+
+
+def alien_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
+    """The warning if rewards of the first step lie outside [0, 1] and a prior has rewards of 0 and 1 alone."""
+    reward = record.groups.reward  # 0 in the padding
+    low, high = float(reward.min(initial=0.0)), float(reward.max(initial=1.0))
+    if (low, high) == (0.0, 1.0) or not any((each.sums["total_sq"] == each.sums["total"]).all() for each in priors):
+        return None
+    return (
+        f"prior: it holds rewards of 0 and 1 alone, but the first step has one of {low if low < 0 else high:g}; give "
+        "the two rewards of its rates as low= and high= to Prior.of_mapping, of_rates, of_table or read, or rewards to "
+        "Prior.of_rewards."
     )

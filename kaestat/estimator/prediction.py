@@ -11,6 +11,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.core.weighted_noise import SUMS, moments, weighted_noise
 from kaestat.history.fields import WEIGHTED_FIELDS
@@ -37,6 +38,7 @@ class Population:
     # Means of completions' weights and weighted rewards (`kaestat.core.weighted_noise.moments`) over the prompts'
     # newest visits, each counting once; empty if completions have no weights
     means: tuple[float, ...] = ()
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # of the rewards, see `_bounds`
 
     @property
     def of_prior(self) -> float:
@@ -76,6 +78,7 @@ class Population:
             drift=drift,
             binary=bool(np.all(total_sq == total)),
             means=_means_of_newest(sums) if "weight" in sums else (),
+            bounds=_bounds(count, total, total_sq),
         )
 
 
@@ -84,8 +87,10 @@ class Prediction:
     """Predicted values of prompts before a step, from `AdvantageEstimator.predict`."""
 
     prompt_ids: list[Hashable]  # length P; in the order of the call
-    # shape (P,); the value of a completion that is alone in its group. For prompts without a visit in reach it is the
-    # mean of the population, unless the method knows more about them (`Baseline.knows_unseen`)
+    # shape (P,); the value of a completion that is alone in its group, moved into the range of the rewards: 0 to 1 if
+    # the rewards seen can lie there, otherwise bounds of those seen. A trend (``sieve``, ``local_linear``, the drift of
+    # ``kae_eb``) would leave it after a long gap; methods with ``low`` and ``high`` never do. For prompts without a
+    # visit in reach it is the mean of the population, unless the method knows more about them (`Baseline.knows_unseen`)
     value: np.ndarray
     # shape (P,); standard error of the value as an estimate of the expected reward, from noise alone, without drift
     # since the last visit. For prompts without a visit in reach it is the spread of the population; ``inf`` if there is
@@ -126,6 +131,7 @@ def predict(
     if not reweighted:
         visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
     population = Population.of(history)
+    low, high = _range(baseline, population, visits)
     served = _with_population(baseline, population, population.mean).serve(groups, visits, step=step, carry=carry)
     size = served.settled.effective_completions(groups, visits, step=step, carry=carry)[:, 0]
 
@@ -141,10 +147,12 @@ def predict(
     beyond = math.sqrt(population.spread) if population.n_prompts >= ENOUGH_PROMPTS else math.inf
     weighted = None
     if population.means and not reweighted:
-        weighted = _weighted(baseline, groups, with_weights, population, from_population, carry, step)
+        best = _best(baseline, groups, with_weights, population, from_population, carry, step)
+        own = moments(count, {name: np.sum(getattr(with_weights, name), axis=-1) for name in SUMS})
+        weighted = weighted_noise(count, own, population.means, population.of_prior, np.clip(best, low, high))
     return Prediction(
         prompt_ids=keys,
-        value=np.where(from_population, population.mean, served.values[:, 0]),
+        value=np.where(from_population, population.mean, np.clip(served.values[:, 0], low, high)),
         standard_error=np.where(unknown, beyond, np.sqrt(variance / np.where(unknown, 1.0, size))),
         effective_completions=size,
         reward_variance=variance,
@@ -162,7 +170,7 @@ def _with_population(baseline: Baseline, population: Population, mean: float) ->
     return baseline
 
 
-def _weighted(
+def _best(
     baseline: Baseline,
     groups: Groups,
     visits: Visits,
@@ -171,14 +179,36 @@ def _weighted(
     carry: Any,
     step: int,
 ) -> np.ndarray:
-    count = np.sum(visits.count, axis=-1)
     weight, _, carried, _ = population.means
     mean = carried / weight if weight > 0 else population.mean
     baseline, groups = _with_population(baseline, population, mean), replace(groups, weight=groups.reward)
     served = baseline.serve(groups, visits, step=step, carry=carry).values[:, 0]
-    served = np.where(from_population, mean, served)
-    own = moments(count, {name: np.sum(getattr(visits, name), axis=-1) for name in SUMS})
-    return weighted_noise(count, own, population.means, population.of_prior, served)
+    return np.where(from_population, mean, served)
+
+
+def _range(baseline: Baseline, population: Population, visits: Visits) -> tuple[float, float]:
+    """Range of the rewards seen, which no mean reward leaves; infinite ends before the first visit."""
+    if isinstance(baseline, RangedBaseline):  # its values lie in its own range
+        return -math.inf, math.inf
+    ends = population.bounds, _bounds(visits.count, visits.total, visits.total_sq)
+    (low, high), (own_low, own_high) = (end if math.isfinite(end[0]) else ends[1 - k] for k, end in enumerate(ends))
+    return min(low, own_low), max(high, own_high)
+
+
+def _bounds(count: np.ndarray, total: np.ndarray, total_sq: np.ndarray) -> tuple[float, float]:
+    """0 and 1 if rewards with these sums can lie there, else bounds from each visit's mean and variance.
+
+    No number of n lies further from their mean than ``sqrt(n - 1)`` of their standard deviations (Samuelson, 1968).
+    """
+    here = count > 0
+    n, total, total_sq = count[here], total[here], total_sq[here]
+    if not len(n):
+        return -math.inf, math.inf
+    if np.all((total >= 0) & (total_sq <= total)):
+        return 0.0, 1.0
+    mean = total / n
+    reach = np.sqrt((n - 1) * np.clip(total_sq / n - mean**2, 0.0, None))
+    return float(np.min(mean - reach)), float(np.max(mean + reach))
 
 
 def _means_of_newest(sums: dict[str, np.ndarray]) -> tuple[float, ...]:

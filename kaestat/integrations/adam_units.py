@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.tensor import DTensor, Partial
 
 FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
@@ -135,6 +135,8 @@ def _places(model: nn.Module) -> dict[nn.Parameter, Callable[[torch.Tensor], tor
         mesh = DeviceMesh.from_group(unit.process_group, flat.device.type)
         for part, shape, held in zip(flat._params or (), flat._shapes, flat._shard_param_infos, strict=False):
             found[part] = partial(_placed, mesh, shape, held.intra_param_start_idx or 0)
+            if unit.sharding_strategy is ShardingStrategy.NO_SHARD:  # torch's choice for one process
+                found[part] = torch.Tensor.detach
     return found
 
 

@@ -9,8 +9,6 @@ out. `not_zero` gives them an advantage of `TINY`. What they add to the summed g
 errors, so the update stays what it was; but each row has its own digits on the way back, and its norm has them all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """Squared norms of single completions' gradients in a torch model, from one backward pass of their scores."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -9,15 +9,13 @@ ids        hash of the prompt's text and its images' paths: nothing else comes w
 step       ``global_step``, which starts at 0 and comes back on resume
 versions   none: the synchronous trainer trains on what its own policy sampled
 weights    tokens of the action mask; OpenRLHF passes on log probabilities, not logits
-filter     the samples generator passes on what ``--algo.dynamic_filtering_enable`` drops
+filter     the samples generator keeps what ``--algo.dynamic_filtering_enable`` drops
 draw       none: OpenRLHF has no place for a sampler of one's own
 state      in the folder of DeepSpeed's checkpoint, the best one too
 =========  =============================================================================================================
 
 docs/frameworks/openrlhf.md says what was run and what was read, and at which commit.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
@@ -130,7 +128,7 @@ class BaselineTrainerMixin(_OpenRlhf):
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
         """OpenRLHF's result, with the baseline's metrics in the status."""
         self.experience_maker.step = global_step
-        dropped = take_dropped(rollout_samples)
+        dropped = self.samples_generator.take_dropped()
         status, step = super().train_step(rollout_samples, global_step)
         if dropped:
             self._observe(dropped, global_step)
@@ -223,13 +221,11 @@ def install(estimator: AdvantageEstimator, **options: Any) -> None:
     synchronous.PPOTrainer, asynchronous.PPOTrainerAsync = trainer, _NoAsync
 
 
-DROPPED = "kaestat_dropped"  # attribute of an Experience, gone once completions are joined
-
 _SamplesGenerator: Any = object  # the generator is its other base class
 
 
 class TrackedSamplesMixin(_SamplesGenerator):
-    """Mixin to put before OpenRLHF's ``SamplesGenerator``, so that it passes on what its filter drops."""
+    """Mixin to put before OpenRLHF's ``SamplesGenerator``, so that it keeps what its filter drops."""
 
     _scored: list[Any]
     _dropped: list[Any]
@@ -248,13 +244,10 @@ class TrackedSamplesMixin(_SamplesGenerator):
         self._scored = []
         return accepted, *rest
 
-    def generate_samples(self, **options: Any) -> Any:
-        """OpenRLHF's samples; the first holds the completions dropped since the last call."""
-        samples, *rest = super().generate_samples(**options)
-        if samples and self._dropped:
-            setattr(samples[0], DROPPED, self._dropped)
-            self._dropped = []
-        return samples, *rest
+    def take_dropped(self) -> list[Any]:
+        """The completions dropped since the last call."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
 
 def with_mixin(instance: Any, mixin: type, **attributes: Any) -> Any:
@@ -263,11 +256,6 @@ def with_mixin(instance: Any, mixin: type, **attributes: Any) -> Any:
     instance.__class__ = type(f"Baseline{base.__name__}", (mixin, base), {})
     vars(instance).update(attributes)
     return instance
-
-
-def take_dropped(samples: Sequence[Any]) -> list[Any]:
-    """The completions dropped before these samples; they are removed from the samples."""
-    return [dropped for sample in samples for dropped in vars(sample).pop(DROPPED, [])]
 
 
 def prompts_of(experience: Any) -> list[Any]:

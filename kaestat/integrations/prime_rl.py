@@ -18,15 +18,16 @@ state      one plain dict in the checkpoint of the curriculum; groups on their w
 docs/frameworks/prime-rl.md says what was run and what was read, and at which commit.
 """
 
-from __future__ import annotations
-
+import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.estimator.held_state import Call
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
@@ -40,7 +41,7 @@ class _Handed(NamedTuple):
     """A group's task that was drawn."""
 
     draw: int
-    key: str
+    key: Hashable
     correction: float
 
 
@@ -69,9 +70,9 @@ class DrawnTasks(Iterator[Any]):
         self.sampler = session.sampler(
             prompt_sampler, ids, budget=groups * group_size, group_size=group_size, seed=seed
         )
-        session.drawn = TrackedSampler(self.sampler, ids)
+        session.drawn = self._drawn = TrackedSampler(self.sampler, ids)
         self.clock = 0
-        self._group_size, self._seed, self._draws = group_size, seed, 0
+        self._seed, self._draws = seed, 0
         self._next: deque[_Handed] = deque()
         self._out: list[tuple[int, _Handed]] = []  # prime-rl's step, and the task; dispatched and not finished
 
@@ -122,12 +123,10 @@ class DrawnTasks(Iterator[Any]):
         return self.session.metrics
 
     def _draw(self) -> None:
-        draw = self.sampler.draw(self.clock)
-        keys = np.array(draw.rows()[:: self._group_size], dtype=object)
+        groups = self._drawn.draw_groups(self.clock)
         # A step may end within a draw, so the order must not depend on the tasks.
-        np.random.default_rng([self._seed, self._draws]).shuffle(keys)
-        factors = draw.correction_of(keys.tolist()).tolist()
-        self._next.extend(_Handed(self._draws, key, factor) for key, factor in zip(keys.tolist(), factors, strict=True))
+        np.random.default_rng([self._seed, self._draws]).shuffle(groups)
+        self._next.extend(_Handed(self._draws, key, factor) for key, factor in groups)
         self._draws += 1
         self._out = [(step, handed) for step, handed in self._out if handed.draw >= self._draws - DRAWS_KEPT]
 
@@ -151,7 +150,14 @@ class BaselineAlgorithmMixin:
         super().__init__(config, policy_pool)  # type: ignore[call-arg]  # prime-rl's, beside it among the bases
         if getattr(config, "length_penalty", None) is not None:
             raise ValueError("algo.length_penalty shapes rewards within a group; put it into the reward instead.")
-        self.session = TrainerSession(type(self).make_estimator())
+        estimator = type(self).make_estimator()
+        self.session = TrainerSession(estimator)
+        if (method := estimator.method) != DEFAULT_METHOD and _compares_prompts(estimator):
+            warnings.warn(
+                f"method {method!r} compares the prompts of a step, but prime-rl scores one group at a time, so it is "
+                "another method here; take one that looks at one prompt, such as 'kae' or 'rloo'.",
+                stacklevel=2,
+            )
 
     async def score_group(self, episodes: list[Any]) -> None:
         """Score a complete group when prime-rl calls; without await, so nothing comes in between."""
@@ -221,6 +227,19 @@ def install(
             return request
 
     orchestrator.TrainSource = DrawnTrainSource
+
+
+def _compares_prompts(estimator: AdvantageEstimator) -> bool:
+    """Whether the advantages of a group depend on the other groups of its step, by a trial that records nothing."""
+    rewards = np.repeat([[1.0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], 3, axis=0)
+    try:
+        whole, alone = (
+            estimator.prepared("step", Call(), np.repeat(range(n), 4).tolist(), rewards[:n].ravel(), 0, *[None] * 3)
+            for n in (len(rewards), 1)
+        )
+    except (ValueError, KeyError):  # it knows the run's own prompts alone, or has begun
+        return False
+    return not np.allclose(whole.advantages[:4], alone.advantages)
 
 
 def _tasks(curriculum: Any) -> Sequence[Any]:

@@ -16,8 +16,6 @@ state      rLLM does not save it: call `RegisteredBaseline.save` and `Registered
 docs/frameworks/rllm.md says what was run and what was read, and at which commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any

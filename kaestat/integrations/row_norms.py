@@ -7,8 +7,6 @@ they are long, the gradient itself is formed, one row at a time. In Adam's units
 is the same with x_t and g_t scaled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -17,8 +17,6 @@ padding    copies of row 0 at the end, under the uids pad0, pad1, ...
 docs/frameworks/skyrl.md says what was run and what was read, and at which commit.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import warnings
@@ -125,8 +123,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        if (given := getattr(cls, "prompt_sampler", None)) is not None:
-            raise TypeError(f"prompt_sampler={given!r}: SkyRL has no place for a sampler of prompts; leave it out.")
+        _check_no_sampler(cls)
 
     @property
     def baseline(self) -> RegisteredBaseline | None:
@@ -138,6 +135,7 @@ class BaselineTrainerMixin(_SkyRlTrainer):
 
     def convert_to_training_input(self, generator_output: dict[str, Any], uids: list[str]) -> Any:
         """SkyRL's training input; keeps the prompts of the rows for the next call."""
+        _check_no_sampler(self)
         self._prompts_of_step = prompts_of(generator_output)
         return super().convert_to_training_input(generator_output, uids)
 
@@ -193,6 +191,11 @@ class BaselineTrainerMixin(_SkyRlTrainer):
         elif session.stateful:
             session.lost(path, "start with resume_mode none")
         return loaded
+
+
+def _check_no_sampler(trainer: Any) -> None:
+    if (given := getattr(trainer, "prompt_sampler", None)) is not None:
+        raise TypeError(f"prompt_sampler={given!r}: SkyRL has no place for a sampler of prompts; leave it out.")
 
 
 def _filter(trainer: Any) -> str:

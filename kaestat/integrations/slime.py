@@ -18,8 +18,6 @@ state      beside slime's data source; ``train_async.py`` saves a rollout after 
 docs/frameworks/slime.md says what was run and what was read, and at which commit.
 """
 
-from __future__ import annotations
-
 import functools
 import pkgutil
 import warnings

@@ -1,7 +1,5 @@
 """slime's samples as completions, groups and steps, and prompts drawn for them by their predicted values."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
@@ -110,10 +108,8 @@ class DrawnGroups(TrackedSampler):
                 "kaestat_prompt_sampler: a draw needs the rollout's number; pass --rollout-function-path "
                 "kaestat.integrations.slime.generate_rollout, or wrap yours with_step."
             )
-        size, groups = len(groups[fresh[0]]), list(groups)
-        draw = self.draw(step, budget=size * len(fresh))
-        names = draw.rows()[::size]
-        for place, name, factor in zip(fresh, names, draw.correction_of(names).tolist(), strict=True):
+        groups = list(groups)
+        for place, (name, factor) in zip(fresh, self.draw_groups(step, len(fresh)), strict=True):
             groups[place] = [self._sample(name, factor, given) for given in groups[place]]
         return groups
 

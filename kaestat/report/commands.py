@@ -78,10 +78,16 @@ def analyze(
         min_visits=min_visits,
         track=iter if as_json else _progress,
     )
+    source = SIMULATED if log is None else log.name
+    if not as_json:
+        rows = None if show_all or method else MAIN_ROWS
+        console.show_analysis(analysis, source=source, with_paths=bandwidth_grid, rows=rows)
+        if out is None:
+            return
     with console.stage("Checksum of the log", quiet=as_json):
         provenance = Provenance(
             command=shlex.join(["kaestat", *context.obj.arguments]),
-            source=SIMULATED if log is None else log.name,
+            source=source,
             sha256=None if log is None else checksum(log),
             seed=seed,
             n_boot=n_boot,
@@ -90,9 +96,6 @@ def analyze(
         )
     if as_json:
         print(to_json(analysis_document(analysis, provenance)))
-    else:
-        rows = None if show_all or method else MAIN_ROWS
-        console.show_analysis(analysis, source=provenance.source, with_paths=bandwidth_grid, rows=rows)
     if out is None:
         return
     with console.stage(f"Writing to {out}", quiet=as_json):

@@ -1,7 +1,7 @@
 """Two runs compared from their reward logs alone: the computation behind `kaestat compare`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -32,6 +32,8 @@ class RunComparison:
 
     names: tuple[str, str]  # Names of the two logs, before and after
     facts: tuple[LogFacts, LogFacts]
+    ids: tuple[Hashable, Hashable]  # The first prompt of each
+    n_shared: int  # Prompts that both have
     # One row per quantity: both values with 95 % intervals over prompts; the difference, after less before, with its
     # interval; and ``n_common``, the prompts that it is paired over, 0 where the runs count as independent
     figures: pd.DataFrame
@@ -83,6 +85,8 @@ def compare_runs(
     return RunComparison(
         names=names,
         facts=(LogFacts.of(before), LogFacts.of(after)),
+        ids=(before.prompts[0], after.prompts[0]),
+        n_shared=len(set(before.prompts) & set(after.prompts)),
         figures=figures,
         different=tuple(name for name, found in tested.items() if _is_shown(found, len(tested))),
         n_tested=len(tested),

@@ -88,7 +88,12 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
         "once: mean reward at the end, dead groups, lengths, and completions to an equal mean reward."
     )
     if not common:
-        yield "The runs have different prompts, so completions to an equal mean reward cannot be compared."
+        n_prompts = " and ".join(f"{facts.n_prompts:,}" for facts in found.facts)
+        seen = ", ".join(f"of {name} {prompt!r:.60}" for name, prompt in zip(found.names, found.ids, strict=True))
+        yield (
+            f"{found.n_shared:,} of the {n_prompts} prompts are in both runs, so completions to an equal mean reward "
+            f"cannot be compared. First ids are {seen}; a number and its text are two prompts."
+        )
         return
     at = f"{found.share:.2f}" if math.isfinite(found.share) else "never"
     yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from llm_experiments.policies.presets import prompt_style
 from llm_experiments.training.config import RunConfig, result_name, run_label
 from llm_experiments.training.diagnostics import Prompts, diagnosis_name, prompts_of
 from llm_experiments.training.experiment import load_experiment
+from llm_experiments.training.identity import IDENTITY, differences, identity
 from llm_experiments.training.snapshots import snapshot
 from llm_experiments.training.trl.resources import check_batches
 
@@ -185,6 +187,14 @@ def folder_of(run: RunConfig, machinery: Machinery) -> Path:
 
 def _train(file: Path, run: RunConfig, machinery: Machinery) -> Part:
     folder = folder_of(run, machinery)
+    if (folder / IDENTITY).exists():  # a run that is done is not asked itself
+        there = json.loads((folder / IDENTITY).read_text())
+        differing = differences(there | identity(run), there)
+        if differing:
+            raise ValueError(
+                f"{folder}: holds a run with other settings ({', '.join(differing)}). Give the configuration another "
+                "name, or remove the folder."
+            )
     variant = ["--method", run.method, "--seed", str(run.seed), "--reuse", str(run.updates.reuse)]
     variant += ["--weights", run.weights] + ([] if run.scale is None else ["--scale", run.scale])
     places = [*_data(machinery), "--results", str(machinery.results)]
@@ -233,7 +243,8 @@ def _evaluate(run: RunConfig, machinery: Machinery) -> Part:
     command += ([] if system is None else ["--system", system]) + _data(machinery)
     command += ["--runs", str(machinery.runs), "--results", str(machinery.results)]
     done = machinery.results / "evaluations" / result_name(run) / "provenance.json"
-    return Part(f"evaluate {run.name} {run_label(run)}", tuple(command), done, alone=False)
+    other = done.exists() and json.loads(done.read_text())["config"]["suite"] != machinery.suite
+    return Part(f"evaluate {run.name} {run_label(run)}", tuple(command), None if other else done, alone=False)
 
 
 def _beside_paper(artefact: str, runs: list[RunConfig], machinery: Machinery) -> Part:

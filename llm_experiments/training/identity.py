@@ -37,6 +37,15 @@ def prompt_style_of(folder: Path) -> tuple[bool, str | None]:
     return chat, system
 
 
+def prompt_style_beside(model: Path) -> dict[str, Any]:
+    """``chat``, and ``system`` if it has one, of the run in whose folder a model lies; empty if it lies in none."""
+    folder = next((each for each in Path(model).absolute().parents[:2] if (each / IDENTITY).is_file()), None)
+    if folder is None:
+        return {}
+    chat, system = prompt_style_of(folder)
+    return {"chat": chat} | ({} if system is None else {"system": system})
+
+
 def _read(folder: Path) -> dict[str, Any]:
     path = Path(folder) / IDENTITY
     if not path.is_file():

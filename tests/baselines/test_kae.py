@@ -1,11 +1,9 @@
 """KAE (design, section 4): both normalizations, cold start, mixed bandwidths."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from kaestat import make_baseline
 from kaestat.smoothing.kernels import Triangular
@@ -61,16 +59,6 @@ def test_algorithm1_before_the_first_step_has_passed_counts_it_as_one():
         groups([1]), visits([(5, [1, 1])]), step=0
     )
     np.testing.assert_allclose(values, [[(1.0 * 2) / 20]], rtol=1e-12)
-
-
-def test_algorithm1_keeps_double_precision_in_torch():
-    def as_torch(container):
-        arrays = {name: torch.from_numpy(a) for name, a in vars(container).items() if isinstance(a, np.ndarray)}
-        return replace(container, **arrays)
-
-    baseline = make_baseline("kae", bandwidth=10, normalization="algorithm1")
-    tensor = baseline.values(as_torch(GROUP), as_torch(PAST), step=7)  # 10 / 7 has no short binary form
-    np.testing.assert_allclose(tensor.numpy(), baseline.values(GROUP, PAST, step=7), rtol=1e-14)
 
 
 def test_any_weight_however_small_is_no_cold_start():

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from kaestat import AdvantageEstimator
 from kaestat.baselines import KaeEb
 from kaestat.core.storage import pack_arrays
 from kaestat.smoothing.selectors import Auto
 from tests.baselines.test_kae_eb import random_case
+from tests.helpers.cases import as_torch
 from tests.helpers.strategies import groups_of, visits_of
 from tests.helpers.weighted_references import kae_eb_from_values
 
@@ -73,14 +73,9 @@ def test_constant_weights_give_the_values_without_weights(seed, n_prompts, way):
 def test_torch_gives_what_numpy_gives():
     case = random_case(1, 12, weighted=True, drift=0.03)
     rows, past = groups_of(case, weighted=True), visits_of(case, weighted=True)
-
-    def tensors(container):
-        arrays = {k: torch.from_numpy(v) for k, v in vars(container).items() if isinstance(v, np.ndarray)}
-        return replace(container, **arrays)
-
     for way in WAYS:
         expected = getattr(KaeEb(), way)(rows, past, 20.0, 30)
-        got = getattr(KaeEb(), way)(tensors(rows), tensors(past), 20.0, 30)
+        got = getattr(KaeEb(), way)(as_torch(rows), as_torch(past), 20.0, 30)
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-9, atol=1e-11)
 
 

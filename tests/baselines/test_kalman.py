@@ -61,10 +61,6 @@ def test_the_plug_in_variance_of_a_prompt_that_always_succeeds_is_kept_from_zero
     np.testing.assert_allclose(plugged_in, known, rtol=1e-12)
 
 
-def test_every_visit_matters_however_old():
-    assert make_baseline("kalman").horizon == np.inf
-
-
 @pytest.mark.parametrize("params", [{}, KNOWN], ids=["plugged in", "known"])
 def test_padding_is_divided_by_nowhere(params):
     past = visits([(9, [1, 0]), (2, [1])], [(4, [1, 1, 0])], [])

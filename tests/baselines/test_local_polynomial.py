@@ -103,11 +103,6 @@ def test_degree_must_be_one_to_five(degree):
         make_baseline("local_polynomial", degree=degree)
 
 
-def test_local_linear_has_no_other_degree():
-    with pytest.raises(ValueError, match="local_polynomial"):
-        make_baseline("local_linear", degree=2)
-
-
 @pytest.mark.parametrize("degree", [0, 1, 2])
 @pytest.mark.parametrize("seed", range(5))
 def test_agrees_with_nprobust_at_the_last_point(seed, degree):

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -174,14 +175,16 @@ def test_the_folder_is_flushed_after_the_file_is_in_its_place(tmp_path, monkeypa
     assert flushed == [(False, False), (True, True)]
 
 
-def test_a_folder_that_cannot_be_flushed_is_no_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
+def test_a_folder_that_cannot_be_flushed_is_no_error_but_a_broken_disk_is(tmp_path, monkeypatch, code):
     fsync = os.fsync
 
     def not_folders(handle):
         if stat.S_ISDIR(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "no flush of folders")
+            raise OSError(code, "no flush of folders")
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", not_folders)
-    write_atomically(tmp_path / "s", b"whole")
+    with pytest.raises(OSError) if code == errno.EIO else nullcontext():
+        write_atomically(tmp_path / "s", b"whole")
     assert (tmp_path / "s").read_bytes() == b"whole"

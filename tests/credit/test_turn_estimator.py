@@ -166,6 +166,8 @@ def test_a_step_that_fails_at_a_late_turn_records_no_turn():
         assert len(turns.estimators) == 2
     turns.step(["a", "a"], [[0.0, 0.0, 1.0], [1.0]], 1)
     assert turns.last_step == 1 and len(turns.estimators) == 3
+    turns.step(["a", "a"], [[0.0], [1.0]], 2)
+    assert turns.last_step == 2  # which its later turns have not reached
 
 
 def test_returns_that_overflow_are_refused():

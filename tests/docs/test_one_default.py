@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import DEFAULT_METHOD, METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +21,6 @@ def methods_after(page, opening):
     assert text(page).count(opening) == 1, f"{page}: once {opening!r}"
     after = text(page).split(opening)[1]
     return [name for name in re.findall(r"`([\w+]+)`", after) if name in METHODS]
-
-
-def test_the_estimator_takes_the_default_where_no_method_is_named():
-    assert AdvantageEstimator().method == DEFAULT_METHOD
 
 
 @pytest.mark.parametrize("page", PAGES)

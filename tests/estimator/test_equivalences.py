@@ -1,13 +1,12 @@
 """What must agree: library = slow reference, streaming = batch, NumPy = torch."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, Groups, Visits
+from tests.helpers.cases import as_torch
 from tests.helpers.method_table import carry_before, every_method, flat, only, present, values_of
 from tests.helpers.strategies import Step, case_at, groups_of, runs, visits_of
 
@@ -29,11 +28,6 @@ def test_weighted_values_are_those_of_the_slow_reference(method, run, scatter_pa
 
     expected = flat(method.expected(case_at(run, len(run) - 1)))
     np.testing.assert_allclose(present(values, groups), expected, rtol=1e-9, atol=1e-9)
-
-
-def as_torch(container):
-    arrays = {name: torch.from_numpy(value) for name, value in vars(container).items() if isinstance(value, np.ndarray)}
-    return replace(container, **arrays)
 
 
 @every_method

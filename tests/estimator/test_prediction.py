@@ -52,7 +52,24 @@ def test_a_prediction_is_the_value_of_a_completion_alone_in_its_group(name):
     run(estimator)
     prediction = estimator.predict(IDS, 12)
     estimator.step(IDS, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0], 12)
-    np.testing.assert_allclose(prediction.value, estimator.values, rtol=1e-12)
+    np.testing.assert_allclose(prediction.value, np.clip(estimator.values, 0, 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (3.0, 5.0)])
+@pytest.mark.parametrize("name", HISTORY)
+def test_no_prediction_extrapolates_a_trend_beyond_the_rewards(name, low, high):
+    try:
+        estimator = AdvantageEstimator(name, low=low, high=high)
+    except ValueError:
+        estimator = AdvantageEstimator(name)
+    ids = [*IDS] * 4
+    for step in range(20):
+        estimator.step(ids, low + (high - low) * (np.arange(24) < 4 + step), step)
+    spread = np.sqrt(3) * (high - low)  # the deviation of a reward among four, at most
+    some = (0, 1) if (low, high) == (0, 1) else (low - spread, high + spread)
+    for gap in (0, 3, 50, 1000):
+        value = estimator.predict(IDS, 20 + gap).value
+        assert (value >= some[0]).all() and (value <= some[1]).all()
 
 
 @pytest.mark.parametrize("name", HISTORY)
@@ -271,6 +288,16 @@ def test_bandwidths_that_reach_no_visit_of_a_prompt_do_not_pull_its_value_to_0(m
         values += [np.array([estimator.predict(["known", 0], at).value for at in (34, 230)]) - low]
     np.testing.assert_allclose(values[0], values[1], atol=1e-9)
     assert abs(values[0][:, 0] - 0.5).max() < 0.1
+
+
+@pytest.mark.parametrize("method", ["kae", "kae_eb", "kae_stream:bandwidth=auto"])
+def test_nor_do_they_in_a_step_of_one_completion(method):
+    estimator, rng = AdvantageEstimator(method), np.random.default_rng(0)
+    for step in range(60):
+        prompt = int(rng.integers(4))
+        estimator.step([prompt], [0.4 + 0.6 * (rng.random() < 0.5)], step)
+        known = estimator.record.visits.count.sum() > 0
+        assert estimator.values[0] >= 0.4 - 1e-12 if known else estimator.values[0] == 0
 
 
 @pytest.mark.parametrize("method", ["kae", "kae:bandwidth=3", "local_linear:bandwidth=3"])

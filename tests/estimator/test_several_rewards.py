@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, SeveralRewards, gdpo
 
@@ -72,19 +70,6 @@ def test_each_reward_has_the_advantages_of_an_estimator_of_its_own(method):
             there = ~np.isnan(rewards[:, k])
             expected += both.weights[k] * each.step(ids, np.nan_to_num(rewards[:, k]), step, mask=there)
         np.testing.assert_array_equal(both.step(ids, rewards, step), expected)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.1, 10.0))
-def test_one_history_each_is_one_history_of_the_sum_where_values_are_linear_in_rewards(seed, weight):
-    weights = np.array([1.0, weight, -0.3])
-    both = SeveralRewards.of("kae", NAMES, weights=weights, normalize=False, bandwidth=7.0)
-    of_sum = AdvantageEstimator("kae", bandwidth=7.0)
-    for step in range(3):
-        rewards = made(seed + step, missing=0.0)
-        ids = ids_of(rewards)
-        expected = of_sum.step(ids, rewards @ weights, step)
-        np.testing.assert_allclose(both.step(ids, rewards, step), expected, atol=1e-9)
 
 
 def test_order_and_padding_change_nothing():

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_
 from kaestat import AdvantageEstimator
 from llm_experiments.policies.tiny import tiny_model
 from tests.helpers.sharded_rank import shard_on_the_cpu
-from tests.helpers.tiny_trl import SIZE, WeighingTrainer, tiny_trainer
+from tests.helpers.tiny_trl import SIZE, WeighingTrainer, end_at_every, tiny_trainer
 from tests.integrations.trl.test_weights import _of_gradients
 
 OPTIONS = {"prompt_id": "question_id"}
@@ -53,8 +53,7 @@ def run(folder: Path, weights: str, group: int = 1, **config) -> Sharded:
         temperature=0.7,
         **({"max_steps": 4} | config),
     )
-    ends = [trainer._tokenizer.eos_token_id, *range(0, 256, 4)]
-    trainer.generation_config.eos_token_id = trainer.eos_token_ids = ends
+    end_at_every(trainer, 4)
     trainer.train()
     return trainer
 

@@ -8,7 +8,7 @@ from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.trl import BaselineGRPOTrainer, TurnGRPOTrainer
 from llm_experiments.policies.tiny import TinySize
-from tests.helpers.tiny_trl import parity_reward, tiny_trainer
+from tests.helpers.tiny_trl import end_at_every, parity_reward, tiny_trainer
 
 CHAT = (
     "{% for m in messages %}{{ m['role'][0] + ':' + m['content'] }}"
@@ -30,7 +30,6 @@ CALLS = {
         "content": {"close_pattern": r"$", "content": "text"},
     },
 }
-ENDS = range(0, 256, 5)  # a turn ends after five tokens on average
 
 
 def look() -> str:
@@ -106,6 +105,5 @@ def tool_trainer(
         size=TinySize(width=16, layers=1, heads=2, key_value_heads=1, feed_forward=16, context=256),
         **{"max_completion_length": 48, "max_tool_calling_iterations": 5} | config,
     )
-    ends = [trainer._tokenizer.eos_token_id, *ENDS]
-    trainer.generation_config.eos_token_id = trainer.eos_token_ids = ends
+    end_at_every(trainer, 5)  # a turn ends after five tokens on average
     return trainer

@@ -83,6 +83,12 @@ def tiny_trainer(
     )
 
 
+def end_at_every(trainer: BaselineGRPOTrainer, number: int) -> None:
+    """Let every so many tokens end a completion, besides the tokenizer's own."""
+    ends = [trainer._tokenizer.eos_token_id, *range(0, 256, number)]
+    trainer.generation_config.eos_token_id = trainer.eos_token_ids = ends
+
+
 class RecordingTrainer(BaselineGRPOTrainer):
     """Keeps what went into and came out of each generation."""
 

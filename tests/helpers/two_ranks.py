@@ -12,7 +12,7 @@ import numpy as np
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from tests.helpers.tiny_tools import spoken, tool_trainer
-from tests.helpers.tiny_trl import RecordingTrainer, tiny_trainer
+from tests.helpers.tiny_trl import RecordingTrainer, end_at_every, tiny_trainer
 
 
 class WeighingTrainer(RecordingTrainer):
@@ -36,7 +36,7 @@ def trainer(folder: Path, weights: str = "length", **config) -> WeighingTrainer:
         max_steps=5,
         **config,
     )
-    run.generation_config.eos_token_id = run.eos_token_ids = [run._tokenizer.eos_token_id, *range(0, 256, 4)]
+    end_at_every(run, 4)
     return run
 
 

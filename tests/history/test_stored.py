@@ -50,6 +50,7 @@ ALTERED = {
     "a sum that is not finite": lambda state: state["fields"].update(total=state["fields"]["total"] * np.inf),
     "half a completion": lambda state: state["fields"].update(count=state["fields"]["count"] / 4),
     "a negative count": lambda state: np.put(state["fields"]["count"], 0, -1),
+    "a count that no array holds": lambda state: state["fields"].update(count=state["fields"]["count"] + 2.0**40),
     "a step beyond what arrays hold": lambda state: state["fields"].update(step=state["fields"]["step"] + 2.0**31),
     "a flat field": lambda state: state.update(fields={k: f.ravel() for k, f in state["fields"].items()}),
 }

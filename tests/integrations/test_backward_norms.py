@@ -7,23 +7,26 @@ from kaestat.integrations import row_norms
 from kaestat.integrations.adam_units import Units, mean_squares
 from kaestat.integrations.backward_norms import TINY, norms_in_backward, not_zero
 from kaestat.integrations.row_norms import FusedHead
-from tests.integrations.test_gradient_norms import MODELS, PROMPT, Batch, model, slow, stepped  # noqa: F401
+from tests.integrations.test_gradient_norms import PROMPT, Batch, model, policy, slow, stepped  # noqa: F401
 
 ADVANTAGES = torch.tensor([0.7, -0.2, 0.0, 1e-20, -0.9])  # two rows send nothing back, or as good as nothing
 
 
 def loss_of(batch, advantages, norms=None, *, fused=False):
-    """As of GRPO, over a normaliser."""
-    hidden = batch.model.base_model(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-    hidden, head = hidden[:, PROMPT - 1 : -1], batch.model.get_output_embeddings()
-    logits = (hidden @ head.weight.T if fused else head(hidden)) / 0.7
-    completions = batch.ids[:, PROMPT:]
-    log_probs = logits.log_softmax(-1).gather(2, completions[..., None])[..., 0]
+    """As of GRPO, over a normaliser; for advantages of rows, or of tokens. Logits come from the model as a whole."""
+    given, completions = {"input_ids": batch.ids, "attention_mask": batch.mask}, batch.ids[:, PROMPT:]
+    if fused:
+        head, hidden = batch.model.get_output_embeddings(), batch.model.base_model(**given).last_hidden_state
+        hidden = hidden[:, PROMPT - 1 : -1]
+        logits = hidden @ head.weight.T
+    else:
+        logits = batch.model(**given).logits[:, PROMPT - 1 : -1]
+    log_probs = (logits / 0.7).log_softmax(-1).gather(2, completions[..., None])[..., 0]
     if norms is not None:
         head = FusedHead(head, hidden.detach(), completions, log_probs.detach(), 0.7) if fused else None
         norms.of_scores(log_probs, batch.counted, head)
     ratio = (log_probs - log_probs.detach()).exp()
-    return -(advantages[:, None] * ratio * batch.counted).sum() / 37.0
+    return -(advantages.reshape(len(advantages), -1) * ratio * batch.counted).sum() / 37.0
 
 
 def gradients_of(policy):
@@ -73,10 +76,7 @@ def test_a_row_that_sends_nothing_back_or_differs_by_token_has_no_norm(model):  
     advantages = ADVANTAGES[:, None].expand(-1, batch.counted.shape[1]).clone()
     advantages[0, 2] *= 1.5
     with norms_in_backward(model, [Units(None)]) as norms:
-        logits = model(input_ids=batch.ids, attention_mask=batch.mask).logits[:, PROMPT - 1 : -1]
-        log_probs = (logits / 0.7).log_softmax(-1).gather(2, batch.ids[:, PROMPT:, None])[..., 0]
-        norms.of_scores(log_probs, batch.counted)
-        (advantages * log_probs * batch.counted).sum().backward()
+        loss_of(batch, advantages, norms).backward()
     assert norms.norms[0].isnan().tolist() == [True, False, True, False, False]
 
 
@@ -84,15 +84,11 @@ def test_a_row_that_sends_nothing_back_or_differs_by_token_has_no_norm(model):  
 @pytest.mark.parametrize("fused", [False, True], ids=["logits", "fused head"])
 def test_norms_under_autocast_are_those_of_a_loop_under_autocast(name, fused):
     """Rows' factors are powers of two, so that both round alike to bfloat16; others round 2 % of a norm away."""
-    torch.manual_seed(0)
-    policy = MODELS[name]()
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    squares, batch = mean_squares(stepped(policy)), Batch(policy)
+    made = policy(name)
+    squares, batch = mean_squares(stepped(made)), Batch(made)
     with torch.autocast("cpu", torch.bfloat16):
         expected = [slow(batch), slow(batch, squares)]
-        with norms_in_backward(policy, [Units(None), Units(squares)]) as norms:
+        with norms_in_backward(made, [Units(None), Units(squares)]) as norms:
             loss = loss_of(batch, 37 * torch.tensor([0.5, -0.25, TINY, -TINY, -1.0]), norms, fused=fused)
     loss.backward()
     for found, norm in zip(norms.norms, expected, strict=True):

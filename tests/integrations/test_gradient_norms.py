@@ -1,10 +1,14 @@
 """Squared norms of completions' gradients against a loop over completions that forms each gradient."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 from transformers import (
     Adafactor,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -34,6 +38,12 @@ def llama(**changes):
 
 def neox():
     return GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL, intermediate_size=20, hidden_dropout=0.0, attention_dropout=0.0))
+
+
+def gemma():
+    """Its embeddings are multiplied by a number."""
+    own = {"intermediate_size": 20, "num_key_value_heads": 1, "head_dim": 6, "pad_token_id": 0}
+    return Gemma3ForCausalLM(Gemma3TextConfig(**SMALL, **own))
 
 
 def gpt2():
@@ -69,7 +79,7 @@ def lora():
 
 
 MODELS = {"tied": qwen2, "untied": llama, "padding token": lambda: qwen2(pad_token_id=3), "frozen": frozen_below}
-MODELS |= {"layer norms": neox, "LoRA": lora}
+MODELS |= {"layer norms": neox, "LoRA": lora, "scaled embeddings": gemma}
 
 
 class Batch:
@@ -132,27 +142,19 @@ def stepped(model, steps=3, batch=None):
     return optimizer
 
 
-@pytest.fixture(params=MODELS)
-def model(request):
+def policy(name, made=MODELS):
+    """A model all of whose parameters matter, and whose attention is far from even."""
     torch.manual_seed(0)
-    model = MODELS[request.param]()
+    model = made[name]()
     with torch.no_grad():
-        for parameter in model.parameters():  # all of them matter, and attention is far from even
+        for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return model
 
 
-def test_norms_are_those_of_each_completions_own_gradient(model):
-    batch = Batch(model)
-    torch.testing.assert_close(gradient_norms(model, batch.scores).double(), slow(batch).double(), rtol=1e-4, atol=1e-6)
-
-
-def test_norms_in_adams_units_divide_by_factored_mean_squares(model):
-    squares = mean_squares(stepped(model))
-    batch = Batch(model)
-    found, plain = gradient_norms(model, batch.scores, squares), gradient_norms(model, batch.scores)
-    torch.testing.assert_close(found.double(), slow(batch, squares).double(), rtol=1e-3, atol=1e-6)
-    assert (found / plain).std() > 0.01 * (found / plain).mean(), "the units made no difference"
+@pytest.fixture(params=MODELS)
+def model(request):
+    return policy(request.param)
 
 
 def test_other_modules_are_taken_by_their_own_small_gradients():
@@ -184,66 +186,42 @@ def test_parameters_that_have_not_moved_count_nothing_in_adams_units():
     )
 
 
-@pytest.mark.parametrize("rounding", [0.0, 1e-17])
-def test_an_optimizer_that_has_seen_no_gradient_has_no_units(rounding):
-    """As after steps on rewards that are all alike, whose advantages are 0 or rounding errors."""
-    model = qwen2()
-    optimizer = torch.optim.AdamW(model.parameters())
-    for scale in (rounding, rounding, 1.0):
+PLAIN_ADAM = partial(torch.optim.AdamW, lr=1.0, betas=(0.0, 0.5), eps=1e-3, weight_decay=0.0)
+OPTIMIZERS = {
+    "Adam": PLAIN_ADAM,
+    "AMSGrad": partial(PLAIN_ADAM, amsgrad=True),
+    "Adafactor": partial(Adafactor, lr=1.0, scale_parameter=False, relative_step=False, clip_threshold=1e9),
+}
+
+
+def steps_of(optimizer, model, scales):
+    """After a step for each scale of the scores: the gradients that it was given, and its units."""
+    for scale in scales:
         optimizer.zero_grad()
         (scale * Batch(model).scores().sum()).backward()
         optimizer.step()
-        assert (mean_squares(optimizer) is None) == (scale == rounding)
+        yield [each.grad for each in model.parameters()], mean_squares(optimizer)
 
 
-def test_adams_units_are_what_it_divides_a_gradient_by():
-    """With eps and without the bias of the beginning: one step on the same gradient goes by its ratio to them."""
+@pytest.mark.parametrize("rounding", [0.0, 1e-17])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_an_optimizer_that_has_seen_no_gradient_has_no_units(kind, rounding):
+    """As after steps on rewards that are all alike, whose advantages are 0 or rounding errors."""
     model = qwen2()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.0, 0.9), eps=1e-3, weight_decay=0.0)
-    for _ in range(2):
-        before = [each.detach().clone() for each in model.parameters()]
-        gradients = torch.autograd.grad(Batch(model).scores().sum(), list(model.parameters()))
-        for each, gradient in zip(model.parameters(), gradients, strict=True):
-            each.grad = gradient
-        optimizer.step()
-        squares = mean_squares(optimizer)
+    units = [squares for _, squares in steps_of(OPTIMIZERS[kind](model.parameters()), model, (rounding, rounding, 1.0))]
+    assert [squares is None for squares in units] == [True, True, False]
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_units_are_what_the_optimizer_divides_a_gradient_by(kind):
+    """With eps and without the bias of the beginning: a step goes by the gradient's ratio to them."""
+    model = qwen2()
+    before = [each.detach().clone() for each in model.parameters()]
+    for gradients, squares in steps_of(OPTIMIZERS[kind](model.parameters()), model, (3.0, 1.0)):
         assert len(squares) == len(before) and set(squares) == set(model.parameters())
         for each, old, gradient in zip(model.parameters(), before, gradients, strict=True):
             torch.testing.assert_close(old - each.detach(), gradient / squares[each].sqrt(), rtol=1e-3, atol=1e-6)
-
-
-def test_adafactors_units_are_what_it_divides_a_gradient_by():
-    """Without its clipping: its first step goes by the gradient's ratio to them."""
-    model = qwen2()
-    settings = {"lr": 1.0, "scale_parameter": False, "relative_step": False, "clip_threshold": 1e9}
-    optimizer = Adafactor(model.parameters(), **settings)
-    for scale in (0.0, 1.0):
         before = [each.detach().clone() for each in model.parameters()]
-        gradients = torch.autograd.grad((scale * Batch(model).scores()).sum(), list(model.parameters()))
-        for each, gradient in zip(model.parameters(), gradients, strict=True):
-            each.grad = gradient
-        optimizer.state.clear()
-        optimizer.step()
-        squares = mean_squares(optimizer)
-        assert (squares is None) == (scale == 0.0)
-    for each, old, gradient in zip(model.parameters(), before, gradients, strict=True):
-        torch.testing.assert_close(old - each.detach(), gradient / squares[each].sqrt(), rtol=1e-3, atol=1e-6)
-    batch = Batch(model)
-    torch.testing.assert_close(
-        gradient_norms(model, batch.scores, squares).double(), slow(batch, squares).double(), rtol=1e-4, atol=1e-6
-    )
-
-
-def test_amsgrads_units_are_its_largest_mean_squares():
-    model = qwen2()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, amsgrad=True, betas=(0.9, 0.5))
-    for scale in (10.0, 1.0, 1.0, 1.0):
-        optimizer.zero_grad()
-        (scale * Batch(model).scores().sum()).backward()
-        optimizer.step()
-    weight, group = model.model.norm.weight, optimizer.param_groups[0]
-    largest = optimizer.state[weight]["max_exp_avg_sq"] / (1 - 0.5**4)
-    torch.testing.assert_close(mean_squares(optimizer)[weight], (largest.sqrt() + group["eps"]).square())
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.RAdam, torch.optim.NAdam, torch.optim.Adafactor])
@@ -266,23 +244,17 @@ def test_parameters_that_fsdp1_flattened_need_the_model():
         mean_squares(torch.optim.AdamW([part]))
 
 
-def test_a_module_that_is_called_twice_is_refused():
-    layer = nn.Linear(3, 3)
-    with pytest.raises(ValueError, match="not called once"):
-        gradient_norms(layer, lambda: layer(layer(torch.ones(2, 4, 3))).sum((1, 2)))
-
-
-def test_matrices_shared_otherwise_are_refused():
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    model[1].weight = model[0].weight
-    with pytest.raises(ValueError, match="share"):
-        gradient_norms(model, lambda: model(torch.ones(2, 4, 3)).sum((1, 2)))
-
-
-def test_rows_that_a_module_mixes_are_refused():
-    model = nn.Linear(3, 2)
-    with pytest.raises(ValueError, match=r"module .* is called with 8 rows and not 2"):
-        gradient_norms(model, lambda: model(torch.ones(8, 3)).view(2, 8).sum(1))
+def test_modules_whose_norms_cannot_be_taken_are_refused():
+    layer, wide = nn.Linear(3, 3), nn.Linear(3, 2)
+    shared = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    shared[1].weight = shared[0].weight
+    for model, scores, message in (
+        (layer, lambda: layer(layer(torch.ones(2, 4, 3))).sum((1, 2)), "not called once"),
+        (shared, lambda: shared(torch.ones(2, 4, 3)).sum((1, 2)), "share"),
+        (wide, lambda: wide(torch.ones(8, 3)).view(2, 8).sum(1), r"module .* is called with 8 rows and not 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gradient_norms(model, scores)
 
 
 def test_a_parameter_without_a_mean_square_is_named():
@@ -293,12 +265,12 @@ def test_a_parameter_without_a_mean_square_is_named():
         gradient_norms(model, Batch(model).scores, squares)
 
 
-def test_one_pass_gives_several_units_and_the_summed_gradient(model):
-    squares = mean_squares(stepped(model))
-    batch = Batch(model)
+def test_one_pass_gives_each_completions_norm_in_several_units_and_the_summed_gradient(model):
+    squares, batch = mean_squares(stepped(model)), Batch(model)
     found = score_gradients(model, batch.scores, (None, squares), total=True)
-    for given, own in zip((None, squares), found.norms, strict=True):
-        torch.testing.assert_close(own, gradient_norms(model, batch.scores, given))
+    for given, norms in zip((None, squares), found.norms, strict=True):
+        torch.testing.assert_close(norms, slow(batch, given), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(norms, gradient_norms(model, batch.scores, given))
     scores = batch.scores()
     torch.testing.assert_close(found.scores, scores.detach())
     scores.sum().backward()

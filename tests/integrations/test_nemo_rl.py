@@ -5,12 +5,10 @@ Otherwise on a class with what was read there of the stage that computes advanta
 
 import asyncio
 import importlib
-import re
 import sys
 import types
-from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -18,12 +16,11 @@ import torch
 
 from kaestat import AdvantageEstimator
 from tests.helpers.upstream import EmptyPackages, checkout
+from tests.integrations.test_recipes import blocks, nemo_rl_step, run
 
 ray = pytest.importorskip("ray")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "frameworks" / "nemo-rl.md"
 MODULE = "nemo_rl.algorithms.single_controller"
 NOT_NEEDED = {"matplotlib", "mlflow", "prometheus_client", "pynvml", "soundfile", "swanlab", "zmq"}  # where missing
-PAD = 0
 
 
 class WrittenOut:
@@ -45,13 +42,6 @@ class WrittenOut:
         """The trainer's, the data loader's and the buffer's part of it."""
 
 
-@dataclass
-class Meta:
-    """What is read here of NeMo-RL's ``KVBatchMeta``."""
-
-    tags: list[dict]
-
-
 @pytest.fixture(scope="module", params=["written out", "upstream"])
 def nemo_rl(request):
     """The module of the actor, and what makes the meta of a batch."""
@@ -59,7 +49,7 @@ def nemo_rl(request):
     if request.param == "written out":
         metadata = SimpleNamespace(modified_class=WrittenOut)
         found.SingleControllerActor = SimpleNamespace(__ray_metadata__=metadata)
-        yield found, lambda fields, tags: Meta(tags)
+        yield found, lambda fields, tags: SimpleNamespace(tags=tags)  # of NeMo-RL's KVBatchMeta
         return
     folder = checkout("nemo-rl")
     if folder is None:
@@ -84,30 +74,21 @@ def nemo_rl(request):
 
 @pytest.fixture
 def recipe(nemo_rl, monkeypatch):
-    """What the first block of the page's section leaves behind."""
+    """What the first block of the page's section leaves behind; NeMo-RL's own part of a checkpoint is left out."""
+    monkeypatch.setattr(
+        nemo_rl[0].SingleControllerActor.__ray_metadata__.modified_class, "_save_checkpoint", AsyncMock()
+    )
     monkeypatch.setitem(sys.modules, "nemo_rl", types.ModuleType("nemo_rl"))
     monkeypatch.setitem(sys.modules, "nemo_rl.algorithms", types.ModuleType("nemo_rl.algorithms"))
     monkeypatch.setitem(sys.modules, MODULE, nemo_rl[0])
-    made = types.ModuleType("copy_of_run_grpo_single_controller")
-    exec(compile(blocks()[0], PAGE.name, "exec"), made.__dict__)
-    return made
-
-
-def blocks():
-    section = PAGE.read_text().partition("## The single controller")[2].partition("\n## ")[0]
-    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    return run("nemo-rl", 2, "copy_of_run_grpo_single_controller")
 
 
 def data_of(prompts, rewards):
-    """The columns of a batch: prompts' tokens, padded, and masks of which the first token is the prompt's."""
-    tokens = [[1 + ord(letter) for letter in prompt] for prompt in prompts]
-    width = max(map(len, tokens)) + len(prompts) % 3
-    return {
-        "prompt_ids_for_adv": torch.tensor([row + [PAD] * (width - len(row)) for row in tokens]),
-        "total_reward": torch.tensor(rewards, dtype=torch.float32),
-        "token_mask": torch.tensor([[0.0, 1.0, 1.0]]).repeat(len(prompts), 1),
-        "sample_mask": torch.ones(len(prompts)),
-    }
+    """The columns of a batch, as `nemo_rl_step` makes them, and NeMo-RL's masks of tokens and of samples."""
+    step = nemo_rl_step(prompts, np.float32(rewards), np.random.default_rng(len(prompts)))
+    masks = {"token_mask": step["mask"], "sample_mask": torch.ones(len(prompts))}
+    return {"prompt_ids_for_adv": step["prompt_ids"], "total_reward": step["rewards"], **masks}
 
 
 class DataPlane:
@@ -124,10 +105,10 @@ def controller(recipe, folder, state):
     """An actor's plain class, as Ray would make it from what `main` has put together; without pumps."""
     given = {
         "actor_args": SimpleNamespace(save_state=SimpleNamespace(current_step=state)),
-        "tokenizer": SimpleNamespace(pad_token_id=PAD),
+        "tokenizer": SimpleNamespace(pad_token_id=0),
         "config": SimpleNamespace(checkpointing={"checkpoint_dir": str(folder)}),
     }
-    exec(compile(blocks()[1], PAGE.name, "exec"), recipe.__dict__ | given)
+    exec(compile(blocks("nemo-rl")[3], "nemo-rl.md", "exec"), recipe.__dict__ | given)
     made = object.__new__(recipe.SingleControllerActor.__ray_metadata__.modified_class)
     made._advantage_estimator = ray.cloudpickle.loads(ray.cloudpickle.dumps(given["actor_args"].advantage_estimator))
     made._dp_client, made._trainer_version, made._train_steps = DataPlane(), state, state
@@ -163,36 +144,8 @@ def test_integration_single_controller_has_the_values_of_the_versions_and_goes_o
             asyncio.run(actor._advantage_stage(meta))
             expected = plain.step(prompts, rewards, step, version=version)
             found = actor._dp_client.advantages
-            np.testing.assert_allclose(found.numpy(), np.repeat(expected[:, None], 3, 1), atol=1e-6)
+            np.testing.assert_allclose(found.numpy(), np.repeat(expected[:, None], found.shape[1], 1), atol=1e-6)
         actor._train_steps = step + 1
         if step == 1:
-            save_parts(actor)
+            asyncio.run(actor._save_checkpoint({}))
             actor = controller(recipe, tmp_path, 2)
-    with pytest.raises(FileNotFoundError):
-        controller(recipe, tmp_path, 3)
-
-
-def test_integration_single_controller_keeps_failures_out_of_the_history(recipe, tmp_path):
-    """`valid_mask` of commit 00925dd: 0 for a row that stands in for a failed rollout, whose tokens are in the mask."""
-    plain = AdvantageEstimator("kae", bandwidth=10, order="any")
-    estimator = recipe.VersionedAdvantage(AdvantageEstimator("kae", bandwidth=10, order="any"), PAD, tmp_path, 0)
-    for step, valid in enumerate([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]):
-        estimator.step, estimator.versions = step, [step] * 3
-        data = data_of(["a", "a", "a"], [1.0, 0.0, 0.0])
-        found = estimator.compute_advantage(
-            data["prompt_ids_for_adv"], data["total_reward"], data["token_mask"], valid_mask=torch.tensor(valid)
-        )
-        expected = plain.step(["a"] * 3, [1.0, 0.0, 0.0], step, version=[step] * 3, mask=np.array(valid) > 0)
-        np.testing.assert_allclose(found[:, 0].numpy(), expected, atol=1e-6)
-
-
-def save_parts(actor):
-    """A checkpoint, NeMo-RL's own part of which is not looked at."""
-    base = type(actor).__mro__[[of.__name__ for of in type(actor).__mro__].index("Controller") + 1]
-
-    async def nothing(self, step_metrics):
-        pass
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "_save_checkpoint", nothing)
-        asyncio.run(actor._save_checkpoint({}))

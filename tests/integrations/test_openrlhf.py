@@ -16,14 +16,7 @@ from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from tests.fakes import openrlhf_source
 from tests.fakes.modules import put_in_place
-from tests.fakes.openrlhf_runs import (
-    advantages_of,
-    arguments,
-    begin,
-    kae,
-    make_trainer,
-    rollout,
-)
+from tests.fakes.openrlhf_runs import advantages_of, arguments, begin, kae, make_trainer, rollout
 from tests.helpers.upstream import EmptyPackages
 
 GPU_PACKAGES = ("flash_attn", "deepspeed", "vllm", "bitsandbytes", "optimum", "torchmetrics", "ring_flash_attn")
@@ -66,7 +59,7 @@ def adapter(openrlhf, tmp_path):
 
         def advantages_beside(self, rows, dropped):
             kept, gone = (rollout(openrlhf, each.rewards, each.prompts) for each in (rows, dropped))
-            kept[0].kaestat_dropped = gone
+            self.trainer.samples_generator._dropped = gone
             return advantages_of(self.trainer, kept, rows.step)
 
         def state(self):
@@ -202,7 +195,7 @@ def test_integration_openrlhf_groups_that_its_filter_dropped_enter_the_history_w
     for step in range(3):
         kept = rollout(openrlhf, [1.0, 0.0, 1.0, 1.0], ["p", "p", "q", "q"])
         dropped = rollout(openrlhf, [1.0] * 4, ["r", "r", "p", "p"], truncated=[True, False, False, False])
-        kept[0].kaestat_dropped = dropped
+        trainer.samples_generator._dropped = dropped
         found = advantages_of(trainer, kept, step)
         ids = [hash_prompt(prompt) for prompt in "ppqqrr"]
         expected = plain.step(ids[:4], [1.0, 0.0, 1.0, 1.0], step, weights=[2.0, 3.0, 4.0, 2.0])
@@ -211,7 +204,7 @@ def test_integration_openrlhf_groups_that_its_filter_dropped_enter_the_history_w
     found, expected = (e.history.visits(ids[::2], 3) for e in (trainer.session.estimator, plain))
     assert found.total.tolist() == expected.total.tolist() and found.count.tolist() == expected.count.tolist()
     assert found.weight.tolist() == expected.weight.tolist()
-    assert not hasattr(kept[0], "kaestat_dropped")
+    assert not trainer.samples_generator.take_dropped()
 
 
 class Engine:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -139,6 +140,15 @@ def test_integration_prime_rl_groups_get_their_tasks_correction_and_all_enter_th
     assert run.tasks.metrics()["sampling/effective_completions"] <= 6 * group_size
     if group_size > 1:
         assert run.source.results[False] > 5  # rejected by the gate, and yet in the history
+
+
+@pytest.mark.parametrize("name", ["kae_eb", "james_stein", "spo", "gpg", "kae", "rloo", None])
+def test_integration_prime_rl_methods_that_compare_the_prompts_of_a_step_are_told(orchestrator, name):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        orchestrator(estimator=lambda: AdvantageEstimator(name))
+    expected = name in ("kae_eb", "james_stein", "spo", "gpg")
+    assert [f"method {name!r} compares the prompts" in str(each.message) for each in told] == [True] * expected
 
 
 def test_integration_prime_rl_run_resumed_from_its_checkpoint_finishes_what_was_on_its_way(orchestrator):

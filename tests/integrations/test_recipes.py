@@ -3,7 +3,6 @@
 import re
 import types
 from argparse import Namespace
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -65,35 +64,44 @@ def nemo_rl_step(prompts, rewards, rng):
     return {"prompt_ids": ids, "rewards": torch.from_numpy(rewards), "mask": mask, "repeated_batch": {}}
 
 
-def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(tmp_path):
-    baseline = run("nemo-rl", 0).BaselineAdvantage(kae(), 0, tmp_path, 0)
-    plain, rng = kae(), np.random.default_rng(1)
+@pytest.mark.parametrize(("block", "recipe"), [(0, "BaselineAdvantage"), (2, "VersionedAdvantage")])
+def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(block, recipe, tmp_path, monkeypatch):
+    of_versions, made = recipe == "VersionedAdvantage", {}
+    actor = Namespace(__ray_metadata__=Namespace(modified_class=object))
+    add_module(made, "nemo_rl.algorithms.single_controller", SingleControllerActor=actor)
+    add_module(made, "ray", remote=lambda **options: lambda cls: cls)
+    put_in_place(monkeypatch, made)
+
+    def begun(step):
+        estimator = AdvantageEstimator("kae", order="any" if of_versions else "strict")
+        return getattr(run("nemo-rl", block), recipe)(estimator, 0, tmp_path, step)
+
+    baseline, plain, rng = begun(0), kae(), np.random.default_rng(1)
     for step, prompts, rewards in steps(6):
         call = nemo_rl_step(prompts, rewards, rng)
         call["mask"][1] = 0.0
         valid = torch.ones(len(prompts))
         valid[2] = 0.0  # a row that stands in for a failed rollout
+        if of_versions:
+            baseline.step, baseline.versions = step, [step] * len(prompts)
         found = baseline.compute_advantage(**call, valid_mask=None if step == 2 else valid)
         keep = ~np.isin(np.arange(len(prompts)), [1] if step == 2 else [1, 2])
         expected = plain.step(prompts, rewards.astype(float), step, mask=keep)
         assert found.shape == call["mask"].shape and found.dtype == torch.float32
         np.testing.assert_allclose(found.numpy(), np.repeat(expected[:, None], found.shape[1], 1), atol=1e-6)
         if step == 3:
-            baseline = run("nemo-rl", 0).BaselineAdvantage(kae(), 0, tmp_path, 4)
+            if of_versions:  # its controller saves it
+                baseline.session.save(tmp_path / "step_4")
+            baseline = begun(4)
     with pytest.raises(FileNotFoundError):
-        run("nemo-rl", 0).BaselineAdvantage(kae(), 0, tmp_path, 7)
-    with pytest.raises(ValueError, match="prompt's id"):
-        baseline.compute_advantage(torch.arange(4), torch.zeros(4), torch.ones(4, 3))
+        begun(7)
+    if not of_versions:
+        with pytest.raises(ValueError, match="prompt's id"):
+            baseline.compute_advantage(torch.arange(4), torch.zeros(4), torch.ones(4, 3))
 
 
-@dataclass
-class GRPOSaveState:
-    """As in nemo_rl/algorithms/grpo.py since 65be481; a TypedDict before."""
-
-    total_steps: int
-
-
-@pytest.mark.parametrize("grpo_state", [GRPOSaveState(0), {"total_steps": 0}], ids=["dataclass", "dict"])
+# As in nemo_rl/algorithms/grpo.py since 65be481, and before.
+@pytest.mark.parametrize("grpo_state", [Namespace(total_steps=0), {"total_steps": 0}], ids=["dataclass", "dict"])
 def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(grpo_state, tmp_path, monkeypatch):
     made = {"kae_nemo_rl": run("nemo-rl", 0)}
     grpo, sync = (add_module(made, f"nemo_rl.algorithms.{name}") for name in ("grpo", "grpo_sync"))

@@ -1,7 +1,5 @@
 """Norms from the training pass of a model whose parameters two processes share (FSDP), against one process."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -11,8 +9,8 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from kaestat.integrations.adam_units import Units, mean_squares
 from kaestat.integrations.backward_norms import norms_in_backward, not_zero
-from tests.integrations.test_backward_norms import ADVANTAGES, gradients_of
-from tests.integrations.test_gradient_norms import PROMPT, VOCABULARY, Batch, llama, qwen2, slow, stepped
+from tests.integrations.test_backward_norms import ADVANTAGES, gradients_of, loss_of
+from tests.integrations.test_gradient_norms import VOCABULARY, Batch, llama, policy, qwen2, slow, stepped
 
 PARTS = (slice(0, 2), slice(2, 5))
 MODELS = {"tied": qwen2, "untied": lambda: llama(vocab_size=VOCABULARY + 2)}  # rows that two cannot share evenly
@@ -29,32 +27,18 @@ class Part(Batch):
         return 2 * super().scores(rows)
 
 
-def called_loss(batch, advantages, norms=None):
-    """As of GRPO; the model is called as a whole, where FSDP gathers it."""
-    logits = batch.model(input_ids=batch.ids, attention_mask=batch.mask).logits[:, PROMPT - 1 : -1]
-    log_probs = (logits / 0.7).log_softmax(-1).gather(2, batch.ids[:, PROMPT:, None])[..., 0]
-    if norms is not None:
-        norms.of_scores(log_probs, batch.counted)
-    return -(advantages[:, None] * log_probs * batch.counted).sum() / 37.0
-
-
-def policy(name):
-    torch.manual_seed(0)
-    made = MODELS[name]()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return made.train()
-
-
-def fsdp1(model, layer):
+def fsdp1(model, layer, sharding=ShardingStrategy.SHARD_GRAD_OP):
     return FullyShardedDataParallel(
         model,
-        sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+        sharding_strategy=sharding,
         auto_wrap_policy=ModuleWrapPolicy({layer}),
         device_id=torch.device("cpu"),
         use_orig_params=True,
     )
+
+
+def copies(model, layer):
+    return fsdp1(model, layer, ShardingStrategy.NO_SHARD)
 
 
 def fsdp2(model, layer):
@@ -76,18 +60,18 @@ def of_rank(rank, folder, names, shard):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     for name in names:
-        bare = policy(name)
+        bare = policy(name, MODELS)
         bare.gradient_checkpointing_enable({"use_reentrant": False})
         model = shard(bare, type(bare.model.layers[0]))
         optimizer = stepped(model, batch=Part(model, rank))
         part, units = Part(model, rank), [Units(None), Units(mean_squares(optimizer, model))]
         with norms_in_backward(model, units) as norms:
-            (2 * called_loss(part, not_zero(ADVANTAGES[PARTS[rank]]), norms)).backward()
+            (2 * loss_of(part, not_zero(ADVANTAGES[PARTS[rank]]), norms)).backward()
         torch.save((norms.norms, whole_gradients(model)), f"{folder}/{name}-{rank}")
     torch.distributed.destroy_process_group()
 
 
-@pytest.fixture(scope="module", params=[fsdp1, fsdp2])
+@pytest.fixture(scope="module", params=[fsdp1, copies, fsdp2])
 def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("ranks")
     torch.multiprocessing.spawn(of_rank, (str(path), list(MODELS), request.param), nprocs=2)
@@ -97,10 +81,10 @@ def folder(request, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_two_processes_have_the_norms_and_gradients_of_one(name, folder):
-    model = policy(name)
+    model = policy(name, MODELS)
     squares, batch = mean_squares(stepped(model)), Batch(model)
     expected = [slow(batch), slow(batch, squares)]
-    called_loss(batch, ADVANTAGES).backward()
+    loss_of(batch, ADVANTAGES).backward()
     gradients = gradients_of(model)
     of_ranks = [torch.load(folder / f"{name}-{rank}") for rank in range(2)]
     for unit, norms in enumerate(expected):
@@ -114,7 +98,7 @@ def test_two_processes_have_the_norms_and_gradients_of_one(name, folder):
 
 def test_rows_end_to_end_have_the_norms_of_rows_apart():
     """As in one long row without padding, each token seeing its own row alone; padding may follow."""
-    model = policy("tied")
+    model = policy("tied", MODELS)
     squares, batch = mean_squares(stepped(model)), Batch(model)
     expected = [slow(batch), slow(batch, squares)]
     whole = batch.mask.bool()

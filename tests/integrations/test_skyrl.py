@@ -144,14 +144,16 @@ def test_integration_skyrl_lone_completion_differs_from_skyrls_as_the_page_says(
     np.testing.assert_allclose(train_step(make_trainer(AdvantageEstimator(name)), *batch)[2], ours, atol=1e-5)
 
 
-def test_integration_skyrl_registry_alone_serves_memoryless_methods_and_refuses_histories(skyrl):
+def test_integration_skyrl_registry_alone_serves_memoryless_methods_and_refuses_histories_and_weights(skyrl):
     rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
     register(AdvantageEstimator("rloo"), "ours")
     advantages, _ = skyrl.registry.get("ours")(token_level_rewards=rewards, response_mask=mask, index=["0", "0"])
     assert advantages.tolist() == [[1.0, 1.0], [-1.0, -1.0]]
     register(kae(), "history")
-    with pytest.raises(ValueError, match=r"training step.*prompt ids.*BaselineTrainer"):
-        skyrl.registry.get("history")(token_level_rewards=rewards, response_mask=mask, index=["0", "0"])
+    register(AdvantageEstimator("opo"), "weights", weights="length")
+    for name, needed in (("history", "training step.*prompt ids"), ("weights", r"weights=.length. needs")):
+        with pytest.raises(ValueError, match=f"{needed}.*BaselineTrainer"):
+            skyrl.registry.get(name)(token_level_rewards=rewards, response_mask=mask, index=["0", "0"])
     with pytest.raises(ValueError, match="already registered"):
         register(kae(), "history")
 
@@ -195,6 +197,10 @@ def test_integration_skyrl_padding_is_known_by_its_whole_sequence_of_uids():
 def test_integration_skyrl_subclass_that_asks_for_drawn_prompts_is_refused():
     with pytest.raises(TypeError, match="prompt_sampler='neyman': SkyRL has no place"):
         type("Drawing", (BaselineTrainerMixin,), {"prompt_sampler": "neyman"})
+    trainer = make_trainer(kae())
+    trainer.prompt_sampler = "neyman"
+    with pytest.raises(TypeError, match="prompt_sampler='neyman': SkyRL has no place"):
+        train_step(trainer, [1.0, 0.0], ["0", "0"], [[1], [1]])
 
 
 def test_integration_skyrl_filter_that_hides_groups_from_the_history_is_warned_of():
@@ -230,10 +236,3 @@ def test_integration_skyrl_length_of_a_step_wise_trajectory_is_that_of_all_its_s
         trainer = make_trainer(AdvantageEstimator("opo"), name=f"o{n_padding}", step_wise=True, weights="length")
         found = train_step(trainer, rewards, uids, prompts, last_steps=last, n_padding=n_padding)
         np.testing.assert_allclose(found, [*expected[[0, 0, 1, 2, 2, 2, 3]], *[0.0] * n_padding], rtol=1e-6)
-
-
-def test_integration_skyrl_weights_need_its_trainer(skyrl):
-    register(AdvantageEstimator("opo"), "alone", weights="length")
-    rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
-    with pytest.raises(ValueError, match=r"weights=.length. needs .*BaselineTrainer"):
-        skyrl.registry.get("alone")(token_level_rewards=rewards, response_mask=mask, index=["0", "0"])

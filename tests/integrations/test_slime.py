@@ -158,6 +158,8 @@ def test_integration_slime_refuses_what_would_train_on_a_wrong_history_or_baseli
         mixed = [Sample(0, 0, prompt="p", reward=1.0, metadata={STEP_KEY: step}) for step in (0, 1)]
         mixed[1].index = 1
         kae_hook()(slime_args(), mixed)
+    with pytest.raises(ValueError, match="kaestat_weights=none: method 'opo'"):
+        RewardPostProcess()(slime_args(kaestat_method="opo"), [Sample(0, 0, prompt="p", reward=1.0, **stamped)])
     with pytest.raises(ValueError, match="kaestat_method"):
         RewardPostProcess()(slime_args(), [Sample(0, 0, prompt="p", reward=1.0, **stamped)])
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import kaestat
 from kaestat import RewardLog, select_bandwidth, value_risk
 from kaestat.smoothing.selectors import SELECTORS, Fixed, ForwardCv, LooCv
 from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log
@@ -91,7 +90,3 @@ def test_bad_input_names_the_argument_and_the_fix():
     once = RewardLog(["a", "a", "b"], [0, 0, 5], [0, 1, 1])
     with pytest.raises(ValueError, match="'forward_cv': no prompt has two visits"):
         select_bandwidth(once, "forward_cv")
-
-
-def test_it_is_exported():
-    assert kaestat.select_bandwidth is select_bandwidth

@@ -60,3 +60,14 @@ def test_command_line_without_its_extra_names_the_pip_command(package):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert "pip install 'kaestat[cli]'" in ran.stderr and len(ran.stderr.splitlines()) == 1
+
+
+def test_modules_of_the_command_line_are_left_out_of_garbage_collection():
+    code = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.isenabled(), len(gc.get_objects()) < gc.get_freeze_count()))\n"
+        "sys.argv[1:] = ['methods']\n"
+        "from kaestat.report.entry import main\nmain()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "True True"

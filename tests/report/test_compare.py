@@ -12,7 +12,7 @@ from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.bootstrap import mean_with_interval
 from kaestat.report.cli import run
 from kaestat.report.comparison import METHODS, compare_runs
-from kaestat.report.comparison_text import comparison_headline, comparison_notes
+from kaestat.report.comparison_text import comparison_headline, comparison_notes, figure_rows
 from kaestat.report.facts import LogFacts
 from kaestat.report.reward_curve import RewardCurve
 
@@ -73,6 +73,10 @@ def test_runs_on_other_prompts_count_as_independent():
     row = other.figures.set_index("quantity").loc["dead groups"]
     assert row["difference"] == pytest.approx(row["after"] - row["before"]) and row["low"] < 0 < row["high"]
     assert not other.share_known and "completions" not in " ".join(comparison_headline(other))
+    told = [note for note in comparison_notes(other) if "0 of the" in note]
+    assert (
+        len(told) == 1 and f"First ids are of before {other.ids[0]!r}, of after {other.ids[1]!r}; a number" in told[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,6 +168,11 @@ def test_a_log_of_a_few_large_steps_has_the_same_ends_whatever_the_order_of_its_
         facts = LogFacts.of(log)
         ends.append((facts.reward_start, facts.reward_end, float(RewardCurve.of(log).means()[-1])))
     assert ends == [(0.5, 0.5, 0.5)] * 2
+
+
+def test_of_one_prompt_no_interval_is_shown():
+    log = RewardLog(["a"] * 8, np.repeat(np.arange(4), 2), [0.0, 1] * 4)
+    assert all(row[2] == row[4] == row[6] == "-" for row in figure_rows(compare_runs(log, log, n_boot=0)))
 
 
 def test_a_running_mean_covers_a_tenth_of_a_short_run_and_not_most_of_it():

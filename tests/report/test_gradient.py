@@ -15,7 +15,7 @@ from kaestat.logs.baseline_law import law_of_log
 from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
 from kaestat.report.gradient import SIMPLEST_WEIGHTS
-from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, _times, history_verdict, noise_rows
+from kaestat.report.gradient_text import HOW_TO_LOG, NOISE_HEADER, _shares, _times, history_verdict, noise_rows
 from kaestat.report.headline import headline, paste_lines, paste_notes
 from kaestat.report.setting import Setting
 
@@ -170,6 +170,10 @@ def test_values_that_mislead_are_told_of_without_any_weighted_row():
     assert re.search(
         r"times as much as right ones\. Training without a baseline leaves 99 % .*: do not subtract values", text
     )
+
+
+def test_a_share_without_an_interval_is_told_alone():
+    assert _shares((0.22, np.nan, np.nan)) == "22 %" and _shares((np.nan,) * 3) == "no known share"
 
 
 def test_a_ratio_below_a_million_is_told_without_an_exponent():

@@ -169,12 +169,13 @@ def test_a_callable_kernel_may_miss_the_mass_of_one_by_a_ten_thousandth():
         CallableKernel(lambda u: (1 + 1.1e-4) * np.ones_like(u), support=1.0)
 
 
-@pytest.mark.parametrize("flag", [True, "1"])
-def test_a_flag_or_text_is_no_support_and_no_decay(flag):
+@pytest.mark.parametrize("wrong", [True, "1", 0.0, -0.2, math.nan])
+def test_what_is_no_support_and_no_decay_is_refused(wrong):
     with pytest.raises(ValueError, match="support must be positive"):
-        CallableKernel(np.ones_like, support=flag)
-    with pytest.raises(ValueError, match="rho must lie in"):
-        Exponential(rho=flag)
+        CallableKernel(np.ones_like, support=wrong)
+    for rho in (wrong, 1.0):
+        with pytest.raises(ValueError, match="rho must lie in"):
+            Exponential(rho=rho)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -212,14 +213,3 @@ def test_a_wrong_weight_between_the_points_of_the_quadrature_is_no_weight_of_0(w
 def test_what_is_no_kernel_is_refused_with_the_reason(kernel, error, message):
     with pytest.raises(error, match=message):
         as_kernel(kernel)
-
-
-@pytest.mark.parametrize("rho", [0.0, 1.0, -0.2, math.nan])
-def test_rho_outside_zero_to_one_is_refused(rho):
-    with pytest.raises(ValueError, match="rho must lie in"):
-        Exponential(rho=rho)
-
-
-def test_a_support_that_is_not_positive_is_refused():
-    with pytest.raises(ValueError, match="support must be positive"):
-        CallableKernel(lambda u: 2 * (1 - u), support=0.0)

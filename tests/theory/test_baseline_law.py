@@ -128,6 +128,8 @@ def test_limits():
     assert large["history"].noise == pytest.approx(large["value"].noise)
     assert large["weighted_batch_mean"].noise == pytest.approx(large["weighted_constant"].noise)
     assert large["batch_mean"].noise > large["weighted_batch_mean"].noise
+    alike = predicted(uniform_weights([0.5], 3.0), history=np.inf)  # neither spread nor error
+    assert alike["weighted_history"].noise == alike["weighted_constant"].noise
 
 
 @given(p=st.fractions(Fraction(1, 100), Fraction(99, 100)), rho=st.fractions(Fraction(1, 100), 200))

@@ -74,7 +74,7 @@ def test_no_path_that_drifts_as_the_theorem_asks_exceeds_its_bounds(design):
     )
     assert abs(exact.bias) <= bound.bias
     assert exact.variance <= bound.variance
-    assert exact.mse <= bound.mse
+    assert exact.mse <= bound.mse == bound.bias**2 + bound.variance
 
 
 def test_the_parts_of_the_bounds_are_tight_up_to_small_factors():

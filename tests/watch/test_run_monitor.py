@@ -96,6 +96,14 @@ def _same(one: RunMonitor, other: RunMonitor) -> bool:
     return True
 
 
+def test_groups_of_two_prompts_are_apart_whatever_their_numbers():
+    """Of groups a-0, a-1, b-0 and b-1 the second and the third have numbers with one sum."""
+    monitor = RunMonitor(["grpo"])
+    monitor.add(RewardLog(list("aaaabbbb"), [0] * 8, [1, 0, 1, 1, 0, 0, 1, 0], group=[0, 0, 1, 1] * 2))
+    monitor.finish()
+    assert monitor.steps["dead"] == [1 / 2]
+
+
 def test_figures_of_a_step_by_hand():
     monitor = RunMonitor(["kae:bandwidth=10"])
     monitor.add(RewardLog(list("aabbc"), [0] * 5, [1, 1, 0, 1, 0]))

@@ -62,6 +62,10 @@ def test_a_log_of_another_kind_is_refused_as_a_whole_and_soon(monkeypatch):
             b'{"prompt": "a", "step": 1, "reward": 1}\n{"prompt": "a", "step": 1, "reward": 1, "length": 3}\n', 1
         )
     assert len(calls) == 1
+    calls.clear()
+    good, bad = b'{"prompt": "a", "step": 1, "reward": 1}\n', b'{"prompt": "a", "step": 1}\n'
+    assert JSONL.read(good + (bad + good) * 500, 1).left_out == 500
+    assert len(calls) < 9  # one row at a time, it takes a hundred times as long
     with pytest.raises(ValueError, match="no reward column"):
         TextRows("run.csv", "csv", {}, b"prompt,step,result\n", b",").read(b"a,0,1\n", 2)
 

@@ -1,7 +1,5 @@
 """The metrics of a step in every adapter: the quality of the baseline, and the past behind it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kaestat.baselines.kae import KernelBaseline

@@ -1,7 +1,5 @@
 """A prior from the columns of a trainer's data set."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any
 

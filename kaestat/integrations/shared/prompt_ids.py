@@ -4,8 +4,6 @@ A history is only as good as its ids. Some trainers' ids are random at every ste
 counting, or are the same for all prompts. A baseline that trusted them would silently use a wrong past.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence

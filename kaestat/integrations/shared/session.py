@@ -13,8 +13,6 @@ An adapter reads its trainer's fields and calls its hooks; everything else happe
 - **state**: history and sampler as of one step, in files of their own; a run that goes on without them is refused.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any

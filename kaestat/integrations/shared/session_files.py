@@ -1,7 +1,5 @@
 """States of a `TrainerSession`, in files and of its last steps, and the error if a file is missing."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Sequence

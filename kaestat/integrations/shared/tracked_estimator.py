@@ -1,7 +1,5 @@
 """Any kind of estimator, as a `TrainerSession` calls it: with checked rows, and metrics of each step."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import count
@@ -42,8 +40,8 @@ def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence
 
     Examples
     --------
-    >>> copies(["a", "b", "a", "a"], ["g1", "g2", "g3", "g1"], [True] * 4)
-    [0, 0, 1, 0]
+    >>> copies(["a", "b", "a", "a", "a"], ["g1", "g2", "padding", "g3", "g1"], [True, True, False, True, True])
+    [0, 0, 0, 1, 0]
     """
     number: defaultdict[Hashable, count[int]] = defaultdict(count)
     of_group: dict[tuple[Hashable, Hashable], int] = {}

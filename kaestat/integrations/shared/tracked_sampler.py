@@ -1,7 +1,5 @@
 """A `PromptSampler` for trainers: fitted to their data, with its draws kept by step."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
@@ -54,6 +52,13 @@ class TrackedSampler(Locked):
         with self.lock:
             ahead = self.sampler.last_draw
             return self.draw(step) if ahead is None or ahead.step != step else self._remembered(ahead)
+
+    def draw_groups(self, step: int, n_groups: int | None = None) -> list[tuple[Hashable, float]]:
+        """The prompt of each of so many groups, the sampler's own number by default, and its advantages' factor."""
+        size = self.sampler.group_size or 1
+        draw = self.draw(step, budget=None if n_groups is None else n_groups * size)
+        names = draw.rows()[::size]
+        return list(zip(names, draw.correction_of(names).tolist(), strict=True))
 
     def corrections(self, ids: Sequence[Hashable], step: int) -> np.ndarray:
         """The factor of each completion's advantage, shape (N,), from the draw of its step.

@@ -1,7 +1,5 @@
 """The versions of a framework that an adapter supports, for the error with another version."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

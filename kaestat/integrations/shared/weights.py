@@ -1,7 +1,5 @@
 """Weights of completions: those that a user may request, and what they are expected to be before they are known."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ Tested with TRL 1.16.0 (1.15.0 once), transformers 5.23.0, accelerate 1.15.0 and
 here carry a leading underscore and may change; a TRL without them is refused on import.
 """
 
-from __future__ import annotations
-
 from kaestat.integrations.trl.checkpoints import SAMPLER_FILE, STATE_FILE
 from kaestat.integrations.trl.config import BaselineGRPOConfig
 from kaestat.integrations.trl.trainer import BaselineGRPOTrainer

@@ -1,19 +1,15 @@
 """The baseline's state in a trainer's checkpoints."""
 
-from __future__ import annotations
-
 import math
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from trl import GRPOConfig
 
 from kaestat.integrations.shared.session import TrainerSession
-
-if TYPE_CHECKING:
-    from trl import GRPOConfig
 
 STATE_FILE = "baseline_state"
 SAMPLER_FILE = "prompt_sampler_state"

@@ -1,22 +1,18 @@
 """Weights of completions for the variance-optimal baselines: stand-ins for the squared norm of the score."""
 
-from __future__ import annotations
-
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate.utils import DistributedType, extract_model_from_parallel, is_peft_model
 from torch.distributed.fsdp import CPUOffloadPolicy, ShardingStrategy
+from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
 from kaestat.integrations.adam_units import check_optimizer, gathered, mean_squares
 from kaestat.integrations.gradient_norms import gradient_norms
-
-if TYPE_CHECKING:
-    from trl import GRPOTrainer
 
 WEIGHTS = ("none", "length", "score_norm", "exact", "adam")
 NORMS = WEIGHTS[2:]

@@ -1,7 +1,5 @@
 """TRL's configuration, with one completion per prompt allowed, and checks of the trainer's own options."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

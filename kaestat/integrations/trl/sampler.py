@@ -1,9 +1,8 @@
 """The order of prompts: TRL's own, resumed exactly and with minibatches reused; or as a `PromptSampler` draws them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch.utils.data import Sampler
@@ -20,18 +19,8 @@ class ReuseSampler(RepeatSampler):
     every session. ``epoch`` returns the current one (0-based) when an iteration begins; other arguments are TRL's.
     """
 
-    def __init__(
-        self,
-        data_source: Sized,
-        mini_repeat_count: int,
-        *,
-        batch_size: int,
-        repeat_count: int,
-        shuffle: bool,
-        seed: int,
-        epoch: Callable[[], int],
-    ):
-        super().__init__(data_source, mini_repeat_count, batch_size, repeat_count, shuffle, seed)
+    def __init__(self, *args: Any, epoch: Callable[[], int], **kwargs: Any):
+        super().__init__(*args, **kwargs)
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[int]:

@@ -14,8 +14,6 @@ ranks      gathered; each computes all advantages, and has the same state
 =========  =============================================================================================================
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -58,6 +56,7 @@ TRL = Upstream("TRL", "trl", "TRL 1.15.0 and 1.16.0")
 
 _HOOKS = (
     "_calculate_rewards",
+    "_generate",
     "_generate_and_score_completions",
     "_get_per_token_logps_and_entropies",
     "_get_train_sampler",

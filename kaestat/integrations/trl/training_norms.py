@@ -4,14 +4,13 @@ The advantages of a generation come before its norms. They take the weights that
 the generations before. What is recorded, for later values, are the norms that the backward pass gives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
+from trl import GRPOTrainer
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.adam_units import Units, mean_squares
@@ -19,9 +18,6 @@ from kaestat.integrations.backward_norms import BackwardNorms, norms_in_backward
 from kaestat.integrations.row_norms import FusedHead
 from kaestat.integrations.shared.weights import expected_suffice
 from kaestat.integrations.trl.completion_weights import bare_model, token_weights
-
-if TYPE_CHECKING:
-    from trl import GRPOTrainer
 
 _Trainer: Any = object  # TRL's, beside it among the bases
 

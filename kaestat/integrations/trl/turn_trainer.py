@@ -1,7 +1,5 @@
 """`TurnGRPOTrainer`: TRL's GRPO trainer with a value for every turn of a tool loop."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,16 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import gather_object
-from trl import GRPOTrainer
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.credit.turns import check_counts, spread_over_tokens, turn_counts
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.trl.trainer import TRL, BaselineGRPOTrainer, Scored
-
-if not hasattr(GRPOTrainer, "_generate"):
-    raise ImportError(TRL.misfit("TRL's GRPOTrainer has no _generate"))
+from kaestat.integrations.trl.trainer import BaselineGRPOTrainer, Scored
 
 _NOT_HERE = ("advantage_estimator", "weights", "prompt_sampler")
 _TEXT = ("prompt", "completion", "completion_ids")  # columns that TRL hands to reward functions under other names

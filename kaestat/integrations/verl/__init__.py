@@ -12,8 +12,6 @@ its V1 trainers have been, in the one process that uses them.
 Tested with verl 0.9.1, TransferQueue 0.1.11, ray 2.60.0, tensordict 0.10.0, transformers 5.10.4 and torch 2.13.0.
 """
 
-from __future__ import annotations
-
 import importlib
 import warnings
 

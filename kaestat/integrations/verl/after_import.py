@@ -1,7 +1,5 @@
 """Run a function right after another module has been imported."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder

@@ -5,8 +5,6 @@ verl calls a ``trainer.checkpoint_callback_class`` only after it has declared th
 state is written before, into the same folder; a callback of yours, such as one that uploads the folder, finds it there.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

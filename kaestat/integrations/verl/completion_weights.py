@@ -5,8 +5,6 @@ own optimal token baseline uses it. Its V1 trainers (0.9.1, and main at 1dda039)
 configuration says ``actor_rollout_ref.actor.calculate_sum_pi_squared=True``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -7,8 +7,6 @@ The prompts stand in the order of `kaestat.sampling.schedules.reuse`: a fixed pa
 ``data.train_batch_size`` prompts, each used for ``repeats`` steps in a row, with fresh completions at each.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig

@@ -1,7 +1,5 @@
 """Rows of verl's data set, drawn by their prompts' predicted values."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -31,12 +29,10 @@ class DrawnRows(TrackedSampler):
         """So many groups for a step, collated, each with a new uid."""
         if step != self._step:
             self._factor, self._step = {}, step
-        size = self.sampler.group_size or 1
-        draw = self.draw(step, budget=n_groups * size)
-        names = draw.rows()[::size]
-        uids = [str(uuid.uuid4()) for _ in names]
-        self._factor.update(zip(uids, draw.correction_of(names).tolist(), strict=True))
-        return {**collate_fn([self._dataset[self.row[name]] for name in names]), "uid": np.array(uids, dtype=object)}
+        groups = self.draw_groups(step, n_groups)
+        uids = np.array([str(uuid.uuid4()) for _ in groups], dtype=object)
+        self._factor.update((uid, factor) for uid, (_, factor) in zip(uids, groups, strict=True))
+        return {**collate_fn([self._dataset[self.row[name]] for name, _ in groups]), "uid": uids}
 
     def corrections_of(self, rows: BatchRows) -> torch.Tensor:
         """Factor of each row's advantage, (N,); 0 for padding. A ValueError if a group was not drawn now."""

@@ -11,8 +11,6 @@ not pass: they work with the trainers of `kaestat.integrations.verl.trainer` and
 Where both sides know a method, docs/frameworks/verl.md has a table of what differs; all rows are tested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
 from functools import cache

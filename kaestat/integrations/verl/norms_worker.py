@@ -8,8 +8,6 @@ verl's fused kernels never hold the logits. Of them the last hidden states are k
 and in the pass of the log-probabilities for the sums of squared probabilities, of which score norms are made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Ids for the history's prompts, from verl's data about a prompt, and pass rates from before the run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass

@@ -32,8 +32,6 @@ completion, and its advantage goes to all outputs of the session, as verl does i
 verl's other V1 trainers refuse what needs one of these when they are made, before they start any worker.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable, Hashable, Sequence

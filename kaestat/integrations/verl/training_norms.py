@@ -5,8 +5,6 @@ had at earlier steps (`expected_suffice` says for which values that is enough). 
 (`kaestat.integrations.verl.norms_worker`) take the norms in the update, and they are recorded after it.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -13,8 +13,6 @@ turn_scores      one for every turn, from an agent loop of your own; verl 0.9.1 
 ===============  =======================================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +25,7 @@ from transfer_queue import KVBatchMeta
 from kaestat.credit.turns import rewards_of_turns, spread_over_tokens, turn_counts
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.verl.options import Options, filters_groups
-from kaestat.integrations.verl.rows import BatchRows, check_rows
+from kaestat.integrations.verl.rows import BatchRows, check_rows, completions_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +88,8 @@ def turn_advantages(
     found = session.advantages(
         [one + other for one, other in zip(of_tokens, turns.earned, strict=True)],
         step,
-        prompts=[None if prompt is None else prompt.hash for prompt in rows.prompts],
-        ids=[None if prompt is None else prompt.id for prompt in rows.prompts] if session.stateful else None,
-        groups=rows.uids,
-        mask=~rows.padding,
         version=version,
+        **completions_of(session, rows, np.zeros(len(rows.padding)), None),
     )
     return torch.as_tensor(spread_over_tokens(found, turns.mask)).to(token_rewards)
 

@@ -4,8 +4,6 @@ verl tags every output of a rollout with the number of training steps of the wei
 (``min_global_steps``) and of those that ended it (``max_global_steps``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Set
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 import transfer_queue
 from transfer_queue import KVBatchMeta
 
+from kaestat.integrations.verl import VERL
 from kaestat.integrations.verl.rows import BatchRows
 
 CLEARS = "_clear_groups"  # of verl's replay buffer, for what it drops
@@ -38,15 +37,14 @@ def row_versions(batch: KVBatchMeta, rows: BatchRows, batches_per_version: int, 
     return found
 
 
-def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> bool:
-    """Whether groups of the training partition are observed before verl's replay buffer clears them.
+def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> None:
+    """Let groups of the training partition be observed before verl's replay buffer clears them.
 
-    They are about to be dropped because they are stale or their rewards are all equal. False if the buffer, which may
-    be the user's own, has no suitable method to watch.
+    They are about to be dropped because they are stale or their rewards are all equal. An ImportError if the buffer has
+    no such method, as another verl's may not.
     """
-    clear = getattr(buffer, CLEARS, None)
-    if clear is None:
-        return False
+    with VERL.imports():
+        clear = getattr(buffer, CLEARS)
 
     def clear_observed(partition_id: str, uids: Set[str]) -> None:
         whole = uids - buffer.failure_keys[partition_id]
@@ -56,7 +54,6 @@ def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> bool
         clear(partition_id, uids)
 
     setattr(buffer, CLEARS, clear_observed)
-    return True
 
 
 def stored_rewards(batch: KVBatchMeta) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,5 @@
 """Ranks of `torch.distributed` that exchange what each has recorded since the last exchange."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,8 +8,6 @@ from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.history.delta import HistoryDelta
 from kaestat.history.received_deltas import Received
-
-_LENGTH = 8  # bytes of the length before each part
 
 
 def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
@@ -40,11 +36,11 @@ def _exchange(
     """Send a delta of each estimator; see `exchange`. A merge may add estimators of further turns."""
     senders = holders()
     deltas = [sender.pending_delta() for sender in senders]
-    content = b"".join(_framed(delta.to_bytes()) for delta in deltas)
+    content = _packed(deltas)
     refused = None
     for other in _of_others(content, group):
         try:
-            merge([HistoryDelta.from_bytes(each) for each in _frames(other)])
+            merge(_unpacked(other))
         except ValueError as error:
             refused = error  # the others wait for this rank in the next all-gather
     numbers = dump_state({"received": {str(n): e.received.plain() for n, e in enumerate(holders())}})
@@ -65,18 +61,12 @@ def _of_others(content: bytes, group: Any) -> list[bytes]:
     return [other for rank, other in enumerate(found) if rank != dist.get_rank(group)]
 
 
-def _framed(content: bytes) -> bytes:
-    return len(content).to_bytes(_LENGTH, "big") + content
+def _packed(deltas: Sequence[HistoryDelta]) -> bytes:
+    return dump_state({"deltas": {str(number): delta.plain() for number, delta in enumerate(deltas)}})
 
 
-def _frames(content: bytes) -> list[bytes]:
-    """The parts that `_framed` has joined."""
-    found = []
-    while content:
-        end = _LENGTH + int.from_bytes(content[:_LENGTH], "big")
-        found.append(content[_LENGTH:end])
-        content = content[end:]
-    return found
+def _unpacked(content: bytes) -> list[HistoryDelta]:
+    return [HistoryDelta.of_plain(each) for each in parse_state(content, "deltas")["deltas"].values()]
 
 
 def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:

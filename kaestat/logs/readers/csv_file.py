@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -16,6 +17,7 @@ from kaestat.logs.readers.text_file import has_suffix, text_file
 from kaestat.logs.table import InvalidRows, Table, code_labels
 
 _DELIMITERS = ("\t", ";", "|", ",")
+_GROUPED = re.compile(r"[1-9]\d{0,2}(\.\d{3})+")
 _MARK = "\ufeff"
 _FEWEST_COLUMNS = 3  # prompt, step, reward
 _WIDE = 1000  # columns, above which pandas is given those to keep: each of the others costs it as much as many rows
@@ -97,7 +99,22 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     }
     if not all(map(len, columns.values())):
         raise ValueError(f"{path}: has a header but no rows.")
+    if parted == ";":
+        _check_thousands(path, {name: column for name, column in columns.items() if isinstance(column, pd.Series)})
     return Table(path, columns, lambda row: _line(path, row, parted))
+
+
+def _check_thousands(path: Path, columns: dict[str, pd.Series[Any]]) -> None:
+    """Raise a ValueError where 1.000 may be a thousand: beside whole numbers, or where another column has commas."""
+    commas = any(column.dtype.kind == "f" for column in columns.values())
+    for name, column in columns.items():
+        texts = set() if column.dtype.kind in "biuf" else {text for text in column.unique() if isinstance(text, str)}
+        grouped = {text for text in texts if _GROUPED.fullmatch(text)}
+        if grouped and (commas or grouped < texts) and all(text.isdigit() for text in texts - grouped):
+            raise ValueError(
+                f"{path}: {name} {min(grouped)!r} may be a thousand or more, or a decimal number; write whole numbers "
+                "without points, and others alike: 1,0 or 1.0."
+            )
 
 
 class _WithoutMarks:

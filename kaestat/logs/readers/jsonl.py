@@ -31,6 +31,8 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     same: dict[str, str] = {}  # equal texts are one in memory
     first: set[str] = set()
     later: set[str] = set()
+    lacking: list[int] = []  # rows without a key
+    fault = ""  # of the first of them
     for line, row in _rows(path):
         first = first or set(row)
         if row.keys() != first:
@@ -38,11 +40,13 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
         lines.append(line)
         for name, column in columns.items():
             if name not in row:
-                raise InvalidRows(
-                    f"{path}, line {line}: has no {name!r}, unlike the lines before; it has {', '.join(row)}."
-                )
+                fault = fault or f"line {line}: has no {name!r}, unlike the lines before; it has {', '.join(row)}."
+                lacking.append(len(lines) - 1)
+                break
             value = row[name]
             column.append(same.setdefault(value, value) if isinstance(value, str) else value)
+    if lacking:
+        raise InvalidRows(f"{path}, {fault}", lacking)
     return Table(path, columns, lambda row: f"line {lines[row]}", later=frozenset(later))
 
 

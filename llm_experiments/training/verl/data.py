@@ -12,7 +12,7 @@ from kaestat.history.prior import Prior
 from kaestat.integrations.verl.prompts import COLUMNS
 from llm_experiments.config import TaskConfig
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import load_task
+from llm_experiments.tasks import MADE_WORLDS, load_task
 from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.tasks.sources import SOURCES
@@ -127,6 +127,8 @@ def grader(task: TaskConfig) -> str:
     """
     if task.name in SOURCES and SOURCES[task.name].verifier == "mathematics":
         return _grader("mathematics", {key: task.options[key] for key in _LIMITS if key in task.options})
+    if task.name in MADE_WORLDS:
+        raise ValueError(f"task {task.name}: verl's runs cannot grade it, only sets of problems and arithmetic.")
     return _grader("numbers", {})
 
 

@@ -62,10 +62,6 @@ def test_every_combination_runs_or_is_refused(name, weighting):
             np.testing.assert_allclose(found, run(name, "strict", given), rtol=0, atol=1e-12)
 
 
-def test_spo_with_a_constant_rho_takes_any_order():
-    np.testing.assert_allclose(run("spo", "any", {}, rho=0.9), run("spo", "strict", {}, rho=0.9), rtol=0, atol=1e-12)
-
-
 def test_outside_values_follow_their_prompts_in_every_replay():
     """Rewards are the outside values themselves, so every difference from them is 0, in any order too."""
     values = {"a": 0.1, "b": 0.5, "c": 0.9}

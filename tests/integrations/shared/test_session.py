@@ -33,6 +33,12 @@ class Wrapped:
 
     late_advantages = advantages
 
+    def advantages_on_ranks(self, parts):
+        columns = {name: sum((getattr(part, name) for part in parts), ()) for name in ("prompts", "ids", "uids")}
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("rewards", "padding")}
+        found = self.advantages(conformance.Rows(parts[0].step, **columns, **arrays))
+        return np.split(found, np.cumsum([len(part.ids) for part in parts])[:-1])
+
     def advantages_beside(self, rows, dropped):
         found = self.advantages(rows)
         self.session.observe(dropped.rewards, dropped.step, **self.columns(dropped))
@@ -68,28 +74,10 @@ class ById(Wrapped):
         return list(range(len(prompts)))
 
 
-class OverFiles(Wrapped):
-    """The same by way of files."""
-
-    folder = None
-
-    def files(self):
-        return self.folder / "history", self.folder / "sampler"
-
-    def state(self):
-        self.session.save(*self.files())
-
-    def state_after(self, step):
-        self.session.save(*self.files(), step)
-
-    def restore(self, state):
-        self.session.load(*self.files())
-
-
-@pytest.mark.parametrize("adapter", [Wrapped, ById, OverFiles])
+@pytest.mark.parametrize("adapter", [Wrapped, ById])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_integration_session_conforms(check, adapter, tmp_path, monkeypatch):
-    monkeypatch.setattr(OverFiles, "folder", tmp_path)
+def test_integration_session_conforms(check, adapter):
+    """By way of files it does so in slime's tests."""
     check(adapter)
 
 
@@ -104,15 +92,6 @@ def test_integration_session_of_several_rows_with_one_prompt_the_first_stands_fo
     session = drawing(ids=("a", "b", "a", "c", "b"))
     assert session.drawn.row == {"a": 0, "b": 1, "c": 3}
     assert session.drawn.sampler.draw(0).plan.share.tolist() == [0.4, 0.4, 0.2]
-
-
-def test_integration_session_filter_beside_drawn_prompts_is_refused_where_they_are_corrected():
-    given = {"budget": 4, "group_size": 2, "seed": 0}
-    with pytest.raises(ValueError, match=r"--filter chooses among the prompts .* correction=\"none\""):
-        TrainerSession(kae()).sampler("neyman", ["a", "b"], filtered="--filter", **given)
-    params = {"correction": "none"}
-    sampler = TrainerSession(kae()).sampler("neyman", ["a", "b"], filtered="--filter", params=params, **given)
-    assert sampler.correction == "none"
 
 
 def test_integration_session_prompts_that_were_not_drawn_for_the_step_are_refused_and_nothing_is_recorded():
@@ -162,12 +141,6 @@ def test_integration_session_dropped_rows_of_a_trained_prompt_count_in_any_order
     session.observe([], 0, prompts=[])
     visits = session.estimator.history.visits([hash_prompt("a"), hash_prompt("b")], 1)
     assert visits.count.sum(-1).tolist() == [4 if order == "any" else 2, 2]
-
-
-def test_integration_session_method_without_a_history_has_nothing_to_observe():
-    session = TrainerSession(AdvantageEstimator("rloo"))
-    session.observe([1.0, 1.0], None, prompts=["a", "a"])
-    assert session.estimator.history is None and not session.stateful
 
 
 def test_integration_session_weights_are_one_choice_for_the_run():

@@ -11,10 +11,9 @@ from datasets import Dataset
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
-from kaestat.integrations.trl import STATE_FILE, TurnGRPOTrainer
+from kaestat.integrations.trl import STATE_FILE
 from llm_experiments.policies.tiny import tiny_model, tiny_tokenizer
-from tests.helpers.small_policies import small_model
-from tests.helpers.tiny_tools import CALLS, tool_trainer
+from tests.helpers.tiny_tools import CALLS, RecordingTurns, tool_trainer
 from tests.helpers.tiny_trl import SIZE
 
 PAGES = Path(__file__).parents[3] / "docs" / "frameworks"
@@ -51,14 +50,11 @@ def test_the_script_trains_and_resumes(model, tmp_path, monkeypatch, capsys):
     assert float(lines[-1][3]) > float(lines[0][3]) == 0.0
 
 
-def test_the_readmes_lines_train(tmp_path, monkeypatch):
+def test_the_readmes_lines_train(model, tmp_path, monkeypatch):
     readme = (PAGES.parents[1] / "README.md").read_text()
     (code,) = re.findall(r"```python\n([^`]*BaselineGRPOTrainer[^`]*)```", readme)
-    model, tokenizer = small_model()
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
     here = "use_cpu=True, bf16=False, report_to='none', max_steps=4"  # a small machine, few steps
-    code = code.replace("Qwen/Qwen2.5-0.5B-Instruct", str(tmp_path / "model")).replace("max_steps=200", here)
+    code = code.replace("Qwen/Qwen2.5-0.5B-Instruct", str(model)).replace("max_steps=200", here)
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(code, names)
@@ -75,35 +71,27 @@ def test_the_environment_with_a_value_for_every_turn_trains(tmp_path, monkeypatc
     calls = CALLS | {
         "fields": CALLS["fields"] | {"tool_calls": CALLS["fields"]["tool_calls"] | {"transform": looks_up}}
     }
-    seen: list = []
-
-    class Recorded(TurnGRPOTrainer):
-        def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-            seen.extend(completions)
-            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 
     def from_the_page(model, reward_funcs, args, train_dataset, processing_class, **options):
         with monkeypatch.context() as patched:
             patched.setattr(
-                "kaestat.integrations.trl.TurnGRPOTrainer", partial(Recorded, processing_class=processing_class)
+                "kaestat.integrations.trl.TurnGRPOTrainer", partial(RecordingTurns, processing_class=processing_class)
             )
             return names["make_trainer"](model, args, train_dataset)
 
+    prompts = [[{"role": "user", "content": f"{k}+2="}] for k in range(4)]
+    columns = {"first": [*range(4)], "second": [2] * 4, "task": [*"tuvw"], "question_id": [*"tuvw"]}
     trainer = tool_trainer(
         tmp_path,
         TurnEstimator("kae"),
         trainer_class=from_the_page,
         response_template=calls,
-        dataset=Dataset.from_list(
-            [
-                {"prompt": [{"role": "user", "content": f"{k}+2="}], "first": k, "second": 2, "task": f"t{k}"}
-                for k in range(4)
-            ]
-        ),
+        dataset=Dataset.from_dict({"prompt": prompts} | columns),
         max_steps=2,
     )
     trainer.train()
-    answers = [message["content"] for messages in seen for message in messages if message["role"] == "tool"]
+    seen = [message for batch in trainer.batches for messages in batch["completions"] for message in messages]
+    answers = [message["content"] for message in seen if message["role"] == "tool"]
     assert answers and set(answers) <= {"0", "1", "2", "3"}, "the model looked nothing up: the test shows nothing"
     logged = [entry for entry in trainer.state.log_history if "turns/reward" in entry]
     assert sum(entry["turns/reward"] for entry in logged) * 8 == pytest.approx(0.1 * len(answers))

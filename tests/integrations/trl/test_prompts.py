@@ -11,10 +11,6 @@ from llm_experiments.policies.tiny import TinySize
 from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer, train_tiny
 
 
-def with_column(name: str, values: list) -> Dataset:
-    return questions(len(values)).add_column(name, values)
-
-
 def trained(folder, dataset, prompt_id, **config):
     estimator, options = AdvantageEstimator("kae", bandwidth=5.0), {"prompt_id": prompt_id}
     return train_tiny(folder, estimator, dataset=dataset, trainer_options=options, **config)
@@ -104,7 +100,7 @@ def test_an_environment_whose_first_words_vary_is_refused_unless_they_may(tmp_pa
 def test_prompts_that_are_not_checked_need_a_column_that_is(tmp_path):
     with pytest.raises(ValueError, match=r"check_prompts=False.*name a column"):
         in_environment(tmp_path, Talkative, trainer_class=Unchecked)
-    missing = with_column("index", ["a", None, "c", "d"])
+    missing = questions(4).add_column("index", ["a", None, "c", "d"])
     trainer = tiny_trainer(
         tmp_path,
         AdvantageEstimator("kae"),

@@ -1,7 +1,5 @@
 """Weights by norms where FSDP spreads the model over two processes (gloo, on the CPU)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

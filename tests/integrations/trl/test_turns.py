@@ -1,5 +1,6 @@
 """TRL's own tool loop, walked through by a tiny model: every turn has the library's advantage at each of its tokens."""
 
+import itertools
 import re
 
 import numpy as np
@@ -33,26 +34,22 @@ def whole(tmp_path_factory):
 
 
 def runs(mask):
-    """Slices of the tokens of each turn, one token at a time."""
-    found, start = [], None
-    for t, own in enumerate([*mask.tolist(), 0]):
-        if own and start is None:
-            start = t
-        elif not own and start is not None:
-            found.append(slice(start, t))
-            start = None
-    return found
+    """Places of the tokens of each turn."""
+    mask = mask.tolist()
+    return [list(run) for own, run in itertools.groupby(range(len(mask)), mask.__getitem__) if own]
+
+
+def earned_in(batch):
+    """The rewards of each completion's turns; the outcome belongs to the last."""
+    outcomes, earned = batch["outcomes"].sum(dim=1).tolist(), rewards_of_turns(batch["completions"])
+    return [[*first, last + outcome] for (*first, last), outcome in zip(earned, outcomes, strict=True)]
 
 
 def replayed(batches, plain):
     """Compare the loss's advantages with those of an estimator that sees ids, rewards and messages alone."""
     several = 0
     for step, batch in enumerate(batches):
-        outcomes = batch["outcomes"].sum(dim=1).tolist()
-        earned = rewards_of_turns(batch["completions"])
-        for each, outcome in zip(earned, outcomes, strict=True):
-            each[-1] += outcome
-        expected = plain.step(batch["ids"], earned, step)
+        expected = plain.step(batch["ids"], earned_in(batch), step)
         output = batch["output"]
         own = output["tool_mask"] * (torch.arange(output["tool_mask"].shape[1]) < lengths(batch)[:, None])
         assert output["advantages"].shape == output["completion_ids"].shape
@@ -138,10 +135,7 @@ def test_completions_that_are_cut_off_count_with_the_turns_they_had(tmp_path):
     assert any(cut), "none was cut off: the test shows nothing"
     plain = estimator()
     for step, batch in enumerate(trainer.batches):
-        earned = rewards_of_turns(batch["completions"])
-        for each, outcome in zip(earned, batch["outcomes"].sum(dim=1).tolist(), strict=True):
-            each[-1] += outcome
-        expected = plain.step(batch["ids"], earned, step)
+        expected = plain.step(batch["ids"], earned_in(batch), step)
     for found, wanted in zip(trainer.turn_advantages, expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
 

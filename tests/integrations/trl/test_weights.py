@@ -1,7 +1,5 @@
 """Weights of completions: lengths, and score norms from TRL's fused LM head against the definition."""
 
-from __future__ import annotations
-
 from functools import cache
 from types import SimpleNamespace
 
@@ -13,7 +11,7 @@ from transformers.optimization import Adafactor
 
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
-from kaestat.integrations.adam_units import FLOOR, mean_squares
+from kaestat.integrations.adam_units import mean_squares
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
     WEIGHTS,
@@ -23,11 +21,12 @@ from kaestat.integrations.trl.completion_weights import (
     parameter_norms,
     score_norms,
 )
+from tests.helpers.small_policies import reference_scores
 from tests.helpers.tiers import slow_after
-from tests.helpers.tiny_trl import RecordingTrainer, questions, tiny_trainer
+from tests.helpers.tiny_trl import RecordingTrainer, end_at_every, questions, tiny_trainer
+from tests.integrations.test_gradient_norms import roots
 
 TEMPERATURE = 0.7
-FLAT = ShardingStrategy.FULL_SHARD
 
 
 class KeepsWeights(RecordingTrainer):
@@ -66,10 +65,7 @@ def trained(folder, weights, trainer_class=KeepsWeights, **config):
     # An untrained model is all but uniform, where every token has norm 1: sharpen it, and let some tokens end.
     with torch.no_grad():
         trainer.model.get_input_embeddings().weight.mul_(8.0)
-    trainer.generation_config.eos_token_id = trainer.eos_token_ids = [
-        trainer._tokenizer.eos_token_id,
-        *range(0, 256, 4),
-    ]
+    end_at_every(trainer, 4)
     trainer.train()
     return trainer
 
@@ -103,15 +99,11 @@ def test_lengths_are_tokens_in_the_loss(run_of):
     assert len({length for batch in run_of("length") for length in batch["weights"].tolist()}) > 1
 
 
-def test_score_norms_are_those_of_the_definition(run_of):
-    for batch in run_of("score_norm"):
-        torch.testing.assert_close(batch["weights"].double(), batch["norms"], rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize(("weights", "reference"), [("score_norm", "norms"), ("exact", "exact")])
+def test_norms_are_those_of_the_definition_and_of_each_completions_own_gradient(weights, reference, run_of):
+    for batch in run_of(weights):
+        torch.testing.assert_close(batch["weights"].double(), batch[reference], rtol=1e-3, atol=1e-5)
         assert batch["weights"].std() > 0.1
-
-
-def test_exact_norms_are_those_of_each_completions_own_gradient(run_of):
-    for batch in run_of("exact"):
-        torch.testing.assert_close(batch["weights"].double(), batch["exact"], rtol=1e-3, atol=1e-5)
 
 
 def test_norms_in_adams_units_follow_the_optimizer_and_have_mean_one(run_of):
@@ -180,42 +172,33 @@ def test_norms_of_gradients_need_text(tmp_path):
     check_parameter_norms(trainer)
 
 
+FSDP = {"cpu_offload": CPUOffload(), "use_orig_params": False, "sharding_strategy": ShardingStrategy.FULL_SHARD}
+ZERO = "zero_optimization"
+
+
 @pytest.mark.parametrize(
-    ("spread", "plugin", "message"),
+    ("spread", "given", "message"),
     [
-        (DistributedType.FSDP, {"fsdp_version": 1, "cpu_offload": CPUOffload(True)}, "set fsdp_offload_params: false"),
-        (DistributedType.FSDP, {"fsdp_version": 2, "cpu_offload": CPUOffloadPolicy()}, "set fsdp_offload_params: f"),
-        (DistributedType.FSDP, {"fsdp_version": 1}, "set fsdp_use_orig_params: true or fsdp_version: 2"),
+        ("FSDP", {"fsdp_version": 1, "cpu_offload": CPUOffload(True)}, "set fsdp_offload_params: false"),
+        ("FSDP", {"fsdp_version": 2, "cpu_offload": CPUOffloadPolicy()}, "set fsdp_offload_params: f"),
+        ("FSDP", {"fsdp_version": 1}, "set fsdp_use_orig_params: true or fsdp_version: 2"),
         (
-            DistributedType.FSDP,
+            "FSDP",
             {"fsdp_version": 1, "use_orig_params": True, "sharding_strategy": ShardingStrategy.HYBRID_SHARD},
             "set fsdp_reshard_after_forward: FULL_SHARD",
         ),
-        (DistributedType.MEGATRON_LM, {}, "MEGATRON_LM; use FSDP2"),
+        ("MEGATRON_LM", {}, "MEGATRON_LM; use FSDP2"),
+        ("DEEPSPEED", {}, "without ZeRO; set zero_optimization.stage to 1, 2 or 3"),
+        ("DEEPSPEED", {ZERO: {"stage": 0}}, "without ZeRO; set zero_optimization.stage"),
+        ("DEEPSPEED", {ZERO: {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "offload; leave offload_opt"),
+        ("DEEPSPEED", {ZERO: {"stage": 2}, "tensor_parallel": {"autotp_size": 2}}, "leave tensor_parallel out"),
+        ("DEEPSPEED", {ZERO: {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "leave grad_accum_dtype"),
     ],
 )
-def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, plugin, message):
-    plugin = SimpleNamespace(
-        **{"cpu_offload": CPUOffload(), "use_orig_params": False, "sharding_strategy": FLAT} | plugin
-    )
-    accelerator = SimpleNamespace(distributed_type=spread, state=SimpleNamespace(fsdp_plugin=plugin))
-    with pytest.raises(ValueError, match=message):
-        check_parameter_norms(SimpleNamespace(accelerator=accelerator))
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({}, "without ZeRO; set zero_optimization.stage to 1, 2 or 3"),
-        ({"zero_optimization": {"stage": 0}}, "without ZeRO; set zero_optimization.stage"),
-        ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "offload; leave offload_opt"),
-        ({"zero_optimization": {"stage": 2}, "tensor_parallel": {"autotp_size": 2}}, "leave tensor_parallel out"),
-        ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "leave grad_accum_dtype"),
-    ],
-)
-def test_configurations_of_deepspeed_that_hide_parameters_are_refused_when_the_trainer_is_made(config, message):
-    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(deepspeed_config=config))
-    accelerator = SimpleNamespace(distributed_type=DistributedType.DEEPSPEED, state=state)
+def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, given, message):
+    plugins = {"fsdp_plugin": SimpleNamespace(**FSDP | given)} if spread == "FSDP" else {}
+    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(deepspeed_config=given), **plugins)
+    accelerator = SimpleNamespace(distributed_type=DistributedType[spread], state=state)
     with pytest.raises(ValueError, match=message):
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
 
@@ -252,16 +235,20 @@ def test_truncated_completions_that_trl_masks_weigh_nothing(tmp_path):
         assert truncated > 0
 
 
-def test_tokens_of_tools_weigh_nothing(tmp_path):
-    trainer = tiny_trainer(
-        tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "score_norm"}, dataset=questions(4)
-    )
-    output = {
+@pytest.fixture
+def by_hand(tmp_path):
+    """A trainer that has not trained, and two completions after the same prompt."""
+    options = {"weights": "score_norm"}
+    return tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options=options, dataset=questions(4)), {
         "prompt_ids": torch.tensor([[1, 2], [1, 2]]),
         "prompt_mask": torch.ones(2, 2, dtype=torch.long),
         "completion_ids": torch.tensor([[3, 4, 5], [3, 4, 5]]),
         "completion_mask": torch.ones(2, 3, dtype=torch.long),
     }
+
+
+def test_tokens_of_tools_weigh_nothing(by_hand):
+    trainer, output = by_hand
     whole = score_norms(trainer, output)
     output["tool_mask"] = torch.tensor([[1, 1, 1], [1, 0, 0]])
     assert completion_lengths(output).tolist() == [3.0, 1.0]
@@ -272,24 +259,16 @@ def test_tokens_of_tools_weigh_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_importance_ratios_enter_squared_as_the_loss_has_them(level, tmp_path):
-    trainer = tiny_trainer(
-        tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "score_norm"}, dataset=questions(4)
-    )
-    output = {
-        "prompt_ids": torch.tensor([[1, 2], [1, 2]]),
-        "prompt_mask": torch.ones(2, 2, dtype=torch.long),
-        "completion_ids": torch.tensor([[3, 4, 5], [6, 7, 8]]),
-        "completion_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+def test_importance_ratios_enter_squared_as_the_loss_has_them(level, by_hand):
+    trainer, output = by_hand
+    output |= {
+        "completion_ids": torch.arange(3, 9).reshape(2, 3),
+        "completion_mask": torch.tensor([[1] * 3, [1, 1, 0]]),
     }
     ratio = torch.tensor([[0.5, 2.0, 0.0], [1.5, 0.5, 9.0]] if level == "token" else [[0.5], [2.0]])
-    by_token = []
-    for place in range(3):
-        output["tool_mask"] = torch.eye(3, dtype=torch.long)[place].expand(2, 3)
-        by_token.append(score_norms(trainer, output))
-    expected = (torch.stack(by_token, dim=1) * ratio**2).sum(dim=1)
-    del output["tool_mask"]
-    plain = score_norms(trainer, output)
+    one_token = torch.eye(3, dtype=torch.long)[:, None].expand(3, 2, 3)
+    by_token = torch.stack([score_norms(trainer, output | {"tool_mask": mask}) for mask in one_token], dim=1)
+    expected, plain = (by_token * ratio**2).sum(dim=1), score_norms(trainer, output)
     output["importance_sampling_ratio"] = ratio
     torch.testing.assert_close(score_norms(trainer, output), expected)
     assert not torch.allclose(expected, plain)
@@ -309,54 +288,31 @@ def test_asking_for_score_norms_does_not_change_what_is_learned(tmp_path):
     torch.testing.assert_close(weights_after("score_norm"), weights_after("none"), rtol=1e-6, atol=1e-7)
 
 
-def _of_gradients(model, output, squares=None, temperature=TEMPERATURE) -> torch.Tensor:
-    """Each completion's own gradient, without padding, over the roots of the factored mean squares."""
-    norms = []
-    counted = output["completion_mask"] * output.get("tool_mask", 1)
-    for row in range(len(output["completion_ids"])):
-        kept = output["completion_mask"][row].bool()
+def _completions(output):
+    """The tokens of each prompt and completion, without padding, and which of the latter are in the loss."""
+    for row, mask in enumerate(output["completion_mask"].bool()):
         prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()]
-        completion = output["completion_ids"][row][kept]
-        if len(completion) == 0:
-            norms.append(0.0)
-            continue
+        counted = output["tool_mask"][row][mask] if "tool_mask" in output else 1
+        yield prompt, output["completion_ids"][row][mask], counted
+
+
+def _of_gradients(model, output, squares=None, temperature=TEMPERATURE) -> torch.Tensor:
+    """Each completion's own gradient over the roots of the factored mean squares."""
+    norms, parameters = [], [each for each in model.parameters() if each.requires_grad]
+    for prompt, completion, counted in _completions(output):
         logits = model(input_ids=torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
         scores = (logits / temperature).log_softmax(-1).gather(1, completion[:, None])[:, 0]
-        parameters = [each for each in model.parameters() if each.requires_grad]
-        gradients = torch.autograd.grad((scores * counted[row][kept]).sum(), parameters, allow_unused=True)
-        total = 0.0
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is not None:
-                total += float((gradient.double() * _over_root(squares and squares[parameter])).square().sum())
-        norms.append(total)
+        gradients = torch.autograd.grad((scores * counted).sum(), parameters, allow_unused=True)
+        pairs = [pair for pair in zip(parameters, gradients, strict=True) if pair[1] is not None]
+        norms.append(sum(float((each.double() / roots(own, squares)).square().sum()) for own, each in pairs))
     return torch.tensor(norms, dtype=torch.float64)
-
-
-def _over_root(square) -> torch.Tensor | float:
-    if square is None:
-        return 1.0
-    square = square.double()
-    if square.ndim == 1:
-        return (square + FLOOR * square.mean()).rsqrt()
-    row, column = (each + FLOOR * each.mean() for each in (square.mean(1), square.mean(0)))
-    return (row[:, None] * column / square.mean()).rsqrt()
 
 
 def _definition(model, output) -> torch.Tensor:
     """``sum_t |onehot(y_t) - softmax(logits_t / temperature)|^2`` with whole logits, one completion at a time."""
-    norms = []
-    for row in range(len(output["completion_ids"])):
-        prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()]
-        completion = output["completion_ids"][row][output["completion_mask"][row].bool()]
-        if len(completion) == 0:
-            norms.append(torch.tensor(0.0, dtype=torch.float64))
-            continue
-        with torch.no_grad():
-            logits = model(input_ids=torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
-        probabilities = (logits.double() / TEMPERATURE).softmax(dim=-1)
-        one_hot = torch.nn.functional.one_hot(completion, logits.shape[-1])
-        norms.append((one_hot - probabilities).square().sum())
-    return torch.stack(norms)
+    pairs = [(prompt.tolist(), completion.tolist()) for prompt, completion, _ in _completions(output)]
+    norms = [reference_scores(model, *pair, TEMPERATURE)[1] if pair[1] else 0.0 for pair in pairs]
+    return torch.tensor(norms, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("weights", slow_after(2, ["score_norm", "adam", "exact", "length", "none"]))

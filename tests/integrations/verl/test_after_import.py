@@ -35,18 +35,13 @@ def test_the_action_comes_after_the_whole_module(module):
     assert seen == [1]
 
 
-def test_the_action_comes_at_once_where_the_module_is_there(module):
-    name, seen = module("waited_for_there"), []
-    importlib.import_module(name)
-    after_import(name, lambda: seen.append("acted"))
-    assert seen == ["acted"]
-
-
-def test_the_action_comes_once_though_the_module_is_reloaded(module):
+def test_the_action_comes_once_though_the_module_is_reloaded_and_at_once_where_it_is_there(module):
     name, seen = module("waited_for_reload"), []
     after_import(name, lambda: seen.append("acted"))
     importlib.reload(importlib.import_module(name))
     assert seen == ["acted"]
+    after_import(name, lambda: seen.append("at once"))
+    assert seen == ["acted", "at once"]
 
 
 def test_a_failed_import_does_not_use_the_action_up(module):

@@ -16,6 +16,7 @@ def test_text_is_read_as_on_the_command_line_and_numbers_as_they_are():
     given = {"params": {"bandwidth": "rate(c=2)", "kernel": "exponential"}}
     assert Options.read("kae", {"kaestat": given}).estimator().baseline.bandwidth.c == 2
     assert Options.read("kae", {"kaestat": {"params": {"bandwidth": 7}}}).params == {"bandwidth": 7}
+    assert Options.read("kae", {"kaestat": {"objective": "pass@8"}}).estimator().objective == "pass@8"
 
 
 @pytest.mark.parametrize("algorithm", [None, {}, {"kaestat": None}, {"kaestat": {"params": None}}])
@@ -35,12 +36,18 @@ def test_a_history_is_kept_exactly_by_the_methods_whose_second_step_depends_on_t
         assert differs == keeps_history(method), method
 
 
+DRAWING = {"prompt_sampler": "neyman"}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"bandwidth": 3}, "bandwidth: unknown option; choose from params"),
         ({"weights": "lengths"}, "weights: unknown 'lengths'; choose one of none, length, score_norm"),
         ({"prompt_id": "uid"}, "prompt_id: unknown 'uid'"),
+        (DRAWING | {"sampler_params": {"flor": 0.2}}, r"sampler_params\.flor: unknown parameter; choose from floor"),
+        (DRAWING | {"sampler_params": 0.2}, "sampler_params must be a mapping"),
+        ({"sampler_params": {"floor": 0.2}}, "sampler_params: no prompts are drawn without prompt_sampler"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_at_once(given, message):
@@ -81,28 +88,13 @@ def test_a_prompt_that_verl_did_not_keep_is_refused():
 
 
 def test_a_policy_is_checked_when_it_is_read_and_refused_where_no_prompts_are_drawn():
-    options = Options.read("kae", {"kaestat": {"prompt_sampler": "neyman"}})
+    options = Options.read("kae", {"kaestat": DRAWING | {"sampler_params": {"floor": 0.2}}})
+    assert options.sampler_params == {"floor": 0.2}
     with pytest.raises(ValueError, match=r"prompt_sampler=neyman: this trainer takes prompts"):
         options.refuse_sampler("this trainer")
     Options.read("kae", None).refuse_sampler("this trainer")
     with pytest.raises(ValueError, match="unknown 'best'"):
         Options.read("kae", {"kaestat": {"prompt_sampler": "best"}})
-
-
-def test_parameters_of_the_sampler_are_checked_when_they_are_read():
-    params = {"floor": 0.2, "correction": "none"}
-    given = {"prompt_sampler": "neyman", "sampler_params": params}
-    assert Options.read("kae", {"kaestat": given}).sampler_params == params
-    for wrong, message in (
-        (
-            given | {"sampler_params": {"flor": 0.2}},
-            "flor: unknown parameter; choose from floor",
-        ),
-        (given | {"sampler_params": 0.2}, "sampler_params must be a mapping"),
-        ({"sampler_params": params}, "no prompts are drawn without prompt_sampler"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Options.read("kae", {"kaestat": wrong})
 
 
 def test_a_history_in_any_order_is_given_to_what_can_keep_one():

@@ -1,7 +1,5 @@
 """Pass rates in a verl data file: prompts are named as the run names them. Read without verl."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -57,12 +55,6 @@ def test_the_estimator_of_the_options_begins_with_it(file):
         given = {"prior": file, "prior_step": -7, "turns": turns}
         estimator = Options.read("kae", {"kaestat": given}).estimator()
         assert [each.step for each in (estimator.estimators[0] if turns else estimator).priors] == [-7]
-
-
-def test_an_objective_is_handed_on(file):
-    assert Options.read("kae", {"kaestat": {"objective": "pass@8"}}).estimator().objective == "pass@8"
-    with pytest.raises(ValueError, match="objective: unknown 'best'"):
-        Options.read("kae", {"kaestat": {"objective": "best"}}).estimator()
 
 
 def test_what_is_missing_is_named(tmp_path, file):

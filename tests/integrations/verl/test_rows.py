@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.verl.prompts import Prompt, read_prompt
-from kaestat.integrations.verl.rows import BatchRows, completions_of, row_advantages, row_weights
+from kaestat.integrations.verl.prompts import Prompt
+from kaestat.integrations.verl.rows import BatchRows, row_advantages, row_weights
 
 METHODS = ("kae", "kae_eb", "spo", "ebpo", "local_linear", "rloo", "james_stein")
 
@@ -45,55 +44,24 @@ def rows_of(completions, n_padding, rng):
     return rows, [number for number, _ in outputs], torch.tensor(rewards)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "weights"), [*((method, "none") for method in METHODS), ("kae", "length")])
 @given(steps=runs(), n_padding=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
-def test_each_row_has_the_advantage_of_its_completion(method, steps, n_padding, seed):
+def test_each_row_has_the_advantage_of_its_completion(method, weights, steps, n_padding, seed):
+    """Which weighs what the outputs of its session weigh together."""
     rng = np.random.default_rng(seed)
-    watched, plain = TrainerSession(AdvantageEstimator(method)), AdvantageEstimator(method)
+    watched, plain = TrainerSession(AdvantageEstimator(method), weights=weights), AdvantageEstimator(method)
     for step, completions in enumerate(steps):
         rows, numbers, rewards = rows_of(completions, n_padding, rng)
-        found = row_advantages(watched, rows, step, list(rows.uids), rewards, None)
+        of_rows = rng.integers(1, 9, len(numbers))
+        together = np.bincount([n for n in numbers if n is not None], of_rows[[n is not None for n in numbers]])
+        weighs = watched.weighs
+        given = torch.tensor(of_rows) if weighs else None
+        found = row_advantages(watched, rows, step, list(rows.uids), rewards, given)
         prompts, plain_rewards, _ = zip(*completions, strict=True)
-        expected = plain.step([f"id{prompt}" for prompt in prompts], plain_rewards, step)
+        ids = [f"id{prompt}" for prompt in prompts]
+        expected = plain.step(ids, plain_rewards, step, weights=together if weighs else None)
         for number, advantage in zip(numbers, found.tolist(), strict=True):
             assert advantage == pytest.approx(0.0 if number is None else expected[number], rel=1e-5, abs=1e-6)
-
-
-class RowsAdapter:
-    """Conformance rows as verl's batches hold them; what a batch needs of verl itself is tested where verl is."""
-
-    def __init__(self, estimator):
-        self.session = TrainerSession(estimator)
-
-    def rows(self, rows):
-        prompts = [
-            None if padding else read_prompt("extra_info.id", "", {} if key is None else {"id": key}, text)
-            for text, key, padding in zip(rows.prompts, rows.ids, rows.padding, strict=True)
-        ]
-        return BatchRows(rows.uids, tuple(prompts), np.arange(len(prompts)), rows.padding)
-
-    def advantages(self, rows):
-        given = self.rows(rows), rows.step, list(rows.uids), torch.tensor(rows.rewards), None, rows.version
-        return row_advantages(self.session, *given).numpy()
-
-    late_advantages = advantages
-
-    def advantages_beside(self, rows, dropped):
-        found = self.advantages(rows)
-        columns = completions_of(self.session, self.rows(dropped), dropped.rewards, None)
-        self.session.observe(dropped.rewards, dropped.step, version=dropped.version, **columns)
-        return found
-
-    def state(self):
-        return self.session.state_dict()
-
-    def restore(self, state):
-        self.session.load_state_dict(state)
-
-
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_rows_conform(check):
-    check(RowsAdapter)
 
 
 def test_advantages_come_back_as_verl_gave_the_rewards():
@@ -108,24 +76,6 @@ def test_rows_that_are_not_those_of_the_batch_are_refused(index):
     rows = BatchRows(("v", "u"), (Prompt(1, "h"),) * 2, np.arange(2), np.zeros(2, dtype=bool))
     with pytest.raises(ValueError, match="other rows than those of this batch"):
         row_advantages(TrainerSession(AdvantageEstimator("kae")), rows, 0, index, torch.ones(2), None)
-
-
-@given(steps=runs(), n_padding=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
-def test_a_completion_weighs_what_the_outputs_of_its_session_weigh_together(steps, n_padding, seed):
-    rng = np.random.default_rng(seed)
-    watched, plain = TrainerSession(AdvantageEstimator("kae"), weights="length"), AdvantageEstimator("kae")
-    for step, completions in enumerate(steps):
-        rows, numbers, rewards = rows_of(completions, n_padding, rng)
-        weights = torch.tensor(rng.integers(1, 9, len(numbers)))
-        found = row_advantages(watched, rows, step, list(rows.uids), rewards, weights)
-        together = np.zeros(len(completions))
-        for number, weight in zip(numbers, weights.tolist(), strict=True):
-            if number is not None:
-                together[number] += weight
-        prompts, plain_rewards, _ = zip(*completions, strict=True)
-        expected = plain.step([f"id{prompt}" for prompt in prompts], plain_rewards, step, weights=together)
-        for number, advantage in zip(numbers, found.tolist(), strict=True):
-            assert advantage == pytest.approx(0.0 if number is None else expected[number], rel=1e-5, abs=1e-6)
 
 
 def test_weights_of_rows_are_sums_over_the_tokens_that_verl_trains_on():

@@ -10,13 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from llm_experiments import cli
+from llm_experiments.config import ModelConfig
 from llm_experiments.evaluation.accuracy import accuracy, average, difference, pass_at_k
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.evaluation.evaluate import Evaluation
 from llm_experiments.evaluation.suites import SETS, parse_suite
 from llm_experiments.evaluation.tables import accuracy_table, comparison_table
 from llm_experiments.policies.base import Completion
+from llm_experiments.policies.presets import prompt_style
 from llm_experiments.pools.store import PromptPool
+from llm_experiments.training.identity import IDENTITY
 from tests.helpers.silence import silent
 from tests.helpers.small_policies import SIZE, small_policy
 
@@ -228,6 +231,19 @@ def test_the_commands_evaluate_and_compare(tmp_path, data, policy):
     folders = [str(tmp_path / "results" / "evaluations" / name) for name in ("one", "two")]
     result = CliRunner().invoke(cli.app, ["compare", *folders], catch_exceptions=False)
     assert result.exit_code == 0 and "difference" in result.output
+
+
+@pytest.mark.parametrize("place", ["model", "snapshots/step-200"])
+def test_a_runs_model_is_asked_as_in_training(tmp_path, place, monkeypatch):
+    """The preset's system message is that of the model's name, which its folder no longer tells."""
+    model, asked = ModelConfig(name="qwen2.5-1.5b-instruct"), []
+    (tmp_path / IDENTITY).write_text(json.dumps({"prompt_style": prompt_style(model)}))
+    monkeypatch.setattr(
+        "llm_experiments.evaluation.evaluate.Evaluation", lambda config, **_: asked.append(config) or 1 / 0
+    )
+    for options in ([], ["--system", "Other."], ["--no-chat"]):
+        CliRunner().invoke(cli.app, ["evaluate", "--model", str(tmp_path / place), *options])
+    assert [prompt_style(each.model) for each in asked] == [prompt_style(model), (True, "Other."), (False, None)]
 
 
 @pytest.mark.parametrize(

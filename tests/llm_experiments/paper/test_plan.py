@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 
 from llm_experiments import cli
 from llm_experiments.paper.command import run_parts
-from llm_experiments.paper.plan import ARTEFACTS, FSDP, Machinery, Part, plan, training_runs
+from llm_experiments.paper.plan import ARTEFACTS, CONFIGS, FSDP, Machinery, Part, folder_of, plan, training_runs
+from llm_experiments.training.config import result_name
 from llm_experiments.training.experiment import load_experiment
+from llm_experiments.training.identity import IDENTITY, identity
 from tests.helpers.killed_chain import run_killed
 from tests.llm_experiments.training.test_snapshots import RUN
 
@@ -116,6 +118,25 @@ def test_parts_that_are_done_are_passed_over_and_a_failure_ends_the_queue(tmp_pa
     assert run_parts(parts, gpus=1, say=said.append) == 3
     assert said[0] == "[1/4] first: done" and "go on from here" in said[-1]
     assert (tmp_path / "second").exists() and not (tmp_path / "fourth").exists()
+
+
+@pytest.mark.parametrize("backend", ["trl", "verl"])
+def test_results_of_other_settings_do_not_count_as_done(tmp_path, backend):
+    """A run that is done was passed over unasked, with the tables of the settings it was trained with."""
+    file = tmp_path / "mine.yaml"
+    file.write_text((CONFIGS / "training" / "math_qwen2.5_math_7b_g8.yaml").read_text())
+    run, places = training_runs("table3", file)[file][0], machinery(tmp_path, backend=backend, suite="gsm8k")
+    folder, evaluation = folder_of(run, places), places.results / "evaluations" / result_name(run)
+    for each in (folder, evaluation):
+        each.mkdir(parents=True)
+    (folder / IDENTITY).write_text(json.dumps(identity(run) | ({"processes": 8} if backend == "verl" else {})))
+    for suite in ("gsm8k", "paper"):
+        (evaluation / "provenance.json").write_text(json.dumps({"config": {"suite": suite}}))
+        done = next(part.done for part in plan("table3", places, file) if part.name.startswith("evaluate"))
+        assert (done is None) == (suite == "paper")
+    file.write_text(file.read_text().replace("learning_rate: 1.0e-6", "learning_rate: 2.0e-6"))
+    with pytest.raises(ValueError, match=r"holds a run with other settings \(updates\)"):
+        plan("table3", places, file)
 
 
 def test_parts_for_one_gpu_run_side_by_side_each_on_its_own(tmp_path):

@@ -78,6 +78,8 @@ def test_hints_choose_the_columns_and_their_weights(tmp_path):
     log_completions(tmp_path, 1, ["why"] * 4, REWARDS, advantage=[0.0] * 4)
     assert totals(read_log(tmp_path, reward="format")) == [0.5, 0.5, 0, 0.5]
     assert totals(read_log(tmp_path, reward=["format", "accuracy"], reward_weights=[2, 1])) == [2, 1, 1, 1]
+    with pytest.raises(TypeError, match="reward must be the name of a column, or a list of names, got"):
+        read_log(tmp_path, reward=["format", 3])
 
 
 def test_weights_apply_in_the_order_of_the_columns(tmp_path):

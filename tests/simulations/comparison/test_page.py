@@ -22,10 +22,6 @@ def test_the_methods_of_the_results_are_those_that_need_rewards_alone(part):
     assert set(pd.read_csv(RESULTS / f"{part}.csv")["method"]) <= set(REWARDS_ALONE)
 
 
-def test_the_page_has_the_tables_of_the_results():
-    assert page.written(PAGE.read_text(), RESULTS) == PAGE.read_text()
-
-
 def test_a_page_without_marks_is_refused():
     with pytest.raises(ValueError, match="needs one <!-- numbers -->"):
         page.written("# Nothing", RESULTS)

@@ -46,10 +46,6 @@ def test_seed_key_name_and_replicate_all_change_the_numbers():
     assert len({draw.tobytes() for draw in variants}) == len(variants)
 
 
-def test_numbers_are_those_of_earlier_versions():
-    assert Streams(0, KEY, [0, 5]).normal("x").round(6).tolist() == [0.129519, 0.273565]
-
-
 def test_draw_without_a_shape_is_one_number_per_replicate():
     streams = Streams(0, KEY, range(3))
     assert streams.uniform("x").shape == streams.normal("x").shape == (3,)
@@ -65,3 +61,4 @@ def test_numbers_are_those_of_the_first_release():
     # A change here makes every published result unreproducible.
     drawn = Streams(3, KEY, [0, 7]).uniform("x", 2).view(np.uint32)
     np.testing.assert_array_equal(drawn, [[1057063672, 1060396206], [1048988744, 1056923076]])
+    assert Streams(0, KEY, [0, 5]).normal("x").round(6).tolist() == [0.129519, 0.273565]

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kaestat import AdvantageEstimator, make_baseline
 from kaestat.smoothing.selectors import Auto
 from tests.helpers import references as ref
+from tests.helpers.cases import as_torch
+from tests.helpers.method_table import flat
 from tests.helpers.strategies import case_at, groups_of, runs, visits_of
 from tests.helpers.tiers import slow_after
 from tests.helpers.weighted_references import kae_eb_from_values
@@ -110,27 +112,16 @@ def unweighted(case):
     return replace(case, weights=[[1.0] * len(row) for row in case.rewards], past=past)
 
 
-def served(name, run, *, weighted=False, as_torch=False):
+def served(name, run, *, weighted=False, kind=lambda container: container):
     """Library values of the last step, with the carry of the steps before."""
     baseline = make_baseline(name, bandwidth="auto")
     carry, values = baseline.initial_carry(), None
     for k in range(len(run)):
         case = case_at(run, k)
-        groups, visits = groups_of(case, weighted=weighted, padding=0.5), visits_of(case, weighted=weighted)
-        if as_torch:
-            groups, visits = tensors(groups), tensors(visits)
-        step = baseline.serve(groups, visits, step=case.step, carry=carry)
+        groups = kind(groups_of(case, weighted=weighted, padding=0.5))
+        step = baseline.serve(groups, kind(visits_of(case, weighted=weighted)), step=case.step, carry=carry)
         carry, values = step.carry, step.values
     return values if groups.mask is None else values[groups.mask].reshape(-1)
-
-
-def tensors(container):
-    arrays = {name: torch.from_numpy(value) for name, value in vars(container).items() if isinstance(value, np.ndarray)}
-    return replace(container, **arrays)
-
-
-def flat(rows):
-    return np.array([value for row in rows for value in row])
 
 
 @pytest.mark.parametrize(
@@ -147,7 +138,7 @@ def test_values_are_those_of_plain_loops_over_all_steps(name, weighted, data):
 @settings(max_examples=15)
 @given(run=runs(max_steps=5))
 def test_torch_gives_what_numpy_gives(run):
-    values = served("kae_eb", run, as_torch=True)
+    values = served("kae_eb", run, kind=as_torch)
     assert isinstance(values, torch.Tensor)
     np.testing.assert_allclose(np.ravel(values.numpy()), np.ravel(served("kae_eb", run)), rtol=1e-9, atol=1e-9)
 

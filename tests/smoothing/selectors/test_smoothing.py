@@ -8,12 +8,9 @@ import pytest
 from kaestat import Visits
 from kaestat.smoothing.kernels import CallableKernel, as_kernel
 from kaestat.smoothing.selectors.smoothing import ROW_BLOCK_NUMBERS, CausalSmoother, row_blocks
+from tests.helpers import references
 
-KERNELS = {
-    "triangular": lambda u: 2 * max(1 - u, 0),
-    "uniform": lambda u: 1.0 if u < 1 else 0.0,
-    "epanechnikov": lambda u: 1.5 * max(1 - u * u, 0),
-    "exponential": lambda u: math.exp(-u),
+KERNELS = references.KERNELS | {
     "biweight": lambda u: 15 / 16 * max(1 - (u / 2) ** 2, 0) ** 2,
     "box": lambda u: 0.5 if u <= 2 else 0.0,
 }

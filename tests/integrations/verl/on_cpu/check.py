@@ -6,8 +6,6 @@ Every case writes what went into the advantages and what came out (`recorder`); 
 ids, rewards, steps and versions must come to the same. Outside of the suite: a run takes minutes.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.metadata
 import json
@@ -31,6 +29,7 @@ from tool_loop import PARSER
 
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
+from kaestat.credit.turns import rewards_of_turns, spread_over_tokens
 from kaestat.integrations.shared.weights import ExpectedWeights
 
 HERE = Path(__file__).parent
@@ -141,27 +140,13 @@ TWO = ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2")
 
 @dataclass(frozen=True)
 class Case:
-    """Runs in one folder, one after another.
+    """Runs in one folder, one after another."""
 
-    Attributes
-    ----------
-    runs : tuple of tuple of str
-        What each run adds to `OPTIONS`.
-    refused : str, optional
-        What the last run must stop with.
-    method : str
-        Of the estimator that the advantages are compared with.
-    norms : str, optional
-        The weights that the actor gives.
-    errors : pair of float
-        How much a weight may differ from that of a loop, relative: in the first update, and later.
-    """
-
-    runs: tuple[tuple[str, ...], ...]
-    refused: str | None = None
-    method: str = "kae:bandwidth=10"
-    norms: str | None = None
-    errors: tuple[float, float] = (1e-4, 1e-3)
+    runs: tuple[tuple[str, ...], ...]  # what each run adds to `OPTIONS`
+    refused: str | None = None  # what the last run must stop with
+    method: str = "kae:bandwidth=10"  # of the estimator that the advantages are compared with
+    norms: str | None = None  # the weights that the actor gives
+    errors: tuple[float, float] = (1e-4, 1e-3)  # of a weight, relative to a loop's: in the first update, and later
 
 
 def _steps(n_steps: int, mode: str = "kaestat_sync", bandwidth: int | None = 10) -> tuple[str, ...]:
@@ -192,15 +177,7 @@ CASES = {
 
 
 def run_case(name: str, case: Case, folder: Path) -> str:
-    """One line on what was seen.
-
-    Raises
-    ------
-    RuntimeError
-        If a run fails, or one that must be refused does not.
-    AssertionError
-        If advantages are not those of an estimator that starts from scratch.
-    """
+    """One line on what was seen; an error if a run fails, or its advantages are not those of a new estimator."""
     folder.mkdir()
     write_model_and_data(folder)
     began, record = time.monotonic(), folder / "record.jsonl"
@@ -256,22 +233,14 @@ def largest_difference_of_turns(lines: Sequence[dict]) -> float:
     """As `largest_difference`, of advantages at tokens, with what the tools told of each turn."""
     plain, worst, several = TurnEstimator("kae", bandwidth=10, gamma=0.9), 0.0, 0
     for line in lines:
-        kept = [row for row, padding in enumerate(line["padding"]) if not padding]
-        places, earned = [], []
-        for row in kept:
-            mask = line["mask"][row]
-            begins = [t for t, own in enumerate(mask) if own and not (t and mask[t - 1])]
-            ends = [*begins[1:], len(mask)]
-            places.append([[t for t in range(*span) if mask[t]] for span in zip(begins, ends, strict=True)])
-            sums = [sum(line["rewards"][row][start:end]) for start, end in zip(begins, ends, strict=True)]
-            earned.append([told + found for told, found in zip(line["told"][row], sums, strict=True)])
-            several += len(begins) > 1
-        wanted = plain.step([line["ids"][row] for row in kept], earned, line["step"])
-        for row, turns, of_turns in zip(kept, places, wanted, strict=True):
-            expected = np.zeros(len(line["mask"][row]))
-            for tokens, advantage in zip(turns, of_turns, strict=True):
-                expected[tokens] = advantage
-            worst = max(worst, float(np.abs(np.array(line["advantages"][row]) - expected).max()))
+        kept = ~np.array(line["padding"])
+        mask, rewards = (np.array(line[name])[kept] for name in ("mask", "rewards"))
+        told = [each for each, keep in zip(line["told"], kept, strict=True) if keep]
+        earned = [sums + own for sums, own in zip(rewards_of_turns(rewards, mask), told, strict=True)]
+        several += sum(len(each) > 1 for each in earned)
+        ids = [key for key, keep in zip(line["ids"], kept, strict=True) if keep]
+        wanted = spread_over_tokens(plain.step(ids, earned, line["step"]), mask)
+        worst = max(worst, float(np.abs(np.array(line["advantages"])[kept] - wanted).max()))
     assert several, "no rollout had several turns"
     return worst
 

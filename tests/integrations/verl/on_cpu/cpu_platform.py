@@ -5,96 +5,51 @@ It leans on private parts of verl, vLLM and torch: evidence that the adapter wor
 
 import importlib.metadata
 import sys
-from contextlib import contextmanager
+from contextlib import nullcontext
 from types import ModuleType
 
 import torch
 from verl.plugin.platform.platform_cuda import PlatformCUDA
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
-_MEMORY = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-_NOTHING = ("empty_cache", "synchronize", "set_device", "manual_seed", "manual_seed_all", "ipc_collect")
+
+def _giving(answer, *names):
+    """Functions of these names that give one answer, whatever they are asked."""
+    return {name: lambda *args, **kwargs: answer for name in names}
 
 
-def _device_module() -> ModuleType:
-    """What verl asks of ``torch.cuda``."""
-    module = ModuleType("cpu_device_module")
-    for name in _MEMORY:
-        setattr(module, name, lambda *args, **kwargs: 0)
-    for name in (*_NOTHING, "reset_peak_memory_stats"):
-        setattr(module, name, lambda *args, **kwargs: None)
-    module.mem_get_info = lambda *args, **kwargs: (8 << 30, 16 << 30)
-    module.is_available = lambda: True
-    module.current_device = lambda: "cpu"
-    module.device_count = lambda: 1
-    module.get_device_name = lambda *args: "cpu"
-    module.get_rng_state = lambda *args, **kwargs: torch.get_rng_state()
-    module.set_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
-    return module
+_MODULE = ModuleType("cpu_device_module")  # what verl asks of torch.cuda
+vars(_MODULE).update(
+    **_giving(None, "empty_cache", "synchronize", "set_device", "manual_seed", "manual_seed_all", "ipc_collect"),
+    **_giving(None, "reset_peak_memory_stats"),
+    **_giving(0, "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
+    **_giving((8 << 30, 16 << 30), "mem_get_info"),
+    **_giving("cpu", "current_device", "get_device_name"),
+    **_giving(True, "is_available"),
+    **_giving(1, "device_count"),
+    get_rng_state=lambda *args, **kwargs: torch.get_rng_state(),
+    set_rng_state=lambda state, *args, **kwargs: torch.set_rng_state(state),
+)
 
+_CPU = {
+    "device_name": "cpu",
+    "vendor_name": "cpu",
+    "device_module": _MODULE,
+    "manual_seed": lambda self, seed: torch.manual_seed(seed),
+    "manual_seed_all": lambda self, seed: torch.manual_seed(seed),
+    "nvtx_range": lambda self, name: nullcontext(),
+    **_giving(None, "set_device", "synchronize", "set_allocator_settings", "empty_cache", "cudart"),
+    **_giving(None, "profiler_start", "profiler_stop"),
+    **_giving(True, "is_available", "is_platform_available"),
+    **_giving(False, "is_ipc_supported"),
+    **_giving("cpu", "current_device"),
+    **_giving(1, "device_count"),
+    **_giving((None, None), "get_device_capability"),
+    **_giving("gloo", "communication_backend_name"),
+}
+# A CPU in place of one GPU.
+PlatformCPU = PlatformRegistry.register(platform="cpu")(type("PlatformCPU", (PlatformCUDA,), _CPU))
 
-@PlatformRegistry.register(platform="cpu")
-class PlatformCPU(PlatformCUDA):
-    """A CPU in place of one GPU."""
-
-    device_name = property(lambda self: "cpu")
-    vendor_name = property(lambda self: "cpu")
-    device_module = property(lambda self: _MODULE)
-
-    def is_available(self):
-        return True
-
-    def is_platform_available(self, use_smi_check=False):
-        return True
-
-    def current_device(self):
-        return "cpu"
-
-    def device_count(self):
-        return 1
-
-    def set_device(self, index):
-        pass
-
-    def synchronize(self, index=None):
-        pass
-
-    def manual_seed(self, seed):
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed):
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings):
-        pass
-
-    def empty_cache(self):
-        pass
-
-    def get_device_capability(self, index=0):
-        return (None, None)
-
-    def communication_backend_name(self):
-        return "gloo"
-
-    def is_ipc_supported(self):
-        return False
-
-    @contextmanager
-    def nvtx_range(self, message):
-        yield
-
-    def profiler_start(self):
-        pass
-
-    def profiler_stop(self):
-        pass
-
-    def cudart(self):
-        return None
-
-
-_MODULE = _device_module()
 _init_process_group, _version = torch.distributed.init_process_group, importlib.metadata.version
 
 

@@ -3,13 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from tensordict import TensorDict
-from verl import DataProto
-from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.verl.completion_weights import token_norms
-from tests.helpers.tiny_verl import Actor, compose_config, compute, make_trainer, put, sample
+from tests.helpers.tiny_verl import Actor, compute, make_trainer, put, sample
 
 SQUARES = "actor_rollout_ref.actor.calculate_sum_pi_squared=True"
 SCORE_NORM = ("+algorithm.kaestat.weights=score_norm", SQUARES)
@@ -91,29 +87,6 @@ def test_importance_weights_enter_squared(queue):
     found = np.array([tokens[0].item() for tokens in stored["advantages"].unbind()])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert np.abs(found - without).max() > 1e-2
-
-
-def test_norms_are_those_of_the_definition_and_importance_weights_are_verls():
-    rng = np.random.default_rng(0)
-    logits = torch.tensor(rng.standard_normal((4, 6, 11)))
-    chosen, pi = torch.tensor(rng.integers(0, 11, (4, 6))), logits.softmax(dim=-1)
-    mask = torch.tensor([[1] * length + [0] * (6 - length) for length in (6, 3, 1, 4)])
-    tensors = {
-        "old_log_probs": pi.gather(-1, chosen[..., None])[..., 0].log(),
-        "sum_pi_squared": pi.square().sum(-1),
-        "response_mask": mask,
-        "rollout_log_probs": torch.tensor(-3 * rng.random((4, 6))),
-    }
-    data = DataProto(batch=TensorDict(tensors, batch_size=4))
-    expected = (torch.nn.functional.one_hot(chosen, 11) - pi).square().sum(-1).float()
-    torch.testing.assert_close(token_norms(data, compose_config().algorithm), expected)
-
-    algorithm = compose_config(*CORRECTION).algorithm
-    found = token_norms(data, algorithm)
-    assert data.batch["response_mask"] is mask and "rollout_is_weights" not in data.batch.keys()
-    corrected, _ = compute_rollout_correction_and_add_to_batch(data, algorithm.rollout_correction)
-    torch.testing.assert_close(found, expected * corrected.batch["rollout_is_weights"].float() ** 2)
-    assert not torch.allclose(found, expected * mask)
 
 
 def test_an_engine_without_squares_is_refused(queue):

@@ -107,9 +107,7 @@ def test_a_history_may_begin_at_a_checkpoint_if_that_is_asked_for(queue, tmp_pat
 
 def test_a_method_without_a_history_resumes_from_any_checkpoint(tmp_path):
     checkpoint_of_verl_alone(tmp_path)
-    trainer = make_trainer(f"trainer.default_local_dir={tmp_path}", method="james_stein")
-    trainer.actor_rollout_wg = Workers()
-    trainer.train_dataloader = SimpleNamespace(load_state_dict=lambda state: None)
+    trainer = trainer_in(tmp_path, method="james_stein")
     trainer._load_checkpoint()
     assert trainer.global_steps == 3
 

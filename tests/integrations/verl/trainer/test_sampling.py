@@ -105,19 +105,13 @@ def test_a_resumed_run_draws_as_if_it_had_never_stopped(queue, folder, method):
     assert anew.drawn.sampler.last_draw is None
 
 
-def test_where_no_prompts_are_drawn_the_option_is_refused(queue, folder):
+def test_where_no_prompts_are_drawn_or_no_correction_reaches_the_estimator_the_option_is_refused(queue, folder):
     with pytest.raises(ValueError, match="kaestat_colocate_async takes prompts"):
         make_trainer("+algorithm.kaestat.prompt_sampler=neyman", mode="kaestat_colocate_async")
     with pytest.raises(ValueError, match="unknown 'best'"):
         make_trainer("+algorithm.kaestat.prompt_sampler=best")
     with pytest.raises(ValueError, match="filter_groups chooses among"):
         trainer_in(folder, "algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc")
-    with pytest.raises(ValueError, match="a trainer of verl's own takes prompts"):
-        make_trainer("+algorithm.kaestat.prompt_sampler=neyman", mode="sync", method="kaestat_rloo")
-
-
-def test_beside_an_estimator_that_no_correction_reaches_the_option_is_refused():
-    make_trainer(method="grpo")
     with pytest.raises(ValueError, match="advantages of adv_estimator=grpo are not corrected"):
         make_trainer("+algorithm.kaestat.prompt_sampler=neyman", method="grpo")
 

@@ -1,25 +1,12 @@
 """A value for every turn on verl's real transfer queue, of rollouts as its agent loops write them down."""
 
-import asyncio
-import itertools
-import json
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
-from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput, DictConfigWrap, ToolListWrap
-from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
-from verl.tools.function_tool import FunctionTool
-from verl.tools.schemas import OpenAIFunctionToolSchema
-from verl.utils.dataset.rl_dataset import RLHFDataset
-from verl.workers.rollout.replica import TokenOutput
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
-from llm_experiments.policies.tiny import tiny_tokenizer
-from tests.helpers.tiny_verl import balance, compose_config, compute, make_trainer, put, sample
-from tests.integrations.verl.trainer.test_resume import Workers
+from tests.helpers.tiny_verl import balance, compute, make_trainer, put, sample
 
 TURNS = ("+algorithm.kaestat.turns=True", "+algorithm.kaestat.params.bandwidth=4")
 TOLD = (*TURNS, "+algorithm.kaestat.turn_rewards=tool_rewards", "+algorithm.kaestat.turn_gamma=0.9")
@@ -45,15 +32,19 @@ def rollout(uid, session, prompt, turns, outcome, tool_rewards=(), turn_scores=(
 
 
 def step_of(step, n_prompts=4):
-    """Rollouts of one step: 1-3 sessions a prompt, each of 1-4 turns; every tool gave a reward."""
+    """Rollouts of one step: 1-3 sessions a prompt, each of 1-4 turns; every tool gave a reward.
+
+    The last turn, too, may have called a tool whose answer was cut off.
+    """
     rng = np.random.default_rng([step, 3])
     rows, told = [], []
     for prompt in rng.permutation(6)[:n_prompts].tolist():
         for session in range(rng.integers(1, 4)):
             lengths = rng.integers(1, 4, size=rng.integers(1, 5)).tolist()
-            outcome, tools = float(rng.random() < 0.5), rng.random(len(lengths) - 1).round(2).tolist()
+            outcome, last = float(rng.random() < 0.5), [0.0] * (len(lengths) - 1)
+            tools = rng.random(len(last) + rng.integers(2)).round(2).tolist()
             rows.append(rollout(f"u{step}p{prompt}", session, prompt, lengths, outcome, tools))
-            told.append((prompt, lengths, [*tools, outcome], [0.0] * len(tools) + [outcome]))
+            told.append((prompt, lengths, [*tools[: len(last)], sum(tools[len(last) :], outcome)], [*last, outcome]))
     return rows, told
 
 
@@ -115,26 +106,6 @@ def test_a_session_of_several_outputs_is_refused(queue):
         compute(queue, make_trainer(*TURNS), put(queue, rows), 0)
 
 
-def test_a_run_resumes_where_it_stopped(queue, tmp_path):
-    def train(trainer, steps):
-        return [compute(queue, trainer, put(queue, step_of(step)[0]), step)[0] for step in steps]
-
-    options = (*TOLD, f"trainer.default_local_dir={tmp_path}")
-    whole = train(make_trainer(*options), range(4))
-    stopped, resumed, ordinary = make_trainer(*options), make_trainer(*options), make_trainer(TURNS[1], options[-1])
-    train(stopped, range(2))
-    stopped.actor_rollout_wg = Workers()
-    stopped.train_dataloader = SimpleNamespace(state_dict=dict, load_state_dict=lambda state: None)
-    stopped._save_checkpoint()
-    for trainer in (resumed, ordinary):
-        trainer.actor_rollout_wg, trainer.train_dataloader = stopped.actor_rollout_wg, stopped.train_dataloader
-    resumed._load_checkpoint()
-    for found, expected in zip(train(resumed, range(2, 4)), whole[2:], strict=True):
-        assert all(torch.equal(found[key], expected[key]) for key in expected)
-    with pytest.raises(ValueError, match="holds no state of AdvantageEstimator"):
-        ordinary._load_checkpoint()
-
-
 def test_versions_of_asynchronous_rollouts_are_those_of_their_turns(queue):
     trainer = make_trainer(*TURNS, mode="kaestat_colocate_async")
     plain = TurnEstimator("kae", bandwidth=4.0, order="any")
@@ -162,97 +133,3 @@ def test_versions_of_asynchronous_rollouts_are_those_of_their_turns(queue):
 def test_options_that_do_not_go_with_turns_are_refused_before_workers_start(options, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(*options)
-
-
-def test_trainers_without_turns_refuse_them():
-    with pytest.raises(ValueError, match="one advantage per completion"):
-        make_trainer(TURNS[0], mode="sync", method="kaestat_rloo")
-
-
-CHAT = (
-    "{% for m in messages %}{{ m['role'][0] + ':' + (m['content'] or '') }}"
-    "{% for call in m.tool_calls or [] %}{{ call | tojson }}{% endfor %}{{ '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}a:{% endif %}"
-)
-SCHEMA = {
-    "name": "look",
-    "description": "Look around.",
-    "parameters": {"type": "object", "properties": {}, "required": []},
-}
-CALL = "<tool_call>" + json.dumps({"name": "look", "arguments": {}}) + "</tool_call>"
-
-
-class Server:
-    """Answers as verl's rollout server does, from a script for each conversation."""
-
-    def __init__(self, tokenizer, script):
-        self.tokenizer, self.script = tokenizer, iter(script)
-
-    async def generate(self, **_):
-        return TokenOutput(token_ids=self.tokenizer.encode(next(self.script)), log_probs=None)
-
-
-def walked(script, rewards, response_length=400):
-    """What verl's own tool agent makes of a script and of a tool that gives rewards."""
-    config = compose_config(
-        f"actor_rollout_ref.rollout.response_length={response_length}",
-        "actor_rollout_ref.rollout.prompt_length=400",
-        "actor_rollout_ref.rollout.multi_turn.enable=True",
-    )
-    tokenizer, given = tiny_tokenizer(), iter(rewards)
-    tokenizer.chat_template = CHAT
-
-    schema = OpenAIFunctionToolSchema.model_validate({"type": "function", "function": SCHEMA})
-    look = FunctionTool(name="look", fn=lambda: ("a wall", next(given)), tool_schema=schema, is_async=False)
-
-    async def run():
-        loop = ToolAgentLoop(
-            trainer_config=DictConfigWrap(config),
-            server_manager=Server(tokenizer, script),
-            tokenizer=tokenizer,
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-            tools=ToolListWrap([look]),
-        )
-        return await loop.run({}, raw_prompt=[{"role": "user", "content": "Go."}])
-
-    return asyncio.run(run())
-
-
-def test_rollouts_of_verls_own_tool_agent(queue):
-    """Its state machine, its tokens, its masks and its tool rewards; only the server's answers are from a script."""
-    scripts = [[f"Hm. {CALL}", CALL, "Done."], ["Done at once."], [CALL, "Done."]]
-    rewards, outcomes, rows = [[0.5, 0.25], [], [0.75]], [1.0, 0.0, 1.0], []
-    for session, (script, given, outcome) in enumerate(zip(scripts, rewards, outcomes, strict=True)):
-        output = walked(script, given)
-        output.reward_score = outcome
-        written = output.as_dict()
-        assert written["extra_fields"]["tool_rewards"] == given
-        plain = sample("u", session, 0, "Go.", 7, outcome, len(written["responses"]))
-        rows.append(plain | {name: written[name] for name in WRITTEN})
-    found, _ = compute(queue, make_trainer(*TOLD), put(queue, rows), 0)
-    earned = [[*given, outcome] for given, outcome in zip(rewards, outcomes, strict=True)]
-    expected = TurnEstimator("kae", gamma=0.9, bandwidth=4.0).step(["Go."] * 3, earned, 0)
-    for session, (row, of_turns) in enumerate(zip(rows, expected, strict=True)):
-        mask = row["response_mask"].tolist()
-        runs = [list(run) for own, run in itertools.groupby(range(len(mask)), mask.__getitem__) if own]
-        assert len(runs) == len(of_turns) == len(scripts[session])
-        tokens = torch.zeros(len(mask))
-        for run, advantage in zip(runs, of_turns, strict=True):
-            tokens[run] = float(advantage)
-        torch.testing.assert_close(found[f"u_{session}_0"], tokens, rtol=1e-5, atol=1e-6)
-    whole = AdvantageEstimator("kae", bandwidth=4.0).step(["Go."] * 3, [sum(each) for each in earned], 0)
-    assert not np.allclose([each[0] for each in expected], whole)
-
-
-def test_a_rollout_of_verls_own_tool_agent_that_is_cut_off(queue):
-    """The answer of the tool no longer fits: there are as many rewards as turns."""
-    output = walked([CALL, CALL], [0.5, 0.25], response_length=2 * len(CALL) + 18)
-    output.reward_score = 0.0
-    written = output.as_dict()
-    assert written["extra_fields"]["tool_rewards"] == [0.5, 0.25]
-    plain = sample("u", 0, 0, "Go.", 7, 0.0, len(written["responses"]))
-    row = plain | {name: written[name] for name in WRITTEN}
-    found, _ = compute(queue, make_trainer(*TOLD), put(queue, [row]), 0)
-    assert sorted({round(each, 4) for each in found["u_0_0"].tolist()}) == [0.0, 0.25, 0.725]

@@ -26,13 +26,9 @@ def tagged(uid, prompt, rewards, ended, index):
     return rows, tags
 
 
-def index_of(prompt):
-    return "ab".index(prompt)
-
-
 def batch_of(queue, number):
     _, prompt, rewards, ended = RUN[number]
-    return put(queue, *tagged(f"u{number}", prompt, rewards, ended, index_of(prompt)))
+    return put(queue, *tagged(f"u{number}", prompt, rewards, ended, "ab".index(prompt)))
 
 
 @pytest.mark.parametrize("mode", ["kaestat_colocate_async", "kaestat_separate_async"])

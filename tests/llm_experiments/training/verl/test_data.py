@@ -11,13 +11,13 @@ from pyarrow import parquet
 from llm_experiments.config import TaskConfig, checked
 from llm_experiments.policies.presets import STEP_BY_STEP
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import load_task
+from llm_experiments.tasks import MADE_WORLDS, load_task
 from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.trl.data import training_set
 from llm_experiments.training.verl import reward
 from llm_experiments.training.verl.command import ID_FIELD
-from llm_experiments.training.verl.data import N_STAND_IN, prepare_data
+from llm_experiments.training.verl.data import N_STAND_IN, grader, prepare_data
 from llm_experiments.training.verl.reward import compute_score
 
 LEVELS = ("Level 3", "Level 5", "Level 1")
@@ -212,6 +212,13 @@ def test_a_verifier_is_made_once_with_the_tasks_limits_even_if_threads_ask_for_i
         assert set(threads.map(lambda row: score(row, ""), rows * 4)) == {0.0}  # those of all problems
     assert made == [limits]
     reward._task.cache_clear()
+
+
+@pytest.mark.parametrize("name", MADE_WORLDS)
+def test_a_task_that_no_verifier_grades_is_refused(name):
+    """Its answers hold no number, so all rewards would be 0."""
+    with pytest.raises(ValueError, match=f"task {name}: verl's runs cannot grade it"):
+        grader(TaskConfig(name=name))
 
 
 @pytest.mark.parametrize("info", [None, {}, {"grader": None}, {"grader": '{"verifier": "kindness"}'}])

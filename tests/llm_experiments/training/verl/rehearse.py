@@ -1,32 +1,38 @@
 """The paper's whole chain on verl without a GPU, from one command to its tables and figures: ``make rehearse-verl``.
 
-    PYTHONPATH=. python tests/integrations/verl/on_cpu/rehearse.py [FOLDER]
+    PYTHONPATH=. python tests/llm_experiments/training/verl/rehearse.py [FOLDER]
 
 ``python -m llm_experiments paper all`` trains, diagnoses and evaluates a made model. It is killed with all its
 processes in a training, in the diagnostics and in the evaluation, and goes on each time. The launch's options are its
 own; those added are in `OPTIONS`, each for want of a GPU or of cores. Outside of the suite: it takes half an hour.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import yaml
-from check import ENVIRONMENT
-from prepare import write_taught_model
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-HERE = Path(__file__).parent
-CHECKOUT = HERE.parents[3]
-# By its own name: verl and TransferQueue install a package called tests, which hides our folder of that name.
-sys.path.append(str(CHECKOUT / "tests" / "helpers"))
+from llm_experiments.config import PretrainingConfig, TaskConfig
+from llm_experiments.policies.model_folder import save_model
+from llm_experiments.policies.tiny import END, PAD, pretrain
+from llm_experiments.tasks import pretraining_examples
+
+CHECKOUT = Path(__file__).resolve().parents[4]
+ON_CPU = CHECKOUT / "tests" / "integrations" / "verl" / "on_cpu"
+# By their own names: verl and TransferQueue install a package called tests, which hides our folder of that name.
+sys.path += [str(CHECKOUT / "tests" / "helpers"), str(ON_CPU)]
+from check import ENVIRONMENT  # noqa: E402
 from killed_chain import run_killed  # noqa: E402
+from prepare import SIZE  # noqa: E402
+
+ANSWERS = "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'assistant' %}" + END + "{% endif %}{% endfor %}"
 
 TASK = {"name": "arithmetic", "options": {"kinds": ["add-1"], "style": "bare"}}
 RUN = {
@@ -72,6 +78,23 @@ def command(folder: Path) -> list[str]:
     given += ["--config", str(folder / "run.yaml"), "--suite", "math500:2", "--data", str(folder / "data")]
     given += ["--runs", str(folder / "runs"), "--results", str(folder / "results")]
     return given + [part for option in OPTIONS for part in ("--option", option)]
+
+
+def write_taught_model(folder: Path, task: dict) -> None:
+    """One that answers a task's questions now and then, and whose template adds nothing to them.
+
+    Its answers end at the token that closes a turn of the template; its settings and its tokenizer name another, as
+    those of some base models do.
+    """
+    taught = PretrainingConfig(steps=200, batch_size=32)
+    size = replace(SIZE, context=2048)  # the prompts of the paper's runs have up to 1,024 tokens
+    model, tokenizer = pretrain(
+        pretraining_examples(TaskConfig(**task), taught, seed=0, exclude=[]), taught, 0, size=size
+    )
+    tokenizer.chat_template = ANSWERS
+    tokenizer.eos_token = PAD
+    model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
+    save_model(folder, model, tokenizer)
 
 
 def prepare(folder: Path) -> None:
@@ -123,7 +146,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     print(f"in {folder}", flush=True)
     prepare(folder)
-    path = os.pathsep.join([str(HERE), str(CHECKOUT)])
+    path = os.pathsep.join([str(ON_CPU), str(CHECKOUT)])
     environment = os.environ | ENVIRONMENT | {"VERL_USE_EXTERNAL_MODULES": "cpu_platform", "PYTHONPATH": path}
     began = time.monotonic()
     with (folder / "log").open("w") as log:
