@@ -102,7 +102,7 @@ def _size_after(a: Array, b: Array, by: Array) -> Array:
     return (ratio + (ratio * (ratio + 4)) ** 0.5) / 2
 
 
-def _shifted(a: Array, b: Array, by: Array) -> tuple[Array, Array]:
+def shifted(a: Array, b: Array, by: Array) -> tuple[Array, Array]:
     """Parameters of the Beta distributions after all logits move ``by``."""
     by = _of_mean(a, b, by)
     a, size = a * namespace(by).exp(by), _size_after(a, b, by)
@@ -113,8 +113,8 @@ def _shifted(a: Array, b: Array, by: Array) -> tuple[Array, Array]:
 def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Belief, Moving]:
     """A belief and its prior, of earlier steps and of this one, after all values moved ``by`` logits, (..., 1, P)."""
     xp, moved, share = namespace(by), by != 0, belief.parts[..., 2, :, :]
-    a, b = _shifted(known.a, known.b, by)
-    successes, failures = _shifted(*belief.beta(known), by)
+    a, b = shifted(known.a, known.b, by)
+    successes, failures = shifted(*belief.beta(known), by)
     successes -= share * a
     failures -= share * b
     parts = xp.asarray(belief.parts, copy=True)
