@@ -1,7 +1,5 @@
 """Commands of ``python -m llm_experiments``."""
 
-from __future__ import annotations
-
 import sys
 from enum import StrEnum
 from functools import partial

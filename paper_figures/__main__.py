@@ -1,7 +1,5 @@
 """``python -m paper_figures``: every study, table and figure, and the page that shows them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 The folder is that of a diagnosis, of an experiment's training runs, or of a study of policies.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

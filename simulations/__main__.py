@@ -1,7 +1,5 @@
 """``python -m simulations list | run STUDY | replay STUDY CELL REPLICATE``."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

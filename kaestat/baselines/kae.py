@@ -46,7 +46,7 @@ class KernelBaseline(Baseline):
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
     rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth before anything is learned
-    nobody: ClassVar[Array | float] = 0.0  # the value where no prompt of the step has data; see `with_population`
+    nobody: ClassVar[float] = 0.0  # the value where no prompt of the step has data; see `with_population`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
@@ -103,10 +103,11 @@ class KernelBaseline(Baseline):
             return Served(values, self.advance(carry, groups, visits, step=step), settled)
         carry = running.initial_carry() if carry is None else carry
         ahead, past, of_each = self._tried(running, carry, groups, visits, step)
-        copies, at = groups.among is not None and self.pools_values, self._for_lone(groups, visits)
-        mixed = of_each if copies or at is self else at._way_by_way(groups, past, ahead.bandwidths, step)
+        copies = groups.among is not None and self.pools_values
         return Served(
-            values=at._of_copies(ahead, groups, past, step) if copies else groups.xp.sum(ahead.shares * mixed, axis=0),
+            values=self._of_copies(ahead, groups, past, step)
+            if copies
+            else groups.xp.sum(ahead.shares * of_each, axis=0),
             carry=running.after(carry, ahead, of_each, groups, step=step),
             settled=self._settled(ahead.pairs()),
             scores=partial(running.of_step, ahead, of_each, groups, step=step, kernel=self.weighting),
@@ -156,7 +157,7 @@ class KernelBaseline(Baseline):
         found = self._way_by_way(groups, past, ahead.bandwidths[counted], step)
         return np.sum(shares[:, counted].reshape(-1, *shares.shape[2:]) * found, axis=0)
 
-    def with_population(self, mean: Array | float) -> Self:
+    def with_population(self, mean: float) -> Self:
         """The same baseline, whose value is the mean of a population where no prompt of the step has data.
 
         A learned bandwidth mixes candidates; those that reach no visit would mix a 0 into a prediction. A baseline that
@@ -167,13 +168,6 @@ class KernelBaseline(Baseline):
         found = copy(self)
         object.__setattr__(found, "nobody", mean)
         return found
-
-    def _for_lone(self, groups: Groups, visits: Visits) -> Self:
-        """Where the step is one completion, its prompt's past is the population (`with_population`), unless given."""
-        if groups.reward.shape[-2:] != (1, 1) or "nobody" in vars(self):
-            return self
-        mass, carried = (groups.xp.sum(each, axis=-1, keepdims=True) for each in (visits.mass, visits.carried))
-        return self.with_population(ratio(carried, mass, 0.0, groups.xp))
 
     def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:
         """The same baseline at several bandwidths, in steps, at once; its values have one more leading axis."""
@@ -274,7 +268,8 @@ class Kae(KernelBaseline):
         The denominator.
     cold_start : "batch_mean" or float
         The value if M is 0 (a lone completion of a prompt without usable past): the mean of the other prompts
-        of this step (0 if there are none), or the given number.
+        of this step (0 if there are none), or the given number. A learned bandwidth mixes it in for candidates that
+        reach no visit, and scores them by it; where a step is one completion it is 0.
     """
 
     normalization: Literal["nadaraya-watson", "algorithm1"] = "nadaraya-watson"
@@ -338,7 +333,7 @@ def kernel_sums(visits: Visits, kernel: Kernel, bandwidth: Array | float) -> tup
     return xp.vecdot(weight, visits.mass)[..., None], xp.vecdot(weight, visits.carried)[..., None]
 
 
-def cold_start_value(groups: Groups, cold_start: Literal["batch_mean"] | float, nobody: Array | float = 0.0) -> Array:
+def cold_start_value(groups: Groups, cold_start: Literal["batch_mean"] | float, nobody: float = 0.0) -> Array:
     """Value of a prompt without any data, ``nobody`` if no other prompt is there; shape (..., P, 1)."""
     xp = groups.xp
     mass, carried = groups.other_prompts()

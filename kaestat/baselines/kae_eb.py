@@ -74,7 +74,7 @@ class KaeEb(KernelBaseline):
         See `KernelBaseline`. The bandwidth is learned along the run unless given.
     cold_start : "batch_mean" or float
         Target of shrinkage, and value of a prompt without data: the mean of the other prompts of this
-        step (0 if there are none), or the given number.
+        step (0 if there are none), or the given number. A learned bandwidth mixes it in as for `Kae`.
     """
 
     rule_of_thumb: ClassVar[float] = 20.0
@@ -229,7 +229,7 @@ def _common_drift(groups: Groups, past: _KernelSums, now: _KernelSums, f: Array)
 
 
 def _prior(
-    groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f: Array, nobody: Array | float = 0.0
+    groups: Groups, past: _KernelSums, now: _KernelSums, drift: Array, f: Array, nobody: float = 0.0
 ) -> tuple[Array, Array, Array]:
     """Target, sigma^2 and tau^2 for each prompt from the other prompts; (..., P, 1) each.
 

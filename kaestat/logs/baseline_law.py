@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.checks import check_positive
 from kaestat.logs.gradient_risk import measure_of
@@ -18,6 +18,9 @@ from kaestat.logs.tuning import wide_grid
 from kaestat.logs.units import LogUnits
 from kaestat.logs.value_mixture import ATOMS, Counts
 from kaestat.theory.baseline_law import GROUP_SIZES, PromptMoments, predict_noise
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEAST_COUNTED = 4  # completions behind a count of right ones: fewer say little of how values are spread
 ROWS = 400  # prompts that stand for the distribution of success rates
@@ -88,6 +91,8 @@ class LawPrediction:
         Columns are ``design``; ``noise`` divided by that of ``unit``, with its interval ``ci_low, ci_high``;
         ``with_between``, the same ratio with ``between`` at `BETWEEN`; and ``unit``.
         """
+        import pandas as pd
+
         rows = [(design, *self.ratio(str(design), self.unit)) for design in self.noise.index]
         found = pd.DataFrame(rows, columns=["design", "noise", "ci_low", "ci_high"])
         found["with_between"] = (self.with_between / self.with_between[self.unit])[self.noise.index].to_numpy()
@@ -110,10 +115,12 @@ def law_of_log(
     Sizes of the group designs are in addition to the log's own; ``seed`` is of the jackknife's groups of prompts. Other
     arguments and errors are as for `law_inputs`.
     """
+    import pandas as pd
+
     whole = _Log.of(log, weights, min_visits)
     size = int(np.median(log.group_sizes))
     sizes = sorted({*group_sizes, *([size] if size > 1 else [])})
-    completions = max(2, round(len(log.frame) / log.n_steps))
+    completions = max(2, round(len(log.arrays["step"]) / log.n_steps))
 
     def predicted(inputs: LawInputs) -> pd.Series:
         found = predict_noise(

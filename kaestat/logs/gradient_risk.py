@@ -11,11 +11,12 @@ the best baseline. In general ``E[W Z] / E[W]`` is (Greensmith et al., 2004), an
 estimate that.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from kaestat.baselines import Zero
 from kaestat.baselines.base import Baseline
@@ -24,6 +25,9 @@ from kaestat.logs.reward_log import WEIGHTINGS, RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import draws_of, eligible_visits, listed, risk_baseline, scored_prompts
 from kaestat.logs.scoring import Measure, Scored
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAMES = {"weight": "score_norm", "length": "length"}  # as the trainers spell what completions are weighted by
 PLAIN = "none"

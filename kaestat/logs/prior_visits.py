@@ -23,14 +23,14 @@ def log_with_prior(
     A ValueError if the log has groups or measures of completions, which a prior does not have, none of its prompts has
     a prior, the prior is not before it, or the log does not consist of two rewards, those of the prior.
     """
-    known, frame = as_prior(prior), log.frame
-    extra = [name for name in frame.columns if name not in ("prompt", "step", "reward", "group")]
+    known, columns = as_prior(prior), log.arrays
+    extra = [name for name in columns if name not in ("prompt", "step", "reward", "group")]
     if log.has_groups or extra:
         raise ValueError(
             f"prior: the log has {', '.join(extra) or 'groups'} for each completion, which a prior does not have; "
             "score a log of prompts, steps and rewards."
         )
-    first = int(frame["step"].min())
+    first = int(columns["step"].min())
     if known.step >= first:
         raise ValueError(
             f"prior: its step {known.step} is not before the log's first, {first}; give it an earlier one."
@@ -42,8 +42,8 @@ def log_with_prior(
         raise ValueError("prior: none of the log's prompts has one; the ids must be those of the log.")
     rows, _ = np.nonzero(np.asarray(completions.mask) & of_log[:, None])
     reward = completions.reward[np.asarray(completions.mask) & of_log[:, None]]
-    ids = [known.prompt_ids[row] for row in rows.tolist()] + [log.prompts[code] for code in frame["prompt"].tolist()]
-    step = np.concatenate([np.full(len(rows), known.step), frame["step"].to_numpy()]) + max(0, -known.step)
-    whole = RewardLog(ids, step, np.concatenate([reward, frame["reward"].to_numpy()]))
+    ids = [known.prompt_ids[row] for row in rows.tolist()] + [log.prompts[code] for code in columns["prompt"].tolist()]
+    step = np.concatenate([np.full(len(rows), known.step), columns["step"]]) + max(0, -known.step)
+    whole = RewardLog(ids, step, np.concatenate([reward, columns["reward"]]))
     whole.time_axis = log.time_axis
     return whole

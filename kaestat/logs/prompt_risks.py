@@ -6,14 +6,16 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.bootstrap import cluster_bootstrap, effective_number, mean_with_interval, skewed_ends, widened
 from kaestat.core.spelling import named
 from kaestat.logs.jackknife import replayed_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
 DIFFERENCE_COLUMNS = [
@@ -80,7 +82,19 @@ class PromptRisks:
         return np.array(self.pooled, dtype=bool), np.stack([self.left_out, self.apart])
 
     def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
-        """The table of `value_risk` for all methods but the last, which must be GRPO.
+        """`risk_columns` as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.risk_columns(n_boot=n_boot, seed=seed))
+
+    def difference_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
+        """`difference_columns` as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.difference_columns(n_boot=n_boot, seed=seed))
+
+    def risk_columns(self, *, n_boot: int, seed: int) -> dict[str, Any]:
+        """The columns of `value_risk` for all methods but the last, which must be GRPO.
 
         Warns as `warn_of_few`, and by a `NegativeRiskWarning` if an MSE lies more than two standard errors below 0.
         """
@@ -92,22 +106,12 @@ class PromptRisks:
             found = _replayed(mean[again], without[..., again], se[again], self.per_prompt[:, again])
             se[again], low[again], high[again] = found
         _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1], len(self.per_prompt))
-        return pd.DataFrame(
-            {
-                "method": list(self.methods[:-1]),
-                "mse": mean[:-1],
-                "se": se[:-1],
-                "ci_low": low[:-1],
-                "ci_high": high[:-1],
-                "vs_grpo": mean[:-1] / mean[-1] if mean[-1] != 0 else np.nan,
-                "n_prompts": len(self.per_prompt),
-                "n_visits": self.n_visits,
-            },
-            columns=RISK_COLUMNS,
-        )
+        vs_grpo = mean[:-1] / (mean[-1] if mean[-1] != 0 else np.nan)
+        columns = ([*self.methods[:-1]], mean[:-1], se[:-1], low[:-1], high[:-1], vs_grpo, *self._sizes())
+        return dict(zip(RISK_COLUMNS, columns, strict=True))
 
-    def difference_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
-        """The table of `risk_differences` between all methods but the last and the last."""
+    def difference_columns(self, *, n_boot: int, seed: int) -> dict[str, Any]:
+        """The columns of `risk_differences` between all methods but the last and the last."""
         *methods, reference = self.methods
         paired = self.per_prompt[:, :-1] - self.per_prompt[:, -1:]
         draws = cluster_bootstrap(np.concatenate([self.per_prompt, paired], axis=1), n_boot=n_boot, seed=seed)
@@ -132,22 +136,13 @@ class PromptRisks:
                         left, parts = without[..., :-1][..., again] / without[..., -1:], linear[:, again]
                         spread = parts.std(axis=0, ddof=1) / (math.sqrt(len(parts)) * abs(level[-1]))
                         ratio[1:, again] = _replayed(ratio[0, again], left, spread, parts)[1:]
-        return pd.DataFrame(
-            {
-                "method": methods,
-                "reference": [reference] * len(methods),
-                "difference": mean,
-                "se": se,
-                "ci_low": low,
-                "ci_high": high,
-                "ratio": ratio[0],
-                "ratio_low": ratio[1],
-                "ratio_high": ratio[2],
-                "n_prompts": len(self.per_prompt),
-                "n_visits": self.n_visits,
-            },
-            columns=DIFFERENCE_COLUMNS,
-        )
+        columns = (methods, [reference] * len(methods), mean, se, low, high, *ratio, *self._sizes())
+        return dict(zip(DIFFERENCE_COLUMNS, columns, strict=True))
+
+    def _sizes(self) -> tuple[list[int], list[int]]:
+        """The numbers of prompts and visits, for every row but the last."""
+        rows = len(self.methods) - 1
+        return [len(self.per_prompt)] * rows, [self.n_visits] * rows
 
 
 def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:

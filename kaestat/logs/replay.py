@@ -23,7 +23,7 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
     Both are in the order of ``log.frame``. The derivative is that of the value in its own reward; 0 for leave-one-out
     baselines. ``weights``, "weight" or "length", is for baselines that accept weights of completions.
     """
-    values, own = np.empty((2, len(log.frame)))
+    values, own = np.empty((2, len(log.arrays["reward"])))
     for part in replayed(log, baseline, weights):
         values[part.completions] = part.values[0]
         own[part.completions] = np.broadcast_to(part.own_derivatives, part.values.shape)[0]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.checks import MAX_REWARD, MAX_STEP, check_column, check_ids
 from kaestat.core.spelling import counted
@@ -17,6 +16,9 @@ from kaestat.logs.labels import Labels
 from kaestat.logs.measures import check_measures
 from kaestat.logs.table import Table
 from kaestat.logs.units import LogUnits
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WEIGHTINGS = ("weight", "length")  # the better one first
 
@@ -53,6 +55,8 @@ class RewardLog:
         Columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without groups), and
         ``weight``, ``length``, ``importance`` if given; sorted by step, then prompt, then group; the
         order of completions within a group is kept.
+    arrays : dict of str to ndarray
+        The columns of ``frame``, without loading pandas.
     groups : list
         Distinct groups, in order of first appearance; empty without groups.
     group_size_inferred : bool
@@ -175,10 +179,13 @@ class RewardLog:
 
         Examples
         --------
+        >>> import pandas as pd
         >>> frame = pd.DataFrame({"Prompt": ["a", "a"], "global_step": [0, 0], "score": [1, 0]})
         >>> RewardLog.from_frame(frame)
         RewardLog(2 completions, 1 prompt, 1 visit, 1 step)
         """
+        import pandas as pd
+
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}.")
         found = [str(name) for name in frame.columns]
@@ -213,11 +220,10 @@ class RewardLog:
         time_axis: str,
     ) -> None:
         codes = np.zeros(len(reward), dtype=np.int32) if group is None else group.codes
-        columns = {"prompt": prompt.codes, "step": step, "reward": reward, "group": codes, **measures}
+        self.arrays = {"prompt": prompt.codes, "step": step, "reward": reward, "group": codes, **measures}
         order = _order(prompt.codes, step, codes)
         if order is not None:
-            columns = {name: column[order] for name, column in columns.items()}
-        self.frame = pd.DataFrame(columns, copy=False)
+            self.arrays = {name: column[order] for name, column in self.arrays.items()}
         self.prompts = prompt.distinct
         self.groups = [] if group is None else group.distinct
         self.time_axis = time_axis
@@ -225,7 +231,7 @@ class RewardLog:
 
     def __repr__(self) -> str:
         time = counted(self.n_steps, "step") if self.time_axis == "step" else f"up to {self.n_steps} of a prompt"
-        sizes = {"completion": len(self.frame), "prompt": len(self.prompts), "visit": self.n_visits}
+        sizes = {"completion": len(self.arrays["reward"]), "prompt": len(self.prompts), "visit": self.n_visits}
         return f"RewardLog({', '.join(counted(n, noun) for noun, n in sizes.items())}, {time})"
 
     def subset(self, kept: np.ndarray) -> RewardLog:
@@ -242,18 +248,25 @@ class RewardLog:
         """
         if not kept.any():
             raise ValueError("kept is False for every prompt: a log needs one at least.")
-        code = self.frame["prompt"].to_numpy()
-        frame = self.frame[kept[code]].reset_index(drop=True)
-        frame["prompt"] = (np.cumsum(kept) - 1)[frame["prompt"].to_numpy()]
+        rows = kept[self.arrays["prompt"]]
+        arrays = {name: column[rows] for name, column in self.arrays.items()}
+        arrays["prompt"] = (np.cumsum(kept) - 1)[arrays["prompt"]]
         part = object.__new__(type(self))  # already checked and sorted by `__init__`
         part.prompts = [prompt for prompt, keep in zip(self.prompts, kept.tolist(), strict=True) if keep]
-        part.frame, part.time_axis, part.has_groups, part.groups = frame, self.time_axis, self.has_groups, self.groups
+        part.arrays, part.time_axis, part.has_groups, part.groups = arrays, self.time_axis, self.has_groups, self.groups
         return part
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The log as a table."""
+        import pandas as pd  # takes longer to load than the command line takes to read a log of 268,000 rows
+
+        return pd.DataFrame(self.arrays, copy=False)
 
     @property
     def n_steps(self) -> int:
         """Number of distinct steps."""
-        return int(self.frame["step"].nunique())
+        return 1 + int(np.count_nonzero(np.diff(self.arrays["step"])))
 
     @property
     def n_visits(self) -> int:
@@ -268,16 +281,18 @@ class RewardLog:
     @cached_property
     def prompt_units(self) -> LogUnits:
         """The log's visits, with one unit for each prompt."""
-        return LogUnits.of(self.frame, self.frame["prompt"].to_numpy())
+        return LogUnits.of(self.arrays, self.arrays["prompt"])
 
     @cached_property
     def group_units(self) -> LogUnits:
         """The log's visits, with one unit for each (prompt, group); `prompt_units` for a log without groups."""
         if not self.has_groups:
             return self.prompt_units
-        prompt, group = (self.frame[name].to_numpy().astype(np.int64) for name in ("prompt", "group"))
+        import pandas as pd
+
+        prompt, group = (self.arrays[name].astype(np.int64) for name in ("prompt", "group"))
         pairs = prompt * (group.max() + 1) + group
-        return LogUnits.of(self.frame, pd.factorize(pairs)[0])
+        return LogUnits.of(self.arrays, pd.factorize(pairs)[0])
 
     def units(self, unit: Literal["prompt", "group"], weights: str | None = None) -> LogUnits:
         """`prompt_units` or `group_units`, weighted by `completion_weights` if ``weights`` is given."""
@@ -287,7 +302,7 @@ class RewardLog:
     @property
     def weightings(self) -> tuple[str, ...]:
         """The columns that can weigh completions: ``weight``, ``length``, both or none."""
-        return tuple(name for name in WEIGHTINGS if name in self.frame)
+        return tuple(name for name in WEIGHTINGS if name in self.arrays)
 
     def completion_weights(self, weights: str) -> np.ndarray:
         """Weight of each completion, times the square of its importance ratio if the log has these.
@@ -314,17 +329,19 @@ class RewardLog:
                 + (f"this log has {choice}." if choice else "this log has neither weights nor lengths.")
                 + " Give RewardLog a weight (squared score norm) or a length (tokens) for each completion."
             )
-        column = self.frame[weights].to_numpy()
-        return column * self.frame["importance"].to_numpy() ** 2 if "importance" in self.frame else column
+        column = self.arrays[weights]
+        return column * self.arrays["importance"] ** 2 if "importance" in self.arrays else column
 
 
 def as_log(log: RewardLog | pd.DataFrame) -> RewardLog:
     """The log itself, or the log of a table with the usual column names."""
-    if isinstance(log, pd.DataFrame):
-        return RewardLog.from_frame(log)
-    if not isinstance(log, RewardLog):
+    if isinstance(log, RewardLog):
+        return log
+    import pandas as pd
+
+    if not isinstance(log, pd.DataFrame):
         raise TypeError(f"log must be a RewardLog (read_log reads files) or a DataFrame, got {type(log).__name__}.")
-    return log
+    return RewardLog.from_frame(log)
 
 
 def _order(prompt: np.ndarray, step: np.ndarray, group: np.ndarray) -> np.ndarray | None:

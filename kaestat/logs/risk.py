@@ -9,12 +9,13 @@ prompts gives intervals. Where a baseline pools prompts (`Baseline.pools_prompts
 of them, and such intervals are too short; there the log is replayed again without each of some groups of prompts.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import make_baseline, parse_method
@@ -28,6 +29,9 @@ from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean, wa
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.scoring import Measure, Scored, batches, visit_risks
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEWEST_DRAWS = 40  # fewer have no quantile of 2.5 %
 LEAVE_ONE_OUT_METHODS = ("grpo", "reinforce++")  # as in the paper's Table 1

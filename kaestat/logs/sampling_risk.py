@@ -5,12 +5,13 @@ its history holds only those that it would have drawn. The completions of a step
 there to tell, without bias, how noisy each prompt was: so is the gradient's noise under the policy's allocation.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.bootstrap import cluster_bootstrap, widened
 from kaestat.core.checks import check_share, check_whole
@@ -19,6 +20,9 @@ from kaestat.logs.risk import draws_of
 from kaestat.sampling.draw import Plan
 from kaestat.sampling.policies import POLICIES, Policy
 from kaestat.sampling.sampler import FLOOR, PromptSampler
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SAMPLING_COLUMNS = [
     "policy",
@@ -114,6 +118,8 @@ def sampling_risk(
                 log.n_steps,
             ]
         )
+    import pandas as pd
+
     return pd.DataFrame(rows, columns=SAMPLING_COLUMNS)
 
 

@@ -1,15 +1,18 @@
 """The selection of a bandwidth for a reward log."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from kaestat.core.arrays import Array
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.smoothing.selectors import BandwidthSelection, Selector, as_selector
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def select_bandwidth(

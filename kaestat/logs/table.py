@@ -7,16 +7,18 @@ import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.checks import MAX_REWARD, MAX_STEP
 from kaestat.core.spelling import spelled
 from kaestat.logs.columns import LEFT_OUT
 from kaestat.logs.labels import Labels
 from kaestat.logs.measures import MAX_MEASURE, outside
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
@@ -103,6 +105,8 @@ class Table:
             return Table(self.source, {name: given.distinct}, self.place).numbers(name)[given.codes]
         if isinstance(given, list) and (quick := _array_of(given)) is not None:
             return quick
+        import pandas as pd
+
         try:
             column = pd.Series(given)
         except OverflowError:  # pandas before 3.1, of an integer beyond any float
@@ -114,7 +118,7 @@ class Table:
 
     def _value(self, name: str, row: int) -> Any:
         column = self.columns[name]
-        return column.iloc[row] if isinstance(column, pd.Series) else column[row]
+        return column.iloc[row] if hasattr(column, "iloc") else column[row]
 
     def _refuse(self, bad: np.ndarray, name: str, why: str) -> None:
         if bad.any():
@@ -140,11 +144,13 @@ def _array_of(numbers: list[Any]) -> np.ndarray | None:
 
 def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any]) -> Labels:
     """A column of prompts or groups in coded form; missing ones become labels too, which are not used."""
-    if isinstance(values, pd.Series) and (
-        isinstance(values.dtype, pd.CategoricalDtype | pd.StringDtype) or values.dtype.kind in "iub"
-    ):
-        codes, distinct = pd.factorize(values, use_na_sentinel=True)
-        return Labels.of_coded(codes + 1, [None, *distinct.tolist()])  # missing ones have -1
+    series: Any = values
+    if hasattr(series, "iloc"):
+        import pandas as pd
+
+        if isinstance(series.dtype, pd.CategoricalDtype | pd.StringDtype) or series.dtype.kind in "iub":
+            codes, distinct = pd.factorize(series, use_na_sentinel=True)
+            return Labels.of_coded(codes + 1, [None, *distinct.tolist()])  # missing ones have -1
     try:
         return Labels.of(map(_hashable, values.tolist() if hasattr(values, "tolist") else values))
     except TypeError as error:
@@ -161,8 +167,7 @@ def _plain(value: Any) -> Any:
 def _is_missing(value: Any) -> bool:
     return (
         value is None
-        or value is pd.NA
-        or value is pd.NaT
+        or type(value).__name__ in ("NAType", "NaTType")  # pandas.NA and NaT, without loading pandas
         or (isinstance(value, float) and value != value)
         or value == ""
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.arrays import BLOCK_NUMBERS, Groups, Visits
 from kaestat.history.fields import PLAIN_FIELDS, visit_sums
@@ -37,24 +36,27 @@ class LogUnits:
     times: np.ndarray | None = None
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, unit: np.ndarray) -> LogUnits:
-        """The visits of a sorted frame, by unit code."""
-        step, prompt = frame["step"].to_numpy(), frame["prompt"].to_numpy()
-        starts = np.ones(len(frame), dtype=bool)
+    def of(cls, columns: Mapping[str, np.ndarray], unit: np.ndarray) -> LogUnits:
+        """The visits of sorted columns, by unit code."""
+        step, prompt = columns["step"], columns["prompt"]
+        starts = np.ones(len(step), dtype=bool)
         starts[1:] = (step[1:] != step[:-1]) | (unit[1:] != unit[:-1])
         first = np.flatnonzero(starts)
-        counts = np.diff(np.append(first, len(frame)))
+        counts = np.diff(np.append(first, len(step)))
         visit_unit = unit[first].astype(np.int64)
-        earlier = pd.Series(visit_unit).groupby(visit_unit).cumcount().to_numpy()
+        by_unit = np.argsort(visit_unit, kind="stable")
+        visits_of = np.bincount(visit_unit)
+        earlier = np.empty_like(by_unit)
+        earlier[by_unit] = np.arange(len(by_unit)) - np.repeat(np.cumsum(visits_of) - visits_of, visits_of)
         return cls(
-            reward=frame["reward"].to_numpy(),
+            reward=columns["reward"],
             first=first,
             counts=counts,
             visit_unit=visit_unit,
             visit_prompt=prompt[first].astype(np.int64),
             visit_step=step[first],
             earlier=earlier,
-            by_unit=np.argsort(visit_unit, kind="stable"),
+            by_unit=by_unit,
         )
 
     def weighted(self, weight: np.ndarray) -> LogUnits:

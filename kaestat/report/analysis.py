@@ -1,12 +1,13 @@
 """The analysis behind `kaestat analyze`: the risk of many methods on one log, as plain tables, and conclusions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD, METHODS, parse_method
@@ -25,6 +26,9 @@ from kaestat.report.sampling import NO_RETURNS, SamplingAnalysis
 from kaestat.smoothing.selectors import BandwidthSelection
 from kaestat.smoothing.selectors.base import PATH_COLUMNS
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 REFERENCES = (DEFAULT_METHOD, "grpo")  # of the paired differences
 RIVAL_OF_SINGLES = "reinforce++"  # with one completion per visit there is no group mean to compare with
 TUNED_METHODS = ("kae", "kae_eb", "local_linear")
@@ -40,10 +44,10 @@ class Analysis:
     facts: LogFacts
     # `kaestat.value_risk` of every method, lowest first. None for a log with one completion per visit. Rows of methods
     # at bandwidths chosen on the log have a mark after their specification; see `tuned`
-    risk: pd.DataFrame | None
+    risk_columns: dict[str, Any] | None
     # `kaestat.risk_differences` to ``kae`` (its bandwidth learned along the run) and to ``grpo``, lowest first within
     # each
-    differences: pd.DataFrame
+    difference_columns: dict[str, Any]
     # Risk of KAE against its bandwidth at visits with at least one earlier, and the bandwidth of lowest risk. Empty
     # unless requested, and for a log with one completion per visit, or one visit per prompt
     paths: Mapping[str, BandwidthSelection]
@@ -62,6 +66,20 @@ class Analysis:
     # Methods of `default_methods` that were left out because reports do not recommend them
     unscored: tuple[str, ...] = ()
 
+    @cached_property
+    def risk(self) -> pd.DataFrame | None:
+        """``risk_columns`` as a table; the terminal needs none, and pandas takes a third of a second to load."""
+        import pandas as pd
+
+        return None if self.risk_columns is None else pd.DataFrame(self.risk_columns)
+
+    @cached_property
+    def differences(self) -> pd.DataFrame:
+        """``difference_columns`` as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.difference_columns)
+
     @property
     def law(self) -> LawAnalysis | None:
         """The predictions of the law of the baseline; None if it does not apply."""
@@ -69,6 +87,8 @@ class Analysis:
 
     def path_table(self) -> pd.DataFrame:
         """All of ``paths`` in one table: ``kernel, bandwidth, risk, se, difference_se``."""
+        import pandas as pd
+
         tables = [selection.path.assign(kernel=kernel) for kernel, selection in self.paths.items()]
         return pd.concat(tables, ignore_index=True)[["kernel", *PATH_COLUMNS]]
 
@@ -138,9 +158,9 @@ def analyze(
     reference = {name: len(given) + k for k, name in enumerate((*REFERENCES, RIVAL_OF_SINGLES))}
     risk = None
     if scored.absolute:
-        risk = _lowest_first(scored.take([*rows, reference["grpo"]]).risk_table(**draw), "mse")
+        risk = _lowest_first(scored.take([*rows, reference["grpo"]]).risk_columns(**draw), "mse")
     differences = [
-        _lowest_first(scored.take([*rows, reference[name]]).difference_table(**draw), "difference")
+        _lowest_first(scored.take([*rows, reference[name]]).difference_columns(**draw), "difference")
         for name in REFERENCES
     ]
     paths, levels = {}, None
@@ -157,8 +177,8 @@ def analyze(
         gradient = analyze_gradient(log, methods, recommendation.row, min_visits=min_visits, track=track, **draw)
     return Analysis(
         facts=facts,
-        risk=risk,
-        differences=pd.concat(differences, ignore_index=True),
+        risk_columns=risk,
+        difference_columns={name: [row for part in differences for row in part[name]] for name in differences[0]},
         paths=paths,
         levels=levels,
         notes=tuple(
@@ -205,8 +225,9 @@ def _scored(
     return scored, [*kept, *range(len(plain), len(plain) + len(tuned))], tuned, left_out
 
 
-def _lowest_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    return table.sort_values(column, kind="stable", ignore_index=True)
+def _lowest_first(columns: dict[str, Any], by: str) -> dict[str, Any]:
+    order = np.argsort(columns[by], kind="stable")
+    return {name: [column[k] for k in order] for name, column in columns.items()}
 
 
 def _out_of_reach(

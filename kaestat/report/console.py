@@ -16,15 +16,6 @@ from rich.text import Text
 
 from kaestat.baselines.registry import METHODS
 from kaestat.report.analysis import Analysis
-from kaestat.report.comparison import RunComparison
-from kaestat.report.comparison_text import (
-    comparison_header,
-    comparison_headline,
-    comparison_notes,
-    error_rows,
-    error_unit,
-    figure_rows,
-)
 from kaestat.report.gradient_text import NOISE_HEADER, NOISE_TITLE, noise_rows, noise_unit_line
 from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sampling_hint
 from kaestat.report.law import LAW_TITLE, law_header, law_line, law_rows
@@ -36,6 +27,7 @@ from kaestat.report.watch_text import watch_facts, watch_header, watch_headline,
 from kaestat.smoothing.selectors import BandwidthSelection
 
 if TYPE_CHECKING:
+    from kaestat.report.comparison import RunComparison
     from kaestat.watch import RunSummary
 
 WIDTH_OF_FILES = 120  # where the output is not a terminal, and so has no width of its own
@@ -117,17 +109,19 @@ def show_analysis(analysis: Analysis, *, source: str, with_paths: bool, rows: in
 
 def show_comparison(found: RunComparison) -> None:
     """Print a comparison of two runs."""
+    from kaestat.report import comparison_text as text
+
     terminal = screen()
-    for part in comparison_headline(found):
+    for part in text.comparison_headline(found):
         terminal.print(Text(part, style="bold"))
     terminal.print()
-    terminal.print(_table(comparison_header(found), figure_rows(found)))
+    terminal.print(_table(text.comparison_header(found), text.figure_rows(found)))
     if not found.errors.empty:
         terminal.print()
-        terminal.print(Text(f"Value MSE of each method, in units of {error_unit(found).name}"))
-        terminal.print(_table(("method", *comparison_header(found)[1:]), error_rows(found)))
+        terminal.print(Text(f"Value MSE of each method, in units of {text.error_unit(found).name}"))
+        terminal.print(_table(("method", *text.comparison_header(found)[1:]), text.error_rows(found)))
     terminal.print()
-    for note in comparison_notes(found):
+    for note in text.comparison_notes(found):
         terminal.print(Text(note, style="dim"))
 
 

@@ -3,8 +3,8 @@
 While these are imported, an interruption ends the process at once: extension modules turn exceptions into errors of
 their own. From then on it is Python's, and `kaestat.report.cli` tells what was written.
 
-Imported modules live until the end. Python's search for unreachable objects passes over them while they load, later,
-and at the end, which takes a fourteenth of the time of ``kaestat analyze`` on a log of 268,000 completions.
+Imported modules live until the end, so Python's search for unreachable objects leaves them out. That saves .07 (.02 to
+.14) of the processor time of ``kaestat analyze`` on a log of 268,000 completions.
 """
 
 import gc

@@ -23,21 +23,19 @@ class LogFacts:
     visits_per_prompt: tuple[int, int]
     time_axis: str
     binary: bool  # Whether every reward is 0 or 1, so that the mean reward is an accuracy
-    reward_start: (
-        float  # Mean reward over the first and the last steps that hold a tenth of the completions (`ends_of`)
-    )
+    # Mean reward over the first and the last steps that hold a tenth of the completions (`ends_of`)
+    reward_start: float
     reward_end: float
     return_gap: float | None  # Median number of steps between two visits of a prompt; None where none comes back
     # Share of groups of two completions or more whose rewards are all alike; None where there are none
     dead_groups: float | None
-    mean_of: (
-        int | None
-    )  # Where each visit has one reward, and not all are 0 or 1: K, if all are multiples of 1/K in [0, 1]
+    # Where each visit has one reward, and not all are 0 or 1: K, if all are multiples of 1/K in [0, 1]
+    mean_of: int | None
 
     @classmethod
     def of(cls, log: RewardLog) -> LogFacts:
         """The facts about a log."""
-        reward = log.frame["reward"].to_numpy()
+        reward = log.arrays["reward"]
         start, end = ends_of(log)
         visits = np.bincount(log.prompt_units.visit_prompt)
         return cls(
@@ -62,7 +60,7 @@ def ends_of(log: RewardLog) -> tuple[slice, slice]:
 
     A step is never cut: the completions within it have no order of time.
     """
-    step = log.frame["step"].to_numpy()
+    step = log.arrays["step"]
     tenth = max(1, len(step) // 10)
     return slice(np.searchsorted(step, step[tenth - 1], side="right")), slice(np.searchsorted(step, step[-tenth]), None)
 
@@ -70,7 +68,7 @@ def ends_of(log: RewardLog) -> tuple[slice, slice]:
 def _mean_of(log: RewardLog) -> int | None:
     if log.group_sizes.max() > 1:
         return None
-    distinct = np.unique(log.frame["reward"])
+    distinct = np.unique(log.arrays["reward"])
     if distinct[0] < 0 or distinct[-1] > 1 or np.isin(distinct, (0.0, 1.0)).all():
         return None
     return smallest_group_size(distinct)

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.provenance import Provenance
 from kaestat.core.storage import write_atomically
@@ -179,6 +177,8 @@ def _with_marks(
 
 def _tex(analysis: Analysis) -> Download:
     """The main table as people read it, for LaTeX with booktabs."""
+    import pandas as pd
+
     names, texts = comparison(analysis)
     table = pd.DataFrame(texts, columns=list(names)).to_latex(
         index=False,

@@ -1,11 +1,12 @@
 """The gradient noise on a log with weights: how much each baseline leaves, and whether weights matter."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.baselines import Zero
 from kaestat.baselines.base import Baseline
@@ -19,6 +20,9 @@ from kaestat.logs.weight_ratio import weight_ratio
 from kaestat.report.law import LawAnalysis
 from kaestat.report.recommendation import complexity, lowest_of
 from kaestat.report.setting import Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULT_METHODS = ("none", "grpo", "reinforce++", "kae", "kae_eb")  # each is replayed once more for every weighting
 SIMPLEST_WEIGHTS = ("length", "score_norm")  # lengths cost nothing, score norms a forward pass

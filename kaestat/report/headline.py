@@ -63,7 +63,7 @@ def _on_value(analysis: Analysis) -> str:
     elif found.tied:
         sentences.append(f"The log cannot tell it apart from {_in_words(found.tied)}.")
     sentences += _noise(analysis)
-    if analysis.risk is None:
+    if analysis.risk_columns is None:
         sentences.append(
             "With one completion per visit only differences of errors are known, not the errors themselves."
         )

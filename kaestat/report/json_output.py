@@ -9,14 +9,15 @@ from kaestat.core.provenance import Provenance
 from kaestat.report.analysis import Analysis
 from kaestat.report.gradient import GradientAnalysis
 from kaestat.report.headline import paste_lines
+from kaestat.report.tables import records
 
 
 def analysis_document(analysis: Analysis, provenance: Provenance) -> dict[str, Any]:
     """All results of `kaestat analyze`."""
     return {
         "facts": asdict(analysis.facts),
-        "risk": None if analysis.risk is None else analysis.risk.to_dict("records"),
-        "differences": analysis.differences.to_dict("records"),
+        "risk": None if analysis.risk_columns is None else records(analysis.risk_columns),
+        "differences": records(analysis.difference_columns),
         "gradient": None if analysis.gradient is None else _gradient(analysis.gradient),
         "sampling": None if analysis.sampling is None else analysis.sampling.table.to_dict("records"),
         "bandwidth": analysis.path_table().to_dict("records") if analysis.paths else None,

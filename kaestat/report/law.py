@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.logs.baseline_law import BETWEEN, LawPrediction, law_applies, law_of_log
 from kaestat.logs.reward_log import RewardLog
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LAW_TITLE = "Noise of each design at equal completions, predicted by the law of the baseline"
 NAMES = {

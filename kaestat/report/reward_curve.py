@@ -31,15 +31,15 @@ class RewardCurve:
     @classmethod
     def of(cls, log: RewardLog) -> RewardCurve:
         """The curve of a log, in at most `BINS` parts; a step is never cut."""
-        frame = log.frame
-        place, n = np.arange(len(frame)), len(frame)
-        first = np.searchsorted(frame["step"].to_numpy(), frame["step"].to_numpy())
+        prompt, step, reward = (log.arrays[name] for name in ("prompt", "step", "reward"))
+        place, n = np.arange(len(step)), len(step)
+        first = np.searchsorted(step, step)
         part = np.unique(first * BINS // n, return_inverse=True)[1]
         n_parts = int(part.max()) + 1
-        at = frame["prompt"].to_numpy().astype(np.int64) * n_parts + part
+        at = prompt.astype(np.int64) * n_parts + part
         shape = (len(log.prompts), n_parts)
         count = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
-        total = np.bincount(at, weights=frame["reward"], minlength=shape[0] * shape[1]).reshape(shape)
+        total = np.bincount(at, weights=reward, minlength=shape[0] * shape[1]).reshape(shape)
         ends = np.append(place[1:][part[1:] != part[:-1]], n)
         return cls(log.prompts, total, count, ends)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from kaestat.logs.reward_log import RewardLog
 from kaestat.report.facts import LogFacts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 POLICIES = ("neyman", "spo", "pools", "greso", "uniform")
 OURS, REFERENCE = "neyman", "uniform"

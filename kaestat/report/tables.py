@@ -43,37 +43,42 @@ def fact_lines(facts: LogFacts) -> Iterator[str]:
         )
 
 
+def records(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of columns, as of `Analysis.risk_columns`."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 def unit_of(analysis: Analysis) -> Unit:
     """The unit of all risks of an analysis."""
-    return Unit.of(analysis.differences["difference"] if analysis.risk is None else analysis.risk["mse"])
+    risk = analysis.risk_columns
+    return Unit.of(analysis.difference_columns["difference"] if risk is None else risk["mse"])
 
 
 def unit_line(analysis: Analysis) -> str:
     """A line that explains the numbers of the main table."""
-    what = "Differences of MSE" if analysis.risk is None else "MSE and differences"
+    what = "Differences of MSE" if analysis.risk_columns is None else "MSE and differences"
     return f"{what} are in units of {unit_of(analysis).name}. Standard errors are over prompts."
 
 
 def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows of the main table: the MSE of each method, or only differences if no more is known."""
-    row: Any
     unit = unit_of(analysis)
-    to_default = analysis.differences[analysis.differences["reference"] == DEFAULT_METHOD]
+    to_default = [row for row in records(analysis.difference_columns) if row["reference"] == DEFAULT_METHOD]
     difference: dict[str, tuple[str, str, str]] = {}
-    for row in to_default.itertuples():
-        gap = unit.signed(row.difference), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
-        difference[str(row.method)] = gap
+    for row in to_default:
+        gap = unit.signed(row["difference"]), unit.number(row["se"]), unit.interval(row["ci_low"], row["ci_high"])
+        difference[str(row["method"])] = gap
     difference[DEFAULT_METHOD] = ("reference", "", "")
-    if analysis.risk is None:
-        return DIFFERENCE_HEADER, [
-            (_shown(analysis, name), *difference[name]) for name in map(str, to_default["method"])
-        ]
+    if analysis.risk_columns is None:
+        names = [str(row["method"]) for row in to_default]
+        return DIFFERENCE_HEADER, [(_shown(analysis, name), *difference[name]) for name in names]
     rows: list[tuple[str, ...]] = []
-    for row in analysis.risk.itertuples():
-        gap_to_default, _, gap_interval = difference[str(row.method)]
-        level = unit.number(row.mse), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
-        ratio = _number(row.vs_grpo, ".3f")
-        rows.append((_shown(analysis, str(row.method)), *level, ratio, gap_to_default, gap_interval))
+    for row in records(analysis.risk_columns):
+        method = str(row["method"])
+        gap_to_default, _, gap_interval = difference[method]
+        level = unit.number(row["mse"]), unit.number(row["se"]), unit.interval(row["ci_low"], row["ci_high"])
+        ratio = _number(row["vs_grpo"], ".3f")
+        rows.append((_shown(analysis, method), *level, ratio, gap_to_default, gap_interval))
     return RISK_HEADER, rows
 
 

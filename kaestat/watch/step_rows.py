@@ -44,13 +44,13 @@ class StepRows:
     @classmethod
     def of_log(cls, log: RewardLog, number: dict[Any, int], stream: dict[Any, int]) -> Iterator[StepRows]:
         """The steps of a log in order; new prompts and groups enter the numbering of the run."""
-        frame = log.frame
+        columns = log.arrays
         numbers = np.array([number.setdefault(prompt, len(number)) for prompt in log.prompts])
-        prompt, steps, reward = numbers[frame["prompt"]], frame["step"].to_numpy(), frame["reward"].to_numpy()
+        prompt, steps, reward = numbers[columns["prompt"]], columns["step"], columns["reward"]
         streams = None
         if log.has_groups:
             names = np.array([stream.setdefault(group, len(stream)) for group in log.groups])
-            streams = names[frame["group"]]
+            streams = names[columns["group"]]
         weights = {name: log.completion_weights(name) for name in log.weightings}
         bounds = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1, append=steps[-1] + 1))
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):

@@ -23,6 +23,7 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.starting import ProgressBar, starting_policy
 from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Task
+from llm_experiments.tasks.local_files import with_local_file
 
 from .bases import starting_model
 from .config import CellConfig
@@ -183,10 +184,7 @@ class Cell:
 
     @cached_property
     def _task(self) -> Task:
-        task = self.config.task
-        if self._data is not None and task.path is not None and not task.path.is_absolute():
-            task = task.model_copy(update={"path": self._data / task.path})
-        return load_task(task, seed=seed_of(self.config.seed, "task"))
+        return load_task(with_local_file(self.config.task, self._data), seed=seed_of(self.config.seed, "task"))
 
     @cached_property
     def _prompts(self) -> dict[str, str]:

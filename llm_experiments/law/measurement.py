@@ -23,7 +23,7 @@ class LawMeasurement:
 
     runs: Folder of models, completions and norms: large, and can be made again.
     results: Folder of all results; this file's are in ``results/law/NAME``.
-    data: Folder that relative paths of tasks are read from.
+    data: Folder of local files of the tasks; see `with_local_file`.
     """
 
     def __init__(self, config: LawConfig, *, runs: Path, results: Path, data: Path | None, progress: ProgressBar):

@@ -1,7 +1,5 @@
 """``python -m llm_experiments paper TABLE``: the parts of a plan, one after the other."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The parts of an experiment of the paper's, each a command of this package that goes on where it stopped."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

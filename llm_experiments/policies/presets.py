@@ -1,7 +1,5 @@
 """Models known by name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

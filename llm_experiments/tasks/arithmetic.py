@@ -6,8 +6,6 @@ a kind is a finite set without repeats: 100 one-digit sums (0 to 9), 8,100 two-d
 be negative).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

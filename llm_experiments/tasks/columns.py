@@ -7,8 +7,6 @@ not say which column was wrong, and what is learnt in one sum helps all others t
 hopeless column earn nothing, whatever the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import product
 from typing import Literal

@@ -20,7 +20,7 @@ def local_rows(path: Path) -> list[dict]:
 
             return parquet.read_table(path).to_pylist()
         if path.suffix == ".jsonl":
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
         elif path.suffix == ".json":
             rows = json.loads(path.read_text(encoding="utf-8"))
         else:

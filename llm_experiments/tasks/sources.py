@@ -1,7 +1,5 @@
 """Where the sets of mathematical problems come from, and what their columns are called."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -16,8 +16,6 @@ Values are spread as in a run of Qwen2.5-Math-1.5B with GRPO and eight completio
 `FIRST_VISITS`. Hopeless problems can be solved, though rarely.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

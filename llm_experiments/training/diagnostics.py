@@ -14,6 +14,7 @@ from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import load_task
 from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.local_files import with_local_file
+from llm_experiments.tasks.rows import local_rows
 from llm_experiments.training.config import RunConfig, result_name
 from llm_experiments.training.identity import prompt_style_of, run_config_of
 from llm_experiments.training.snapshots import snapshot, snapshots
@@ -97,8 +98,7 @@ def minibatch(folder: Path, step: int, problems: Sequence[Problem] = ()) -> list
         )
     if not on_verl:
         return list(dict.fromkeys(json.loads(path.read_text())["ids"]))
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [_problem_in(text, problems, path) for text in dict.fromkeys(json.loads(line)["input"] for line in lines)]
+    return [_problem_in(text, problems, path) for text in dict.fromkeys(row["input"] for row in local_rows(path))]
 
 
 def gather(parts: Mapping[int, Path], folder: Path) -> None:

@@ -1,7 +1,5 @@
 """What a run takes of the disk, before it begins: counted from its weights, which is nearly all there is."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 They lie in ``results/reproduced``, with eight digits; `docs/hooks/numbers_in_pages.py` takes numbers from them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Analyses of whole reward logs, the simulated run and a real one, as ``kaestat analyze`` makes them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

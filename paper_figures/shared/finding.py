@@ -3,8 +3,6 @@
 A verdict on several numbers at once keeps the chance of any false one at `LEVEL` (Bonferroni).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """``python -m simulations.comparison LOG``: every method on one number; what has been computed already is kept."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

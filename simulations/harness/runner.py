@@ -1,7 +1,5 @@
 """Run a study: the missing shards in parallel, then the summaries."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -61,6 +61,4 @@ def batch_mean(case, *, without_own):
     return per_completion(case, value)
 
 
-CASES = [
-    MethodCase("reinforce++", lambda case: batch_mean(case, without_own=False), weighted=True, sees_own=True),
-]
+CASES = [MethodCase("reinforce++", lambda case: batch_mean(case, without_own=False), weighted=True, sees_own=True)]

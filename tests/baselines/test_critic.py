@@ -130,6 +130,4 @@ def critic(case, *, features, forgetting=0.98, ridge=1.0):
 
 
 FEATURES = {f"p{k}": [0.5 * k, (-1.0) ** k] for k in range(4)}
-CASES = [
-    MethodCase("critic", critic, {"features": FEATURES, "forgetting": 0.8}),
-]
+CASES = [MethodCase("critic", critic, {"features": FEATURES, "forgetting": 0.8})]

@@ -77,6 +77,4 @@ def ebpo(case):
     return per_completion(case, value)
 
 
-CASES = [
-    MethodCase("ebpo", ebpo, sees_own=True),
-]
+CASES = [MethodCase("ebpo", ebpo, sees_own=True)]

@@ -135,8 +135,6 @@ CASES = [
         weighted=True,
     ),
     MethodCase(
-        "kae",
-        _kae_with(_rate(1.5)),
-        {"bandwidth": make_baseline("kae", bandwidth="rate").bandwidth.__class__(1.5)},
+        "kae", _kae_with(_rate(1.5)), {"bandwidth": make_baseline("kae", bandwidth="rate").bandwidth.__class__(1.5)}
     ),
 ]

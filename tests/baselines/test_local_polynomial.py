@@ -153,15 +153,9 @@ def local_polynomial(case, *, degree, kernel="triangular", bandwidth=10.0):
 
 CASES = [
     MethodCase(
-        "local_linear",
-        lambda case, **p: local_polynomial(case, degree=1, **p),
-        {"bandwidth": 12},
-        weighted=True,
+        "local_linear", lambda case, **p: local_polynomial(case, degree=1, **p), {"bandwidth": 12}, weighted=True
     ),
     MethodCase(
-        "local_polynomial",
-        local_polynomial,
-        {"degree": 2, "bandwidth": 25.0, "kernel": "half-normal"},
-        weighted=True,
+        "local_polynomial", local_polynomial, {"degree": 2, "bandwidth": 25.0, "kernel": "half-normal"}, weighted=True
     ),
 ]

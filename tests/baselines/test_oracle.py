@@ -58,6 +58,4 @@ def oracle(case, *, value):
     return per_completion(case, lambda p, g: value[case.prompts[p]])
 
 
-CASES = [
-    MethodCase("oracle", oracle, {"value": TRUTH}),
-]
+CASES = [MethodCase("oracle", oracle, {"value": TRUTH})]

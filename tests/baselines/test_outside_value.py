@@ -92,8 +92,6 @@ def outside_value(case, *, outside, **params):
 CASES = [
     MethodCase("outside_value", outside_value, {"outside": TRUTH, "bandwidth": 20.0}),
     MethodCase(
-        "outside_value",
-        outside_value,
-        {"outside": TRUTH, "kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.1},
+        "outside_value", outside_value, {"outside": TRUTH, "kernel": "exponential", "bandwidth": 5.0, "cold_start": 0.1}
     ),
 ]

@@ -16,6 +16,4 @@ def test_pooled_looks_across_groups_of_a_prompt_where_rloo_looks_within():
     np.testing.assert_allclose(rloo.values, [0.0, 1.0, 1.0, 1.0])
 
 
-CASES = [
-    MethodCase("pooled", lambda case: group_mean(case, without_own=True), weighted=True),
-]
+CASES = [MethodCase("pooled", lambda case: group_mean(case, without_own=True), weighted=True)]

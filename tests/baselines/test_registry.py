@@ -9,9 +9,9 @@ import pytest
 
 import kaestat
 from kaestat import baselines as classes
-from kaestat import make_baseline, methods
+from kaestat import make_baseline
 from kaestat.baselines import specification
-from kaestat.baselines.registry import DEFAULT_METHOD, FIXED_PARAMETERS, METHODS, parse_method
+from kaestat.baselines.registry import FIXED_PARAMETERS, METHODS, parse_method
 from kaestat.estimator.scaling import DEVIATION, SCALINGS
 from kaestat.report.analysis import default_methods
 from kaestat.smoothing.kernels import Exponential, Triangular
@@ -42,11 +42,6 @@ def test_kaes_defaults_are_those_of_the_issue_and_its_fixed_bandwidth_the_papers
     assert make_baseline("kae_stream").bandwidth == make_baseline("local_linear").bandwidth == Fixed(10.0)
     assert baseline.normalization == "nadaraya-watson"
     assert METHODS["kae"].scale == "none"
-
-
-def test_the_names_are_those_of_the_table():
-    assert methods() == kaestat.methods() == tuple(METHODS) == tuple(method.name for method in METHODS.values())
-    assert DEFAULT_METHOD in METHODS
 
 
 def test_the_order_of_simplicity_has_no_gap_and_no_tie():

@@ -15,6 +15,4 @@ def zero(case):
     return per_completion(case, lambda p, g: 0.0)
 
 
-CASES = [
-    MethodCase("none", zero, weighted=True),
-]
+CASES = [MethodCase("none", zero, weighted=True)]

@@ -36,6 +36,4 @@ def remax(case, *, greedy):
     return per_completion(case, lambda p, g: greedy[case.prompts[p]])
 
 
-CASES = [
-    MethodCase("remax", remax, {"greedy": TRUTH}),
-]
+CASES = [MethodCase("remax", remax, {"greedy": TRUTH})]

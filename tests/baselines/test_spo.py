@@ -96,7 +96,4 @@ def spo(case, *, rho=None, half_life=0.06, rho_min=0.875, rho_max=0.96, prior_me
     return per_completion(case, value)
 
 
-CASES = [
-    MethodCase("spo", spo),
-    MethodCase("spo", spo, {"rho": 0.5, "prior_mean": 0.9, "prior_count": 3.0}),
-]
+CASES = [MethodCase("spo", spo), MethodCase("spo", spo, {"rho": 0.5, "prior_mean": 0.9, "prior_count": 3.0})]

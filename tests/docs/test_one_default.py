@@ -48,11 +48,7 @@ def test_the_first_estimator_of_a_page_is_the_default(page):
 
 
 @pytest.mark.parametrize(
-    ("page", "opening"),
-    [
-        ("README.md", "| Never |"),
-        ("docs/choose.md", "Prompts never come back."),
-    ],
+    ("page", "opening"), [("README.md", "| Never |"), ("docs/choose.md", "Prompts never come back.")]
 )
 def test_where_prompts_never_come_back_the_advice_is_one(page, opening):
     assert methods_after(page, opening)[:2] == NO_RETURN

@@ -290,16 +290,6 @@ def test_bandwidths_that_reach_no_visit_of_a_prompt_do_not_pull_its_value_to_0(m
     assert abs(values[0][:, 0] - 0.5).max() < 0.1
 
 
-@pytest.mark.parametrize("method", ["kae", "kae_eb", "kae_stream:bandwidth=auto"])
-def test_nor_do_they_in_a_step_of_one_completion(method):
-    estimator, rng = AdvantageEstimator(method), np.random.default_rng(0)
-    for step in range(60):
-        prompt = int(rng.integers(4))
-        estimator.step([prompt], [0.4 + 0.6 * (rng.random() < 0.5)], step)
-        known = estimator.record.visits.count.sum() > 0
-        assert estimator.values[0] >= 0.4 - 1e-12 if known else estimator.values[0] == 0
-
-
 @pytest.mark.parametrize("method", ["kae", "kae:bandwidth=3", "local_linear:bandwidth=3"])
 def test_the_noise_of_weighted_completions_is_about_the_population_where_no_visit_is_in_reach(method):
     """It was about 0: with rewards of 5 and 6, 170 times what it is."""

@@ -265,8 +265,7 @@ MISSING = object()
 
 
 @pytest.mark.parametrize(
-    ("part", "value"),
-    [(part, value) for part, values in ALTERED.items() for value in (*values, MISSING)],
+    ("part", "value"), [(part, value) for part, values in ALTERED.items() for value in (*values, MISSING)]
 )
 def test_an_altered_or_missing_part_of_a_state_is_refused_and_nothing_taken_over(part, value):
     estimator = AdvantageEstimator("kae", bandwidth=10)

@@ -63,7 +63,4 @@ def loo_cv_path(log, kernel, grid):
     return cv_path(log, kernel, grid, with_own=True)
 
 
-PATHS = {
-    "forward_cv": forward_cv_path,
-    "loo_cv": loo_cv_path,
-}
+PATHS = {"forward_cv": forward_cv_path, "loo_cv": loo_cv_path}

@@ -41,9 +41,7 @@ def main(config: str, out: str) -> None:
     shard_on_the_cpu()
     seen = []
     run = TrainingRun(
-        load_experiment(config)[0],
-        runs=Path(out) / "runs",
-        progress=lambda part, total: nullcontext(lambda: None),
+        load_experiment(config)[0], runs=Path(out) / "runs", progress=lambda part, total: nullcontext(lambda: None)
     )
     load, read, reads = run._start.policy, PreTrainedModel.from_pretrained, []
 

@@ -8,18 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulations.harness import (
-    Cell,
-    Estimate,
-    RunSettings,
-    Samples,
-    Streams,
-    Study,
-    average,
-    bias,
-    grid,
-    run,
-)
+from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, Study, average, bias, grid, run
 
 LOG = "KAESTAT_TOY_LOG"  # folder where every computed shard leaves a file
 SLEEP = "KAESTAT_TOY_SLEEP"  # seconds that a shard takes

@@ -60,6 +60,11 @@ def test_inputs_are_those_that_were_simulated(size, rho):
     assert moments.common == 0 and not moments.signal.any()
 
 
+def test_three_prompts_have_an_interval():
+    threshold, low, high = law_of_log(log_with(3.0).subset(np.arange(300) < 3)).threshold
+    assert low < threshold < high
+
+
 def test_weights_that_go_with_the_success_rate_are_found_and_one_rho_for_all_is_not():
     """A softmax over two answers: right ones weigh (1 - p)^2, wrong ones p^2, and b* is 1 - p.
 

@@ -131,13 +131,13 @@ def test_a_reference_without_error_has_no_ratio():
 
 def test_the_interval_of_a_ratio_cuts_off_a_fortieth_at_each_end():
     # Of three prompts, all draws are the same one in 1 of 27 cases: more than 2.5 %, less than 5 %.
-    visits = {"a": [[1, 1], [1, 0]], "b": [[1, 0]], "c": [[1, 1], [1, 1], [1, 1], [1, 0]]}
+    visits = {"a": [[1, 1], [1, 1], [1, 0]], "b": [[1, 0]], "c": [[1, 1], [1, 0], [0, 0]]}
     log = log_of(*((prompt, step, rewards) for prompt, past in visits.items() for step, rewards in enumerate(past)))
     table = risk_differences(log, ["none"], n_boot=4000, min_visits=0)
-    np.testing.assert_allclose(table["ratio"], (0.5 + 0 + 0.75) / (0.25 + 0.5 + 0.125), rtol=1e-12)
-    ends = [widened(table["ratio"].item(), end, n_prompts=3) for end in (0, 0.75 / 0.125)]
+    np.testing.assert_allclose(table["ratio"], (2 / 3 + 0 + 1 / 3) / (1 / 6 + 1 / 2 + 1 / 6), rtol=1e-12)
+    ends = [widened(table["ratio"].item(), end, n_prompts=3) for end in (0, 4)]
     ratio = table["ratio"].item()
-    ends = skewed(ratio, ends, [0.5 - ratio * 0.25, 0 - ratio * 0.5, 0.75 - ratio * 0.125])
+    ends = skewed(ratio, ends, [2 / 3 - ratio / 6, 0 - ratio / 2, 1 / 3 - ratio / 6])
     np.testing.assert_allclose(table[["ratio_low", "ratio_high"]], [ends], rtol=1e-9, atol=1e-12)
 
 

@@ -1,6 +1,5 @@
 """The command line: what it prints, what it writes, and how it fails."""
 
-import csv
 import json
 import os
 import re
@@ -18,10 +17,7 @@ from kaestat.report.analysis import TUNED_METHODS, analyze, default_methods
 
 def write_log(log, path):
     """A long CSV file of a log."""
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["prompt", "step", "reward"])
-        writer.writerows(zip(log.frame["prompt"], log.frame["step"], log.frame["reward"], strict=True))
+    log.frame[["prompt", "step", "reward"]].to_csv(path, index=False)
     return str(path)
 
 

@@ -169,20 +169,13 @@ def test_help_lists_all_commands_and_needs_no_numpy():
 
 
 def test_the_shell_can_complete_commands():
+    def run(*arguments, **words):
+        program = [sys.executable, "-m", "kaestat.report", *arguments]
+        return subprocess.run(program, env=os.environ | words, capture_output=True, text=True, check=False)
+
     words = {"_KAESTAT_COMPLETE": "complete_bash", "COMP_WORDS": "kaestat ana", "COMP_CWORD": "1"}
-    code = "from kaestat.report.entry import main; main()"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | words, capture_output=True, text=True, check=False
-    )
-    assert ran.stdout.split() == ["analyze"]
-    detected = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", code, "--show-completion", "bash"],
-        env=os.environ | detected,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    assert run(**words).stdout.split() == ["analyze"]
+    ran = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert "_KAESTAT_COMPLETE" in ran.stdout and ran.returncode == 0
 
 

@@ -112,6 +112,16 @@ def test_an_interruption_amid_a_look_waits_for_its_end(run_file, monkeypatch, co
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_second_interruption_does_not_wait(interruptible):
+    done = []
+    with pytest.raises(KeyboardInterrupt), watch_command._uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        done.append("after the first")
+        signal.raise_signal(signal.SIGINT)
+        done.append("after the second")
+    assert done == ["after the first"]
+
+
 def test_where_there_is_no_terminal_a_line_a_minute_is_printed(run_file, monkeypatch, command):
     lines = run_file.read_text().splitlines(keepends=True)
     ends = iter([300, 900, 1500, len(lines)])

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits, make_baseline
-from kaestat.theory import (
-    excess_gradient_mse,
-    gradient_mse_reduction,
-    linear_error,
-)
+from kaestat.theory import excess_gradient_mse, gradient_mse_reduction, linear_error
 from simulations.bandits.softmax import SoftmaxBandit
 
 G, PAST_COUNT = 2, 2

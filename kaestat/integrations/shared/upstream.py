@@ -14,17 +14,13 @@ class Upstream:
     package: str  # Name of its distribution
     known: str  # Versions and commits with which the adapter was tested
 
-    @property
-    def found(self) -> str:
-        """The installed version, in words."""
-        try:
-            return f"version {version(self.package)}"
-        except PackageNotFoundError:
-            return "no installed version (a folder of its source, if anything)"
-
     def misfit(self, reason: object) -> str:
-        """The error message if the framework lacks something that the adapter needs."""
-        return f"{reason}. Of {self.name} there is {self.found}; kaestat's adapter was run with {self.known}."
+        """The error message if the framework lacks something that the adapter needs; it names the installed version."""
+        try:
+            found = f"version {version(self.package)}"
+        except PackageNotFoundError:
+            found = "no installed version (a folder of its source, if anything)"
+        return f"{reason}. Of {self.name} there is {found}; kaestat's adapter was run with {self.known}."
 
     @contextmanager
     def imports(self) -> Iterator[None]:

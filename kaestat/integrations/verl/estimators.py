@@ -77,15 +77,10 @@ def estimator_without_history(method: str, options: Options) -> AdvantageEstimat
     A ValueError if the options or the method need more than verl passes to an advantage estimator.
     """
     options.refuse_sampler("a trainer of verl's own")
-    if options.turns:
-        raise ValueError(
-            "algorithm.kaestat.turns: a trainer of verl's own has one advantage per completion. Set "
-            "trainer.v1.trainer_mode=kaestat_sync (or kaestat_colocate_async, kaestat_separate_async) and "
-            "trainer.use_v1=True, or leave the option out."
-        )
     estimator: AdvantageEstimator = options.estimator()
     for needed, who, what in (
         (needs_our_trainer(method), f"adv_estimator={method}", "the prompts' ids and the step"),
+        (options.turns, "kaestat.turns=True", "the turns of completions"),
         (options.weights == "score_norm", "kaestat.weights=score_norm", "the actor's probabilities"),
         (options.weights in OF_PARAMETERS, f"kaestat.weights={options.weights}", "norms from the actor's update"),
     ):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kaestat.baselines.base import Baseline
+from kaestat.core.checks import check_whole
 from kaestat.core.storage import load_state, save_state
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.history.delta import HistoryDelta
@@ -106,11 +107,9 @@ class SavedEstimator:
         every: int = 1,
         **options: Any,
     ):
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"every: must be 1 or more calls between two writes of the state, got {every!r}.")
         self.estimator = AdvantageEstimator(method, order="any", **options)
         self._plan = f"{self.estimator!r}".partition(" before its first step")[0]
-        self._path, self._every, self._calls = None if path is None else Path(path), every, 0
+        self._path, self._every, self._calls = None if path is None else Path(path), check_whole("every", every), 0
         self._resumed: str | None = None
         self._in_file = self.estimator.received
         if self._path is not None and self._path.exists():

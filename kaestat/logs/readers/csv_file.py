@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TextIO
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers.text_file import has_suffix, text_file
 from kaestat.logs.table import InvalidRows, Table, code_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _DELIMITERS = ("\t", ";", "|", ",")
 _GROUPED = re.compile(r"[1-9]\d{0,2}(\.\d{3})+")
@@ -59,6 +60,8 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     A ValueError if one of them has no name in the header, a row has more fields than the header, a quote is never
     closed, or there is no row.
     """
+    import pandas as pd
+
     if not all(name.strip() for name in names):  # pandas makes up names for these, and skips a header of blanks
         raise ValueError(f"{path}: a column without a name cannot be read; name it in the file's first line.")
     parted = delimiter(path)
@@ -147,6 +150,8 @@ def _header(path: Path, parted: str, errors: str = "strict") -> list[str]:
 
 def _is_wide(path: Path, parted: str) -> bool:
     """Whether only the wanted columns should be parsed; a ParserError if a row has more than the header."""
+    from pandas.errors import ParserError
+
     width = len(_header(path, parted))
     if width <= _WIDE:
         return False
@@ -163,7 +168,7 @@ def _is_wide(path: Path, parted: str) -> bool:
                 size = line.count(parted) + 1
                 found = (number, size) if size > width else None
             if found is not None:
-                raise pd.errors.ParserError(f"Expected {width} fields in line {found[0]}, saw {found[1]}")
+                raise ParserError(f"Expected {width} fields in line {found[0]}, saw {found[1]}")
     return True
 
 
@@ -172,10 +177,12 @@ def _check_first_row(path: Path, parted: str) -> None:
 
     pandas would make an index of them first: 150 s for 100,000 commas.
     """
+    from pandas.errors import ParserError
+
     with text_file(path) as file, suppress(csv.Error):
         header, *row = islice(filter(None, csv.reader(file, delimiter=parted)), 2)
         if row and len(row[0]) > len(header):
-            raise pd.errors.ParserError(f"Expected {len(header)} fields in the first row, saw {len(row[0])}")
+            raise ParserError(f"Expected {len(header)} fields in the first row, saw {len(row[0])}")
 
 
 def _line(path: Path, row: int, parted: str) -> str:

@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.spelling import counted, spelled
 from kaestat.logs.columns import LEFT_OUT, MEASURES, choose_columns
@@ -68,7 +67,7 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
     one prompt, and a ValueError if all lists are empty.
     """
     column = table.columns[reward]
-    if isinstance(column, Labels) or (isinstance(column, pd.Series | np.ndarray) and column.dtype.kind in "biuf"):
+    if isinstance(column, Labels) or (hasattr(column, "dtype") and column.dtype.kind in "biuf"):
         return table
     lists = list(takewhile(lambda each: each is not None, map(_as_list, column)))
     if len(lists) < len(column) or not lists:

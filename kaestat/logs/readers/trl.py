@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from kaestat.core.checks import MAX_REWARD
 from kaestat.core.spelling import named, spelled, spelled_list
@@ -22,6 +21,7 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.ungraded import with_ungraded
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow
 
 _OWN = ("step", "prompt", "completion", "advantage")
@@ -72,6 +72,8 @@ def read_trl(
         are, as `kaestat.integrations.trl.BaselineGRPOTrainer` writes them; any other may be a reward's. Completions of
         evaluations have no ``score_norm``, and so are left out.
     """
+    import pandas as pd
+
     files = completion_files(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: holds no {_PATTERN}; give the folder that TRL wrote them to.")
@@ -176,6 +178,8 @@ def _read_file(
 
     Otherwise the number of completions without a reward.
     """
+    import pandas as pd
+
     if not {"step", "prompt"} <= set(content.column_names):
         raise ValueError(
             f"{path}: is not a log from TRL: it has {', '.join(content.column_names)}, not step and prompt."
@@ -202,6 +206,8 @@ def _read_file(
 
 def _check_advantages(path: Path, log: pd.DataFrame, names: list[str]) -> None:
     """Raise if rewards and logged advantages do not rise in proportion within most prompts' groups."""
+    import pandas as pd
+
     groups = log.groupby(["prompt", "step"], sort=False)[["reward", "advantage"]]
     deviation = log[["reward", "advantage"]] - groups.transform("mean")
     products = pd.DataFrame(

@@ -46,6 +46,11 @@ class Design(Section):
     def _groups_are_filtered(self) -> Design:
         if self.filtered and self.group_size == 1:
             raise ValueError("filtered: dropping dead groups takes a group_size above 1.")
+        if self.filtered and AdvantageEstimator(self.method, scale=self.scale).baseline.horizon > 0:
+            raise ValueError(
+                f"filtered: the history of {self.method!r} would have the kept groups alone, which pulls its values "
+                "towards 1/2; take a method without a history."
+            )
         return self
 
     @model_validator(mode="after")

@@ -11,8 +11,15 @@ class Epochs:
         self._left: list[int] = []
 
     def batch(self, n_groups: int) -> np.ndarray:
-        """Rows of the next ``n_groups`` different prompts, groups side by side, shape (N,)."""
-        while len(self._left) < n_groups:
-            self._left = [*self._left, *self._rng.permutation(self._size).tolist()]
+        """Rows of the next ``n_groups`` different prompts, groups side by side, shape (N,).
+
+        What is left of an epoch comes last in the next, so that no batch has a prompt twice.
+        Raises ValueError if there are not so many prompts.
+        """
+        if n_groups > self._size:
+            raise ValueError(f"completions: a step has {n_groups} groups, but there are {self._size} prompts for them.")
+        if len(self._left) < n_groups:
+            fresh, left = self._rng.permutation(self._size).tolist(), set(self._left)
+            self._left = [*self._left, *sorted(fresh, key=left.__contains__)]
         rows, self._left = self._left[:n_groups], self._left[n_groups:]
         return np.repeat(rows, self._group_size)

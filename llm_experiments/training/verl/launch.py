@@ -1,7 +1,5 @@
 """The runs of the paper on verl and Ray: the command, checked by verl itself, and the data it reads."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

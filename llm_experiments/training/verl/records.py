@@ -12,6 +12,7 @@ from pathlib import Path
 from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from llm_experiments.provenance import provenance
+from llm_experiments.tasks.rows import local_rows
 from llm_experiments.training.identity import run_config_of
 from llm_experiments.training.tables import CURVE, PROVENANCE, run_tables
 from llm_experiments.training.verl.command import ROLLOUTS, VALIDATION
@@ -28,7 +29,7 @@ def write_tables(folder: Path) -> None:
     if not dumps:
         raise FileNotFoundError(f"{folder / ROLLOUTS}: verl has written no completions there.")
     for number, path in dumps.items():
-        rows = _rows(path)
+        rows = local_rows(path)
         record = {
             "step": number - 1,
             "ids": [hashlib.sha256(row["input"].encode()).hexdigest()[:16] for row in rows],
@@ -38,7 +39,7 @@ def write_tables(folder: Path) -> None:
     for number, path in _by_number(folder / VALIDATION).items() if config.test is not None else ():
         if number % config.test.every and number != config.updates.steps:
             continue
-        test = {"step": number, "sampled": _by_problem(_rows(path), config.test.samples)}
+        test = {"step": number, "sampled": _by_problem(local_rows(path), config.test.samples)}
         write_atomically(folder / "tests" / f"{number:06d}.json", json.dumps(test))
     frames = run_tables(folder, config.updates.updates_per_step)
     write_atomically(folder / PROVENANCE, json.dumps(provenance(config), indent=1))
@@ -48,10 +49,6 @@ def write_tables(folder: Path) -> None:
 
 def _by_number(folder: Path) -> dict[int, Path]:
     return {int(path.stem): path for path in sorted(folder.glob("*.jsonl"), key=lambda path: int(path.stem))}
-
-
-def _rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _by_problem(rows: list[dict], samples: int) -> list[list[float]]:

@@ -111,6 +111,4 @@ def logit_shift(case):
     return per_completion(case, value)
 
 
-CASES = [
-    MethodCase("logit_shift", logit_shift),
-]
+CASES = [MethodCase("logit_shift", logit_shift)]

@@ -117,8 +117,7 @@ def test_priors_of_several_dates_are_several_visits_however_they_come(name, orde
 
 
 @pytest.mark.parametrize(
-    ("name", "order"),
-    [(name, order) for name in METHODS if "learned" not in name for order in ("strict", "any")],
+    ("name", "order"), [(name, order) for name in METHODS if "learned" not in name for order in ("strict", "any")]
 )
 @pytest.mark.filterwarnings("ignore:prior. none of the")
 @settings(max_examples=6)

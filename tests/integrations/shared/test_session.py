@@ -81,9 +81,9 @@ def test_integration_session_conforms(check, adapter):
     check(adapter)
 
 
-def drawing(correction="full", estimator=None, ids=("a", "b", "c")):
-    session = TrainerSession(estimator or kae())
-    sampler = session.sampler("neyman", ids, budget=4, group_size=2, seed=1, params={"correction": correction})
+def drawing(ids=("a", "b", "c")):
+    session = TrainerSession(kae())
+    sampler = session.sampler("neyman", ids, budget=4, group_size=2, seed=1)
     session.drawn = TrackedSampler(sampler, ids)
     return session
 
@@ -106,16 +106,6 @@ def test_integration_session_prompts_that_were_not_drawn_for_the_step_are_refuse
         session.advantages(np.ones(4), None, prompts=drawn, ids=drawn)
     assert session.estimator.history is None
     assert session.advantages(np.ones(3), 0, prompts=drawn[:3], ids=drawn[:3]).shape == (3,)  # one was masked
-
-
-def test_integration_session_sampler_without_correction_leaves_advantages_alone_and_learns():
-    session, plain = drawing("none"), kae()
-    for step in range(3):
-        ids = session.drawn.draw(step).rows()
-        rewards = np.array([1.0, 0.0, 1.0, 1.0])
-        found = session.advantages(rewards, step, prompts=ids, ids=ids)
-        assert found.tolist() == plain.step(ids, rewards, step).tolist()
-    assert "sampling/prompts" in session.metrics
 
 
 def test_integration_session_corrections_that_travel_with_the_rows_are_taken():

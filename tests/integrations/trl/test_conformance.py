@@ -1,14 +1,9 @@
-"""The trainer itself, fed row by row, through every check of the conformance kit."""
-
-from itertools import islice
+"""The trainer itself, fed row by row, through the conformance kit; test_sampling has the prompts that it draws."""
 
 import numpy as np
 import pytest
 
 from kaestat.integrations.shared import conformance
-from kaestat.integrations.shared.prompt_ids import hash_prompts
-from kaestat.integrations.shared.tracked_sampler import TrackedSampler
-from kaestat.integrations.trl.sampler import DrawnPrompts
 from tests.helpers.tiny_trl import questions, tiny_trainer
 
 
@@ -46,18 +41,6 @@ class OneTrainer:
         ]
         self._trainer.generation = rows.step  # a trainer that comes to a step twice
         return self._trainer._generate_and_score_completions(batch)["advantages"].numpy()
-
-    def names(self, prompts):
-        return hash_prompts(prompts) if self._trainer.prompt_id is None else list(range(len(prompts)))
-
-    def draw_from(self, sampler):
-        drawn = self._trainer.session.drawn = TrackedSampler(sampler, sampler._ids)
-        self._order = DrawnPrompts(drawn, repeat_count=1, generation=lambda: self._trainer.generation)
-
-    def drawn(self, step):
-        self._trainer.generation = step
-        ids = self._trainer.session.drawn.sampler._ids
-        return [ids[row] for row in islice(iter(self._order), 16)]
 
     def state(self):
         return self._trainer.session.state_dict()

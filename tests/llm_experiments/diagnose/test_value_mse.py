@@ -11,12 +11,7 @@ from llm_experiments.diagnose import draws
 from llm_experiments.diagnose.draws import Drawing
 from llm_experiments.diagnose.estimators import make_estimator, plain_estimators
 from llm_experiments.diagnose.pool_rewards import PoolRewards
-from llm_experiments.diagnose.value_mse import (
-    PURPOSE,
-    VALUE_COLUMNS,
-    VALUE_DIFFERENCE_COLUMNS,
-    value_errors,
-)
+from llm_experiments.diagnose.value_mse import PURPOSE, VALUE_COLUMNS, VALUE_DIFFERENCE_COLUMNS, value_errors
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 TABLE_1 = ("kae", "grpo", "reinforce++")

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from llm_experiments import cli
 from llm_experiments.law.cell import Cell
-from llm_experiments.law.config import load_law
+from llm_experiments.law.config import CellConfig, load_law
 from llm_experiments.law.prediction import moments_of, order, predictions
 from llm_experiments.law.summary import prompt_table, summary_table
 from tests.helpers.silence import silent
@@ -112,6 +112,14 @@ def test_updates_are_made_in_float32_whatever_the_norms_are_taken_in(tmp_path):
     assert (moved > 1e-5).float().mean() > 0.5 and moved.max() < 1.2e-4
     cell._load(4)
     assert cell._policy.model.dtype == torch.bfloat16
+
+
+def test_problems_are_read_from_the_folder_of_local_files(tmp_path):
+    (tmp_path / "gsm8k_train.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
+    task, kept = {"name": "gsm8k"}, {key: CONFIG[key] for key in ("sampling", "completions", "history")}
+    config = CellConfig(model={"name": "smollm2"}, task=task, **kept)
+    cell = Cell("one", config, runs=tmp_path, folder=tmp_path, data=tmp_path, progress=silent)
+    assert [problem.answer for problem in cell._task.problems] == ["2"]
 
 
 def test_the_law_reads_what_was_measured():

@@ -6,14 +6,7 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from llm_experiments.study import contrasts
-from llm_experiments.study.contrasts import (
-    BEST_GROUP,
-    FRACTIONS,
-    POOLED,
-    best_groups,
-    differences,
-    speed,
-)
+from llm_experiments.study.contrasts import BEST_GROUP, FRACTIONS, POOLED, best_groups, differences, speed
 from llm_experiments.tasks.cells import KINDS
 from llm_experiments.training.stacked.config import Design
 

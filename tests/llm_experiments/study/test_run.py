@@ -39,10 +39,7 @@ SMALL = {
     "rate_seeds": [6, 7, 8, 9],
     "seeds": [0, 1],
     "tests": {"every": 16, "temperatures": [1.0], "samples": 1, "passes": 2},
-    "designs": {
-        "grpo_4": {"method": "grpo", "group_size": 4},
-        "kae_eb_1": {"method": "kae_eb"},
-    },
+    "designs": {"grpo_4": {"method": "grpo", "group_size": 4}, "kae_eb_1": {"method": "kae_eb"}},
     "reference": "grpo_4",
     "recommended": "kae_eb_1",
     "rivals": ["grpo_4"],

@@ -11,14 +11,7 @@ from llm_experiments.config import TaskConfig
 from llm_experiments.tasks import load_task, world_examples
 from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.cells import KINDS
-from llm_experiments.tasks.workings import (
-    FIRST_VISITS,
-    LENGTH,
-    WorkingsTask,
-    examples,
-    kind_of,
-    workings,
-)
+from llm_experiments.tasks.workings import FIRST_VISITS, LENGTH, WorkingsTask, examples, kind_of, workings
 
 WORLDS = range(4)
 

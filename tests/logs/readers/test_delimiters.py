@@ -72,12 +72,6 @@ def test_another_delimiter_is_taken_only_where_it_makes_a_table(tmp_path, header
     assert delimiter(tmp_path / "run.csv") == expected
 
 
-def test_a_bad_value_is_told_with_its_line_whatever_the_delimiter(tmp_path):
-    (tmp_path / "run.tsv").write_text('prompt\tstep\treward\n"a\nb"\t0\t1\nc\t0\toops\n')
-    with pytest.raises(ValueError, match="line 4: reward is 'oops'"):
-        read_log(tmp_path / "run.tsv")
-
-
 def test_a_list_of_records_is_a_log(tmp_path):
     records = [{"query": prompt, "step": step, "reward": float(reward), "x": None} for prompt, step, reward in ROWS]
     (tmp_path / "run.json").write_text(json.dumps(records))

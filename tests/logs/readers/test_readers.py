@@ -99,11 +99,7 @@ def test_true_and_false_are_rewards(write):
 
 
 def test_steps_written_as_floats_are_steps(write):
-    assert read_log(write([row | {"step": float(row["step"])} for row in ROWS])).frame["step"].tolist() == [
-        0,
-        0,
-        3,
-    ]
+    assert read_log(write([row | {"step": float(row["step"])} for row in ROWS])).frame["step"].tolist() == [0, 0, 3]
 
 
 @given(columns=rows(), kind=st.sampled_from(["csv", "jsonl", "parquet"]))
@@ -177,10 +173,10 @@ def test_a_csv_column_without_a_name_is_refused_though_it_is_asked_for(tmp_path,
     assert "a column without a name cannot be read" in refusal(path, prompt=asked, **where)
 
 
-@pytest.mark.parametrize("value", ["", "x", "nan", "inf", "1e999"])
-def test_a_bad_reward_in_csv_is_refused_with_its_line_even_behind_line_breaks(tmp_path, value):
+@pytest.mark.parametrize(("value", "sep"), [("", ","), ("x", "\t"), ("nan", ","), ("inf", ";"), ("1e999", ",")])
+def test_a_bad_reward_in_csv_is_refused_with_its_line_even_behind_line_breaks(tmp_path, value, sep):
     path = tmp_path / "run.csv"
-    path.write_text(f'prompt,step,reward\n"a\nb",0,1\n\nc,0,{value}\nd,0,1\n')
+    path.write_text(f'prompt,step,reward\n"a\nb",0,1\n\nc,0,{value}\nd,0,1\n'.replace(",", sep))
     assert "line 5: reward is" in refusal(path)
 
 
@@ -344,15 +340,8 @@ def test_without_pyarrow_parquet_names_the_extra_to_install(tmp_path, monkeypatc
     assert len(read_log(write_csv(tmp_path / "run.csv", ROWS)).frame) == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("deep.jsonl", "[" * 200_000),
-        ("deep.json", "[" * 200_000),
-        ("digits.jsonl", "9" * 5000),
-        ("digits.json", "9" * 5000),
-    ],
-)
+@pytest.mark.parametrize("name", ["run.jsonl", "run.json"])
+@pytest.mark.parametrize("content", ["[" * 200_000, "9" * 5000], ids=["deep", "digits"])
 def test_json_that_python_refuses_to_read_is_refused_by_name(tmp_path, name, content):
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=name):

@@ -109,13 +109,6 @@ def test_check_leaves_nothing_behind(tmp_path):
     assert list((tmp_path / "new" / "run").iterdir()) == []
 
 
-@pytest.mark.parametrize("out", ["file", "file/run"])
-def test_output_that_is_no_folder_is_refused(tmp_path, out):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"cannot write results to .*file"):
-        Store(tmp_path / out).check_writable()
-
-
 def test_full_disk_is_refused_and_named(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

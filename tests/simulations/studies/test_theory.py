@@ -6,13 +6,7 @@ import pytest
 
 from kaestat.theory import excess_gradient_mse, suboptimality_recursion
 from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, Study, run
-from simulations.studies import (
-    bandwidth_selectors,
-    gradient_mse,
-    policy_regret,
-    reuse_schedule,
-    value_rates,
-)
+from simulations.studies import bandwidth_selectors, gradient_mse, policy_regret, reuse_schedule, value_rates
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 SEED = int(generator().integers(2**31))

@@ -152,6 +152,21 @@ def test_a_filtered_step_has_live_groups_and_counts_what_was_dropped(folders, po
     assert (fact["reward"] == 0.5).all()
 
 
+def test_a_history_of_kept_groups_alone_is_refused():
+    with pytest.raises(ValueError, match="the history of 'kae' would have the kept groups alone"):
+        Design(method="kae", group_size=2, filtered=True)
+
+
+def test_no_batch_has_a_prompt_twice_and_every_epoch_has_all():
+    source = Epochs(7, 2, seed=0)
+    batches = [source.batch(4)[::2].tolist() for _ in range(14)]
+    assert all(len(set(batch)) == 4 for batch in batches)
+    drawn = [row for batch in batches for row in batch]
+    assert all(sorted(drawn[start : start + 7]) == list(range(7)) for start in range(0, 56, 7))
+    with pytest.raises(ValueError, match="a step has 8 groups, but there are 7 prompts"):
+        source.batch(8)
+
+
 def test_a_filtered_step_ends_where_nothing_is_live(folders, pools, codec, monkeypatch):
     monkeypatch.setattr("llm_experiments.training.stacked.loop.grade", lambda *_: 1.0)
     design = Design(method="grpo", group_size=2, filtered=True)

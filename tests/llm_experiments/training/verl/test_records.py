@@ -19,10 +19,13 @@ N_STEPS = 12
 
 
 def write(folder, number, rows):
-    """As verl's `_write_generations` does."""
+    """As verl's `_write_generations` does: the separators of lines in a completion stand there as they are."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [{"input": prompt, "output": "a", "gts": "1", "score": score, "step": number} for prompt, score in rows]
-    (folder / f"{number}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = [
+        {"input": prompt, "output": "a\u2028b\x85", "gts": "1", "score": score, "step": number}
+        for prompt, score in rows
+    ]
+    (folder / f"{number}.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def made_run(root, method="kae:bandwidth=10", reuse=5, name="small"):
@@ -45,7 +48,7 @@ def test_curve_and_tests_are_those_of_the_completions(tmp_path):
     write_tables(folder)
     curve, test = pd.read_csv(folder / "curve.csv"), pd.read_csv(folder / "test.csv")
     assert list(curve["step"]) == list(range(N_STEPS)) and list(test["step"]) == [0, 5, 10, 12]
-    scores = [json.loads(line)["score"] for line in (folder / ROLLOUTS / "3.jsonl").read_text().splitlines()]
+    scores = [json.loads(line)["score"] for line in (folder / ROLLOUTS / "3.jsonl").read_text().split("\n")[:-1]]
     assert curve.loc[2, "mean_reward"] == pytest.approx(np.mean(scores))
     by_prompt = np.reshape(scores, (8, 2)).mean(axis=1)
     assert curve.loc[2, "se"] == pytest.approx(by_prompt.std(ddof=1) / np.sqrt(8), rel=1e-5)
