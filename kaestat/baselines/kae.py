@@ -113,6 +113,22 @@ class KernelBaseline(Baseline):
             scores=partial(running.of_step, ahead, of_each, groups, step=step, kernel=self.weighting),
         )
 
+    def serve_along(self, groups: Groups, visits: Visits, *, step: Array, carry: Any = None) -> Served:
+        """`serve` for consecutive steps along the first axis, each with the carry of the one before it."""
+        running = cast(RunningScores, self.selector.running)
+        carry = running.initial_carry() if carry is None else carry
+        begun = running.begun(carry, groups, visits, step=step, ways=len(self.ways(groups, visits)))
+        ahead, _, of_each = self._tried(running, begun, groups, visits, step)
+        after = carry
+        for _ in self.ways(groups, visits):  # losses of ways follow from the shares of the candidates within each
+            before, after = running.along(carry, begun, ahead, of_each, groups, step=step)
+            ahead = self._ahead(running, before, groups, visits, step)
+        return Served(groups.xp.sum(ahead.shares * of_each, axis=0), after, self._settled(ahead.pairs()))
+
+    def _ahead(self, running: RunningScores, carry: Any, groups: Groups, visits: Visits, step: int | Array) -> Ahead:
+        n_ways, rule = len(self.ways(groups, visits)), self.rule_of_thumb
+        return running.ahead(carry, groups, visits, step=step, kernel=self.weighting, rule=rule, ways=n_ways)
+
     def scores(self, groups: Groups, visits: Visits, *, step: int) -> dict[str, np.ndarray]:
         """Scores of the candidates of a learned bandwidth on one step (`RunningScores.of_step`)."""
         running = cast(RunningScores, self.selector.running)
@@ -127,15 +143,7 @@ class KernelBaseline(Baseline):
         Where values pool prompts, these pool all prompts of the step: copies of a log without some of them score the
         candidates by these values, on their own prompts.
         """
-        ahead = running.ahead(
-            carry,
-            groups,
-            visits,
-            step=step,
-            kernel=self.weighting,
-            rule=self.rule_of_thumb,
-            ways=len(self.ways(groups, visits)),
-        )
+        ahead = self._ahead(running, carry, groups, visits, step)
         past = _with_axis(visits)
         if self.kernel_sums_suffice and type(self.weighting) is Triangular and NewestSums.pays(groups, visits):
             past = replace(past, sums=NewestSums(visits, ahead.bandwidths))

@@ -9,6 +9,7 @@ visits are near the edge, the two parts of ``2 - 2 l / b`` would cancel to round
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from functools import cached_property
 
@@ -41,7 +42,7 @@ class NewestSums:
         lag, shape = visits.lag, visits.count.shape
         if type(lag) is not np.ndarray or lag.dtype != np.float64 or groups.weight is not None:
             return False
-        many = shape[-1] >= FEWEST_VISITS and shape[-2] * shape[-1] >= FEWEST_NUMBERS
+        many = shape[-1] >= FEWEST_VISITS and math.prod(shape) >= FEWEST_NUMBERS
         return many and lag.shape == shape and visits.weight is None
 
     def __init__(self, visits: Visits, bandwidths: np.ndarray):

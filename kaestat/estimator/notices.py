@@ -47,7 +47,8 @@ def noticed(held: Held, outcome: Outcome, samples: StepSamples, *, new: bool) ->
     returns, said = held.returns, None
     if new and outcome.state.history is not None:
         returns = returns.copied()
-        said = returns.see(order.newest(record.visits))
+        newest = order.newest(record.visits)
+        said = returns.see(newest.lag[:, -1][newest.count[:, -1] > 0])
     unmet = unmet_prior(held.state.priors, record) if new else None
     alien = alien_prior(held.state.priors, record) if new else None
     late = None if held.told_late else order.too_late(held.state, serving.method, samples, record)

@@ -6,9 +6,9 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
-from kaestat.core.arrays import Visits, namespace
-from kaestat.estimator.record import StepRecord
+from kaestat.core.arrays import Array, Groups, Visits, namespace
 from kaestat.smoothing.selectors import Fixed
+from kaestat.smoothing.selectors.settled import Settled
 
 FAINT = 0.01  # weight, relative to that of a visit just now, at or below which a visit is as good as forgotten
 ENOUGH_RETURNS = 30
@@ -32,6 +32,10 @@ def reached(baseline: Baseline, lag: np.ndarray) -> np.ndarray:
     if isinstance(baseline, KernelBaseline) and steps is not None:
         kernel = baseline.weighting
         return np.asarray(kernel.weight(lag / steps, namespace(lag)) > FAINT * kernel.at_zero)
+    if isinstance(baseline, KernelBaseline) and isinstance(baseline.selector, Settled):
+        support, lag = baseline.weighting.support, lag[..., None]
+        counted = [(lag <= bandwidth * support) & (share > 0) for bandwidth, share in baseline.selector.resolved]
+        return np.asarray(np.any(counted, axis=0)[..., 0])
     return lag <= horizon
 
 
@@ -61,15 +65,13 @@ class ReturnWatch:
         twin.__dict__.update(self.__dict__)  # `copy.copy` takes ten times as long
         return twin
 
-    def see(self, visits: Visits) -> str | None:
+    def see(self, lag: np.ndarray) -> str | None:
         """The warning, if it is due at this step; None otherwise.
 
-        ``visits``, shape (P, V), are the past of the step's prompts as `RewardHistory` returns them: the newest visit
-        is in the last column, however old it is.
+        ``lag`` are the steps since the newest visit, however old it is, of the step's prompts that have one.
         """
         if self._told:
             return None
-        lag = visits.lag[:, -1][visits.count[:, -1] > 0]
         self._steps_without_return = 0 if len(lag) else self._steps_without_return + 1
         self._returns += len(lag)
         self._within += int(reached(self._baseline, lag).sum())
@@ -95,18 +97,11 @@ def out_of_reach(method: str, baseline: Baseline, gap: float) -> str:
     return told + f'bandwidth {steps:g} reaches hardly any of their visits: use about {wide_enough(gap):g}, or "auto".'
 
 
-def effective_history(baseline: KernelBaseline, record: StepRecord) -> float:
-    """Mean number of past completions of a step's rows, each weighted by ``K(lag / bandwidth) / K(0)``.
-
-    Parameters
-    ----------
-    baseline : KernelBaseline
-        The record's baseline.
-    record : StepRecord
-    """
-    groups, visits, kernel = record.groups, record.visits, baseline.weighting
+def effective_history(baseline: KernelBaseline, groups: Groups, visits: Visits, step: int | Array) -> Array:
+    """Mean number of past completions of a step's rows, each weighted by ``K(lag / bandwidth) / K(0)``; shape (...)."""
+    kernel = baseline.weighting
     total = 0.0
-    for bandwidth, share in baseline.bandwidths(groups, visits, step=record.step):
+    for bandwidth, share in baseline.bandwidths(groups, visits, step=step):
         weight = kernel.weight(visits.lag / bandwidth, groups.xp) / kernel.at_zero
         total = total + share * (weight * visits.count).sum(axis=-1, keepdims=True)
-    return float(np.mean(total))
+    return np.sum(total, axis=(-2, -1)) / np.sum(groups.count > 0, axis=(-2, -1))

@@ -99,16 +99,19 @@ class Columns:
         self,
         keys: Sequence[Hashable],
         rows: np.ndarray,
-        step: int,
+        step: int | np.ndarray,
         sums: dict[str, np.ndarray],
         state: np.ndarray | None = None,
     ) -> HistoryWrite:
-        """The write that adds a newest visit to some rows, without checks; the columns are unchanged."""
+        """The write that adds a newest visit to some rows, without checks; the columns are unchanged.
+
+        ``step`` is of all visits, or of each: as if every one were the last.
+        """
         part = self.part(rows)
         part.make_room(np.arange(len(rows)), np.broadcast_to(step, rows.shape), step)
         part.retype(sums)
         push(part.fields, slice(None), step, sums)
-        part.last_step = max(self.last_step, step)
+        part.last_step = max(self.last_step, int(np.max(step)))
         return self.write(part, keys, rows, state)
 
     def write(self, part: Columns, keys: Sequence[Hashable], rows: np.ndarray, kept: np.ndarray | None) -> HistoryWrite:
@@ -146,15 +149,15 @@ class Columns:
         """The oldest step still needed by the next step, or by the latest completion allowed."""
         return self.last_step + (1 if self.late is None else -self.late) - self.horizon
 
-    def make_room(self, rows: np.ndarray, step: np.ndarray, last_step: int) -> None:
+    def make_room(self, rows: np.ndarray, step: np.ndarray, last_step: int | np.ndarray) -> None:
         """Widen the columns if a new visit in each of some rows would push out a needed one; shapes (K,).
 
         The columns visible to a step in order grow as they do without late visits, so that its sums round identically.
         """
         shown, width = self.shown, self.width
         if shown < self.max_visits:
-            _, pushed_out = self._pushed_out(rows, step, width - shown)
-            if (pushed_out >= last_step + 1 - self.horizon).any():
+            full, pushed_out = self._pushed_out(rows, step, width - shown)
+            if (pushed_out >= np.broadcast_to(last_step, rows.shape)[full] + 1 - self.horizon).any():
                 shown = int(min(_wider(shown, self.horizon), self.max_visits))
         if self.late is not None and self._late_visits_need(rows, step):
             width = _wider(width, self.horizon + self.late + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,14 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
     return values, own
 
 
+@dataclass(eq=False)
+class Standing:
+    """What a baseline keeps in addition to visits: before a replay, and then after it."""
+
+    carry: Any
+    state: np.ndarray  # shape (number of units, ..., S)
+
+
 @dataclass(frozen=True, eq=False)
 class Replayed:
     """Values of all completions of some consecutive steps."""
@@ -37,6 +46,8 @@ class Replayed:
     completions: slice  # The n positions in ``log.frame``, or in the rewards of the given units
     values: np.ndarray  # shape (L, n); L copies of the log or of the baseline
     own_derivatives: np.ndarray | float  # The same shape; a number for leave-one-out baselines: 0
+    block: Block  # What was served: of one step, it has no leading axis
+    settled: Baseline  # `Served.settled`
 
 
 def replayed(
@@ -47,6 +58,7 @@ def replayed(
     copies: int = 1,
     kept: np.ndarray | None = None,
     units: LogUnits | None = None,
+    onto: Standing | None = None,
 ) -> Iterator[Replayed]:
     """A log's values step by step, for several copies of the log or of the baseline at once.
 
@@ -61,22 +73,28 @@ def replayed(
     kept : ndarray of bool, shape (L, number of prompts), optional
         The values are those of L logs with only these prompts. Values of the other prompts are meaningless.
     units : LogUnits, optional
-        The log's units, condensed. None uses the baseline's units with every completion.
+        The log's units, condensed, or after earlier visits. None uses the baseline's units with every completion.
+    onto : Standing, optional
+        What the baseline has kept of those earlier visits. The replay writes what it keeps over it.
     """
     units = log.units(baseline.unit, weights) if units is None else units
     copies = copies if kept is None else len(kept)
-    carry = baseline.initial_carry()
-    stepwise = baseline.stepwise or carry is not None
+    carry = baseline.initial_carry() if onto is None else onto.carry
+    serve, stepwise = baseline.serve, baseline.stepwise or carry is not None
+    if isinstance(baseline, KernelBaseline) and carry is not None and kept is None and not baseline.stepwise:
+        serve, stepwise = baseline.serve_along, False
     if kept is not None and carry is not None:
         carry = {name: np.broadcast_to(array, (copies, *array.shape)) for name, array in carry.items()}
     leading = () if kept is None else (copies,)
     n_units = int(units.visit_unit.max()) + 1
     state = np.zeros((n_units, *leading, baseline.state_size), dtype=np.float32)  # of a unit, it stands together
+    state = state if onto is None else onto.state
     served_at_once = BLOCK_NUMBERS if stepwise else BLOCK_NUMBERS // copies
-    summed = summed_past(baseline, units) if isinstance(baseline, KernelBaseline) and not stepwise else None
+    alone = carry is None and onto is None and not stepwise
+    summed = summed_past(baseline, units) if isinstance(baseline, KernelBaseline) and alone else None
     horizon = baseline.horizon if summed is None else 0.0
     blocks = units.blocks(horizon=horizon, max_visits=baseline.max_visits, max_cells=served_at_once)
-    for piece in _single_steps(blocks, units, log) if stepwise else _whole_blocks(blocks):
+    for piece in _single_steps(blocks, units, log) if stepwise else blocks:
         groups, visits = piece.groups, _shared_lags(piece.visits)
         if summed is not None:
             visits = replace(visits, sums=sums_at(summed, piece.visit))
@@ -85,7 +103,7 @@ def replayed(
         rows = _rows(units.visit_unit[piece.visit])  # for the only step, if steps are served one at a time
         if baseline.state_size:
             visits = replace(visits, state=np.moveaxis(state[rows], 0, -2))
-        served = baseline.serve(groups, visits, step=piece.step, carry=carry)
+        served = serve(groups, visits, step=piece.step, carry=carry)
         own = served.settled.own_derivative(groups, visits, step=piece.step, carry=carry)
         there, shape = groups.mask, groups.reward.shape
         if groups.times is not None:
@@ -93,10 +111,13 @@ def replayed(
             there = None if here.all() else np.broadcast_to(here[..., None], shape)
         if not isinstance(own, float):
             own = _of_copies(own, shape, there, copies)
-        yield Replayed(_positions(piece.visit, units), _of_copies(served.values, shape, there, copies), own)
+        values = _of_copies(served.values, shape, there, copies)
         carry = served.carry
         if served.state is not None:
             state[rows] = np.moveaxis(served.state, -2, 0)
+        if onto is not None:
+            onto.carry = carry
+        yield Replayed(_positions(piece.visit, units), values, own, piece, served.settled)
 
 
 def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:
@@ -141,21 +162,7 @@ def _positions(visit: np.ndarray, units: LogUnits) -> slice:
     return slice(units.first[visits[0]], units.first[visits[-1]] + units.entries[visits[-1]])
 
 
-@dataclass(frozen=True, eq=False)
-class _Piece:
-    """What is served at once: a block of steps, or one step without a leading axis; as in `Block`."""
-
-    visit: np.ndarray
-    step: int | np.ndarray
-    groups: Groups
-    visits: Visits
-
-
-def _whole_blocks(blocks: Iterator[Block]) -> Iterator[_Piece]:
-    return (_Piece(block.visit, block.step, block.groups, block.visits) for block in blocks)
-
-
-def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> Iterator[_Piece]:
+def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> Iterator[Block]:
     """The steps of blocks one by one, without the padding of those with fewer or smaller groups, the prompts named."""
     ids = np.fromiter(log.prompts, dtype=object, count=len(log.prompts))
     for block in blocks:
@@ -165,9 +172,9 @@ def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> I
             here = visit[visit >= 0]
             cut = slice(len(here)), slice(int(units.entries[here].max()))
             there = None if mask is None else mask[t][cut]
-            yield _Piece(
+            yield Block(
                 here,
-                int(block.step[t, 0, 0]),
+                int(np.asarray(block.step)[t, 0, 0]),
                 Groups(
                     block.groups.reward[t][cut],
                     mask=None if there is None or there.all() else there,

@@ -34,6 +34,7 @@ class LogUnits:
     # shape (N,); how many completions of the visit have this reward, if ``reward`` holds only distinct ones
     # (`condensed`); None means one
     times: np.ndarray | None = None
+    begun: int = 0  # Number of visits, the first ones, from before the log; they have no completions (`after`)
 
     @classmethod
     def of(cls, columns: Mapping[str, np.ndarray], unit: np.ndarray) -> LogUnits:
@@ -44,10 +45,7 @@ class LogUnits:
         first = np.flatnonzero(starts)
         counts = np.diff(np.append(first, len(step)))
         visit_unit = unit[first].astype(np.int64)
-        by_unit = np.argsort(visit_unit, kind="stable")
-        visits_of = np.bincount(visit_unit)
-        earlier = np.empty_like(by_unit)
-        earlier[by_unit] = np.arange(len(by_unit)) - np.repeat(np.cumsum(visits_of) - visits_of, visits_of)
+        earlier, by_unit = _in_turn(visit_unit)
         return cls(
             reward=columns["reward"],
             first=first,
@@ -58,6 +56,21 @@ class LogUnits:
             earlier=earlier,
             by_unit=by_unit,
         )
+
+    def after(self, visit_unit: np.ndarray, columns: dict[str, np.ndarray]) -> LogUnits:
+        """The same visits after earlier ones, given unit by unit, each unit's in the order of time.
+
+        ``columns`` are their ``step`` and sums, as `kaestat.RewardHistory` has them; shape (E,) each.
+        """
+        both = {"visit_unit": visit_unit, "visit_prompt": visit_unit, "visit_step": columns["step"]}
+        both |= {"counts": columns["count"], "first": np.zeros_like(visit_unit)}
+        sums = {"total": columns["total"], "total_sq": columns["total_sq"]}
+        joined = {name: np.append(column, getattr(self, name)) for name, column in (both | sums).items()}
+        sums = {name: joined.pop(name) for name in sums}
+        earlier, by_unit = _in_turn(joined["visit_unit"])
+        found = replace(self, **joined, earlier=earlier, by_unit=by_unit, begun=len(visit_unit))
+        found.__dict__.update(sums)  # in place of what their completions would give
+        return found
 
     def weighted(self, weight: np.ndarray) -> LogUnits:
         """The same with a weight for each completion, shape (N,)."""
@@ -173,6 +186,13 @@ class LogUnits:
         columns |= self.weighted_sums
         return {name: np.append(0.0, column[self.by_unit]) for name, column in columns.items()}
 
+    @cached_property
+    def since(self) -> np.ndarray:
+        """Steps since the visit before of the same unit, shape (W,); 0 for its first."""
+        step, found = self.visit_step[self.by_unit], np.empty_like(self.visit_step)
+        found[self.by_unit] = np.where(self.earlier[self.by_unit] > 0, np.diff(step, prepend=0), 0)
+        return found
+
     def reach(self, horizon: float) -> np.ndarray:
         """Number of earlier visits of the same unit within ``horizon`` steps of each visit, (W,)."""
         if horizon == np.inf:
@@ -196,7 +216,7 @@ class LogUnits:
         reach = self.reach(horizon)
         if max_visits < np.inf:
             reach = np.minimum(reach, int(max_visits))
-        edges = np.flatnonzero(np.diff(self.visit_step, prepend=-1))  # first visit of each step
+        edges = self.begun + np.flatnonzero(np.diff(self.visit_step[self.begun :], prepend=-1))  # first of each step
         ends = np.append(edges[1:], len(self.visit_step))
         widths = (ends - edges).tolist()
         depths = np.maximum(np.maximum.reduceat(reach, edges), np.maximum.reduceat(self.entries, edges)).tolist()
@@ -243,6 +263,14 @@ class LogUnits:
         return Visits(lag=lag, **columns)
 
 
+def _in_turn(visit_unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number of earlier visits of the same unit, and the visits sorted by unit, then time; both (W,)."""
+    by_unit, visits_of = np.argsort(visit_unit, kind="stable"), np.bincount(visit_unit)
+    earlier = np.empty_like(by_unit)
+    earlier[by_unit] = np.arange(len(by_unit)) - np.repeat(np.cumsum(visits_of) - visits_of, visits_of)
+    return earlier, by_unit
+
+
 def _few_values(reward: np.ndarray, most: int) -> np.ndarray | None:
     """The distinct values from the lowest on, or None where there are more than ``most``, or `DISTINCT_VALUES`."""
     values: list[float] = []
@@ -260,6 +288,6 @@ class Block:
     """Consecutive steps of a log as arrays: T steps of at most P units."""
 
     visit: np.ndarray  # of int, shape (T, P); number of the visit in its `LogUnits`, -1 in the padding
-    step: np.ndarray  # of int, shape (T, 1, 1)
+    step: int | np.ndarray  # of int, shape (T, 1, 1)
     groups: Groups  # Rewards, shape (T, P, G)
     visits: Visits  # Past of each unit, shape (T, P, V)

@@ -19,7 +19,7 @@ _SUMS = ("_errors", "_raw", "_noises")
 def monitor_state(monitor: RunMonitor) -> dict[str, Any]:
     """The whole state of a monitor; a TypeError if a prompt or a method cannot be stored."""
     return {
-        "estimators": {str(n): method.estimator.content()["state"] for n, method in enumerate(monitor._methods)},
+        "estimators": {str(n): method.content()["state"] for n, method in enumerate(monitor._methods.values())},
         "prompts": encode_keys(list(monitor._number)),
         "streams": encode_keys(list(monitor._stream)),
         "visits": monitor._visits,
@@ -42,8 +42,8 @@ def restore_monitor(monitor: RunMonitor, state: dict[str, Any]) -> None:
     try:
         if set(state["steps"]) != set(monitor.steps) or len(state["estimators"]) != len(monitor._methods):
             raise ValueError("state: of a watch with other methods.")
-        for n, method in enumerate(monitor._methods):
-            method.estimator.load_state_dict(state["estimators"][str(n)])
+        for n, method in enumerate(monitor._methods.values()):
+            method.load_state_dict(state["estimators"][str(n)])
         monitor._number = {key: n for n, key in enumerate(decode_keys(state["prompts"]))}
         monitor._stream = {key: n for n, key in enumerate(decode_keys(state["streams"]))}
         monitor._visits = state["visits"].astype(np.int64)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.kae import KernelBaseline
 from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
-from kaestat.core.arrays import Visits
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.reach import effective_history, reached
-from kaestat.estimator.record import StepRecord
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline
 from kaestat.watch.prompt_sums import PromptSums
 from kaestat.watch.step_rows import StepRows
+from kaestat.watch.steps_together import log_of, reach_of, served_together
 from kaestat.watch.summary import Recent, RunSummary, method_figures
 
 DEFAULT_METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
@@ -31,28 +27,12 @@ RECENT_SHARE = 0.1  # of the steps so far, but at least
 FEWEST_RECENT = 20
 
 
-@dataclass(frozen=True, eq=False)
-class _Method:
-    name: str
-    baseline: Baseline
-    estimator: AdvantageEstimator
-
-    def needs_rows_alone(self, rows: StepRows) -> bool:
-        """Whether the values of a step depend on nothing but the rewards of its prompts: no estimator is needed."""
-        return self._of_step_alone and (rows.stream is None or self.baseline.unit == "prompt")
-
-    @cached_property
-    def _of_step_alone(self) -> bool:
-        baseline = self.baseline
-        remembers = baseline.horizon > 0 or baseline.in_order_only or baseline.state_size > 0 or baseline.stepwise
-        return not (remembers or baseline.needs_weights)
-
-
 class RunMonitor:
     """Value errors, dead groups, reach and noise of a run, kept up to date step by step.
 
     Every method's estimator takes each step once, as in training, so an update costs as much as a training step
-    of the estimator, and errors equal those of `kaestat.value_risk` on the whole log.
+    of the estimator, and errors equal those of `kaestat.value_risk` on the whole log. Steps that wait are served
+    together, in less time; values differ by rounding.
 
     Parameters
     ----------
@@ -85,11 +65,8 @@ class RunMonitor:
     def __init__(self, methods: Sequence[str | Baseline] = DEFAULT_METHODS):
         named = {_name(method): method for method in (*methods, *REFERENCES)}
         named |= {name: named.pop(name) for name in REFERENCES}  # at the end
-        self._methods = []
-        for name, method in named.items():
-            baseline = risk_baseline(method)
-            self._methods.append(_Method(name, baseline, AdvantageEstimator(baseline)))
-        self._looking = next((m for m in self._methods if m.baseline.horizon > 0), None)
+        self._methods = {name: AdvantageEstimator(risk_baseline(method)) for name, method in named.items()}
+        self._looking = next((name for name, method in self._methods.items() if method.baseline.horizon > 0), "")
         self._number: dict[Any, int] = {}
         self._stream: dict[Any, int] = {}
         self._visits = np.zeros(0, dtype=np.int64)
@@ -100,7 +77,7 @@ class RunMonitor:
         self._told: list[str] = []
         self._measure = ""
         figures = ("step", "reward", "dead", "right", "returned", "reached", "effective_history")
-        of_methods = (f"{what}:{m.name}" for what in ("error", "noise") for m in self._methods)
+        of_methods = (f"{what}:{name}" for what in ("error", "noise") for name in self._methods)
         self.steps: dict[str, list[float]] = {name: [] for name in (*figures, *of_methods)}
 
     @property
@@ -123,40 +100,53 @@ class RunMonitor:
         whole_steps : bool
             Whether the log's newest step is complete too.
         """
+        done: list[StepRows] = []
         for rows in StepRows.of_log(log, self._number, self._stream):
-            if rows.step <= self.last_step or (self._open and rows.step < self._open[0].step):
+            last = done[-1].step if done else self.last_step
+            if rows.step <= last or (self._open and rows.step < self._open[0].step):
                 self._late += len(rows.reward)
                 continue
             if self._open and rows.step > self._open[0].step:
-                self.finish()
+                done.append(self._closed())
             self._open.append(rows)
-        if whole_steps:
-            self.finish()
+        if whole_steps and self._open:
+            done.append(self._closed())
+        self._take(done)
 
     def finish(self) -> None:
         """Mark the open step as complete."""
-        if self._open:
-            rows, self._open = StepRows.joined(self._open), []
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                self._take(rows)
-            self._told += [str(warning.message) for warning in caught]
+        self._take([self._closed()] if self._open else [])
 
-    def _take(self, rows: StepRows) -> None:
-        visits = rows.visits()
+    def _closed(self) -> StepRows:
+        rows, self._open = StepRows.joined(self._open), []
+        return rows
+
+    def _take(self, steps: list[StepRows]) -> None:
+        """Add complete steps; where it is possible, each method takes them together."""
         self._make_room()
+        self._measure = self._measure or next((rows.measure for rows in steps if rows.weights), "")
+        ends = [0, *itertools.accumulate(len(rows.reward) for rows in steps)]
+        each = list(zip(steps, (slice(*pair) for pair in itertools.pairwise(ends)), strict=True))
+        values, own = np.empty((2, len(self._methods), ends[-1]))
+        reach, log = np.full((2, len(steps)), math.nan), log_of(steps)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for at, (name, method) in enumerate(self._methods.items()):
+                looking = reach if name == self._looking else np.empty_like(reach)
+                if log is None or not served_together(method, log, values[at], own[at], looking):
+                    for number, (rows, part) in enumerate(each):
+                        weight = rows.weights.get(self._measure) if method.baseline.needs_weights else None
+                        values[at, part], own[at, part], looking[:, number] = _served(method, rows, weight)
+        self._told += [str(warning.message) for warning in caught]
+        for number, (rows, part) in enumerate(each):
+            self._account(rows, values[:, part], own[:, part], reach[:, number].tolist())
+
+    def _account(self, rows: StepRows, values: np.ndarray, own: np.ndarray, reach: list[float]) -> None:
+        """Add the figures of a step to those of the run."""
+        visits, weight = rows.visits(), rows.weights.get(self._measure)
         earlier = self._visits[visits.prompt]
         eligible = earlier > 0
         several = eligible & (visits.count > 1)
-        weight, self._measure = _weights(rows, self._measure)
-        values, own = np.empty((2, len(self._methods), len(rows.reward)))
-        packed: StepRecord | None = None  # the step as an estimator has packed it
-        for at, method in enumerate(self._methods):
-            if packed is not None and method.needs_rows_alone(rows):
-                values[at], own[at] = _of_step(method.baseline, packed)
-            else:
-                values[at], own[at] = _served(method, rows, weight)
-                packed = packed or _prompts_alone(method.estimator.record)
         squares = (rows.reward - values) ** 2
         loss, of_own = visits.mean(np.stack([squares, own]))
         raw = unbiased_error(loss, of_own, visits.variance, absolute=False)
@@ -170,31 +160,18 @@ class RunMonitor:
         self._visits[visits.prompt] += 1
         self._completions += len(rows.reward)
         self._highest = max(self._highest, float(rows.reward.max()))
-        self._note(rows, eligible, _means(errors, several), _means(noises, eligible))
+        dead, right = rows.dead_groups(self._highest)
+        mean, returned = float(rows.reward.mean()), float(eligible.mean())
+        figures = [float(rows.step), mean, dead, right, returned, *reach]
+        figures += [*_means(errors, several).tolist(), *_means(noises, eligible).tolist()]
+        for column, figure in zip(self.steps.values(), figures, strict=True):
+            column.append(figure)
 
     def _make_room(self) -> None:
         """Let every prompt have its number of visits, in an array that at least doubles when it grows."""
         known, needed = len(self._visits), len(self._number)
         if needed > known:
             self._visits = np.pad(self._visits, (0, max(needed, 2 * known) - known))
-
-    def _note(self, rows: StepRows, returned: np.ndarray, errors: np.ndarray, noises: np.ndarray) -> None:
-        """Add the step's own figures to those of all steps."""
-        dead, right = rows.dead_groups(self._highest)
-        reach, history = (math.nan, math.nan) if self._looking is None else _reach(self._looking)
-        figures = {
-            "step": float(rows.step),
-            "reward": float(rows.reward.mean()),
-            "dead": dead,
-            "right": right,
-            "returned": float(returned.mean()),
-            "reached": reach,
-            "effective_history": history,
-        }
-        for method, error, noise in zip(self._methods, errors.tolist(), noises.tolist(), strict=True):
-            figures |= {f"error:{method.name}": error, f"noise:{method.name}": noise}
-        for name, column in self.steps.items():
-            column.append(figures[name])
 
     def summary(self) -> RunSummary:
         """The summary of all complete steps."""
@@ -204,7 +181,7 @@ class RunMonitor:
         errors = self._errors.means
         absolute = len(errors[1]) > 0
         errors = errors if absolute else self._raw.means
-        names = [method.name for method in self._methods]
+        names = list(self._methods)
         return RunSummary(
             n_completions=self._completions,
             n_prompts=int((self._visits > 0).sum()),
@@ -212,7 +189,7 @@ class RunMonitor:
             last_step=self.last_step,
             recent_steps=min(recent, n_steps),
             **newest,
-            reach_of="" if self._looking is None else self._looking.name,
+            reach_of=self._looking,
             absolute=absolute,
             measured_by=self._measure,
             reference=names[-1],
@@ -229,55 +206,21 @@ def _name(method: str | Baseline) -> str:
     return method if isinstance(method, str) else type(method).__name__
 
 
-def _weights(rows: StepRows, measure: str) -> tuple[np.ndarray | None, str]:
-    """What the step's completions weigh, by the measure that the run began with; none where it lacks that."""
-    found = measure or rows.measure
-    return (rows.weights.get(found), found)
-
-
-def _served(method: _Method, rows: StepRows, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | float]:
-    """Values of the step's completions, and their derivatives in their own rewards."""
-    estimator, baseline = method.estimator, method.baseline
-    given = weight if baseline.needs_weights else None
+def _served(
+    estimator: AdvantageEstimator, rows: StepRows, weights: Any
+) -> tuple[np.ndarray, np.ndarray | float, tuple[Any, Any]]:
+    """Values of the step's completions, their derivatives in their own rewards, and `reach_of` the step."""
     prompts: Any = rows.prompt  # arrays of whole numbers are the quickest ids
     streams: Any = rows.stream
-    estimator.step(prompts, rows.reward, rows.step, stream_ids=streams, weights=given)
+    estimator.step(prompts, rows.reward, rows.step, stream_ids=streams, weights=weights)
     record = estimator.record
     assert record is not None  # a step has completions
-    own = record.baseline.own_derivative(record.groups, record.visits, step=record.step, carry=record.carry)
-    return record.packing.unpack(record.values), _of_completions(record, own)
-
-
-def _prompts_alone(record: StepRecord | None) -> StepRecord | None:
-    """The record, if its rows are prompts and it has no weights."""
-    return record if record and record.baseline.unit == "prompt" and record.groups.weight is None else None
-
-
-def _of_step(baseline: Baseline, packed: StepRecord) -> tuple[np.ndarray | float, np.ndarray | float]:
-    """As `_served`, of a baseline without a memory, for a step that another one's estimator has packed."""
-    groups, visits = packed.groups, Visits.empty(packed.groups)
-    values = baseline.values(groups, visits, step=packed.step)
-    own = baseline.own_derivative(groups, visits, step=packed.step)
-    return _of_completions(packed, values), _of_completions(packed, own)
-
-
-def _of_completions(record: StepRecord, packed: Any) -> np.ndarray | float:
-    """Figures that broadcast to the record's groups, for each completion; a number stays one."""
-    if isinstance(packed, float):
-        return packed
-    return record.packing.unpack(np.broadcast_to(packed, record.groups.reward.shape))
-
-
-def _reach(method: _Method) -> tuple[float, float]:
-    """Share of the step's prompts with a past that still counts, and the mean number of completions it counts as."""
-    record = method.estimator.record
-    assert record is not None
-    baseline = record.baseline
-    history = effective_history(baseline, record) if isinstance(baseline, KernelBaseline) else math.nan
-    if not record.visits.count.shape[-1]:
-        return 0.0, history
-    newest = record.visits.lag[:, -1]
-    return float(((record.visits.count[:, -1] > 0) & reached(record.baseline, newest)).mean()), history
+    settled, groups, visits, step, newest = record.baseline, record.groups, record.visits, record.step, np.zeros(1)
+    own = settled.own_derivative(groups, visits, step=step, carry=record.carry)
+    own = own if isinstance(own, float) else record.packing.unpack(np.broadcast_to(own, groups.reward.shape))
+    if visits.count.shape[-1]:
+        newest = np.where(visits.count[:, -1] > 0, visits.lag[:, -1], 0.0)
+    return record.packing.unpack(record.values), own, reach_of(settled, groups, visits, step, newest)
 
 
 def _means(figures: np.ndarray, counted: np.ndarray) -> np.ndarray:

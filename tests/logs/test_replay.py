@@ -35,14 +35,15 @@ def make(specification: str):
     return make_baseline(name, **params, **KNOWN.get(name, {}))
 
 
-def served_step_by_step(log: RewardLog, baseline) -> np.ndarray:
+def served_step_by_step(log: RewardLog, baseline, weights=None) -> np.ndarray:
     """Values in the order of ``log.frame``, from a training loop that sees one step at a time."""
     estimator = AdvantageEstimator(baseline)
     values = np.empty(len(log.frame))
     for step, frame in log.frame.groupby("step", sort=True):
         prompts = [log.prompts[code] for code in frame["prompt"]]
         streams = frame["group"].tolist() if log.has_groups and baseline.unit == "group" else None
-        estimator.step(prompts, frame["reward"].to_numpy(), step, stream_ids=streams)
+        given_weights = None if weights is None else frame[weights].to_numpy()
+        estimator.step(prompts, frame["reward"].to_numpy(), step, stream_ids=streams, weights=given_weights)
         values[frame.index] = estimator.values
     return values
 
@@ -53,3 +54,14 @@ def test_replay_equals_a_training_loop_over_the_same_rewards(specification, colu
     """Which has not seen later steps."""
     baseline, log = make(specification), RewardLog(*columns)
     np.testing.assert_allclose(replay(log, baseline)[0], served_step_by_step(log, baseline), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("specification", ["kae", "kae_eb", "kae_eb:bandwidth=3"])
+def test_a_weighted_replay_does_too(specification):
+    """Through several blocks of steps; `kae_eb` mixes two ways to use the weights."""
+    rng, baseline = np.random.default_rng(0), make(specification)
+    prompt, step = rng.integers(0, 40, 3000), np.sort(rng.integers(0, 150, 3000))
+    reward, weight = rng.random(3000) < (prompt + step % 60) / 100, rng.exponential(1.0, 3000)
+    log = RewardLog(prompt, step, reward, weight=weight * (1 + 4 * reward))
+    expected = served_step_by_step(log, baseline, "weight")
+    np.testing.assert_allclose(replay(log, baseline, "weight")[0], expected, rtol=1e-10, atol=1e-10)

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from kaestat import RewardLog, gradient_risk, risk_differences, value_risk
@@ -81,19 +80,6 @@ def test_standard_errors_of_ratios_hold_their_promise():
     found = np.array([next((r.ratio, r.ratio_se) for r in rows if r.method == "kae:bandwidth=10") for rows in runs])
     spread = found[:, 0].std(ddof=1)
     assert spread / found[:, 1].mean() == pytest.approx(1.0, abs=4 / math.sqrt(2 * len(found)))
-
-
-def test_pieces_of_any_size_give_the_same_state():
-    log = made_log(weight=True)
-    whole = RunMonitor(["kae"])
-    whole.add(log)
-    whole.finish()
-    assert followed(log, ["kae"]).summary() == whole.summary() or _same(followed(log, ["kae"]), whole)
-
-
-def _same(one: RunMonitor, other: RunMonitor) -> bool:
-    pd.testing.assert_frame_equal(pd.DataFrame(one.steps), pd.DataFrame(other.steps))
-    return True
 
 
 def test_groups_of_two_prompts_are_apart_whatever_their_numbers():

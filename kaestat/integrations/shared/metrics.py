@@ -46,5 +46,5 @@ def step_metrics(record: StepRecord | None) -> dict[str, float]:
         completions = visits.count.sum(axis=-1)
         found |= {"known_prompts": float((completions > 0).mean()), "past_completions": float(completions.mean())}
     if isinstance(baseline, KernelBaseline):
-        found["effective_history"] = effective_history(baseline, record)
+        found["effective_history"] = float(effective_history(baseline, groups, visits, record.step))
     return found
