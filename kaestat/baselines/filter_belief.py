@@ -145,7 +145,7 @@ class Belief:
         probability *= 1 - known.jump
         probability[..., -AGES, :] = known.jump[..., 0, :]
         drifting = parts[..., -AGES - rates.drift.shape[0] : -AGES, :]
-        moved = shifted(drifting, known, rates.drift * known.dispersion**0.5, known)
+        moved = _drifted(drifting, known, rates.drift * known.dispersion**0.5)
         drifting[..., 0, :, :], drifting[..., 1, :, :] = moved
         _walk(parts, rates, known)
         return self
@@ -167,8 +167,8 @@ class Belief:
         return Belief(self.parts, probability)
 
 
-def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> tuple[Array, Array]:
-    """Successes and failures after logits move by so much, as precise as before, under the prior that then holds.
+def _drifted(parts: Array, known: Moving, by: Array) -> tuple[Array, Array]:
+    """Successes and failures after logits move by so much, as precise as before.
 
     With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by).
     """
@@ -179,11 +179,16 @@ def shifted(parts: Array, known: Moving, by: Array, after: Moving) -> tuple[Arra
     failures += b
     failures /= size
     successes *= failures
-    successes -= share * after.a
+    successes -= share * known.a
     failures /= factor
     failures *= b
-    failures -= share * (known.a + known.b - after.a)
-    beyond = successes.clip(-np.inf, 0.0)  # if one is negative, the other compensates
+    failures -= share * known.b
+    return in_bounds(successes, failures)
+
+
+def in_bounds(successes: Array, failures: Array) -> tuple[Array, Array]:
+    """Both where neither is negative; if one is, the other compensates. Writes over them."""
+    beyond = successes.clip(-np.inf, 0.0)
     successes += failures.clip(-np.inf, 0.0)
     failures += beyond
     return successes.clip(0.0, LARGEST_COUNT), failures.clip(0.0, LARGEST_COUNT)

@@ -21,7 +21,7 @@ DRIFTING, MIXED, OWN_DRIFTS = (
 )  # prior probabilities: of a drift; that prompts differ, or differ in drift
 OTHERWISE = 0.02  # share of prompts that move in another way where all are expected to move in one
 JUMPS = ((0.0005, 0.6), (0.005, 0.25), (0.03, 0.1), (0.15, 0.05))  # probabilities of a jump per visit, and their priors
-SHOCKS = tuple(size / 2 for size in range(-8, 9) if size)  # logits, of all prompts at once; the smallest in the middle
+SHOCKS = np.linspace(-4.0, 4.0, 33)  # logits, of all prompts at once
 SHOCK = 0.02  # prior probability of one
 PSEUDO_PROMPTS = 8.0
 PRECISION = "float32"  # of what is known of each prompt: a step costs half as much
@@ -70,7 +70,7 @@ def _rates(xp: Any, dtype: Any, where: Any, precision: str) -> Rates:
         "variance": np.concatenate([walks, np.full(AGES, FRESH_WALK)])[:, None] ** 2,
         "drift": np.array([drift for drift, _ in drifts])[:, None],
         "start": first[:, None],
-        "shock": np.array(SHOCKS)[:, None],
+        "shock": SHOCKS[:, None],
     }
     fine = {
         "first": first,

@@ -2,67 +2,125 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least
-from kaestat.baselines.filter_belief import Belief, Moving, shifted
-from kaestat.baselines.filter_rates import SHOCK, Rates
+from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, largest
+from kaestat.baselines.filter_belief import Belief, Moving, in_bounds
+from kaestat.baselines.filter_rates import SHOCK, SHOCKS, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
 SMALLEST_SIZE = 0.05  # of a posterior
+SETTLED = 0.98  # probability that no move is left, from which on only a step's own rewards bring one up
+SMALLEST_MOVE = 0.1  # logits by which beliefs are moved
+HALF = 2  # entries of `SHOCKS` per half a logit
+NOTHING_LEFT = dict.fromkeys(("left", "whole"), 1.0 * (SHOCKS == 0))  # the part of the first carry
+Left = dict[str, Array]
 
 
-def common_shock(mean: Array, size: Array, count: Array, total: Array, rates: Rates, dispersion: Array) -> Array | None:
-    """Estimated move of all values in logits: for each prompt from the others, last from all; (..., P + 1).
+def before_step(carry: Left, scored: Array, of_last_step: Array) -> Array:
+    """For each of `Rates.shock` the probability that all values have moved so much more than beliefs; (..., S).
 
-    The evidence for a shift is that of Bernoulli rewards whose rates were the posterior means, divided by how much more
-    a group's mean varies because they are only estimates. It is concave in the shift, so where neither the smallest
-    shift upwards nor that downwards is likelier than none, no other is.
+    The last step has moved the beliefs of its own prompts. Others may have come at a step that did so before, or not.
+    """
+    here = as_type_of(scored, carry["left"])
+    share = added_up(here * of_last_step, -1) / at_least(added_up(here, -1), 1.0)
+    return carry["left"] + (1 - share) / 2 * (carry["whole"] - carry["left"])
+
+
+def common_shock(
+    mean: Array, size: Array, count: Array, total: Array, dispersion: Array, rates: Rates, before: Array
+) -> tuple[Array | None, Left]:
+    """Estimated move of all values in logits, for each prompt from the others, last from all; (..., P + 1).
+
+    And what is known after the step of a move that is left: for the beliefs that the step moves, and for others. So a
+    move that was estimated too large, or where there is none, is taken back once the next rewards say so.
+
+    The evidence for a shift is that of Bernoulli rewards at the means that it leaves, divided by how much more a
+    group's mean varies because the posterior means are only estimates. It is concave in the shift, so where neither
+    half a logit upwards nor downwards is likelier than none, no larger one is.
 
     ``mean`` and ``size``, (..., P), are of each prompt's `posterior_mean`; ``count`` and ``total`` of the group, 0
-    where the prompt does not count. The result is 0 where no shift is more likely than one, and None where that is so
-    for all.
+    where the prompt does not count. ``before`` is from `before_step`. The estimate is the posterior mean. It is 0 where
+    that is small, and None where that is so for all.
     """
     xp = namespace(mean)
     size = at_least(size, SMALLEST_SIZE)
     mean = mean.clip(1e-6, 1 - 1e-6)
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
-    middle = shock.shape[0] // 2
-    nearest = _gains(mean, count, total, weight, shock[middle - 1 : middle + 1])
-    if not bool((nearest > 0).any()):
-        return None
-    gain = _gains(mean, count, total, weight, shock) + math.log(SHOCK / (1 - SHOCK) / shock.shape[0])
-    best = not_negative(xp.max(gain, axis=-2, keepdims=True))
-    likely = xp.exp(gain - best)
-    some = xp.sum(likely, axis=-2)
-    found = xp.where(
-        some > xp.exp(-best[..., 0, :]), xp.sum(likely * shock, axis=-2) / xp.where(some > 0, some, 1.0), 0.0
-    )
-    return found if bool(xp.any(found != 0)) else None
+    none = shock.shape[0] // 2
+    nearest = shock[none - HALF : none + HALF + 1 : 2 * HALF] * (size / (size + 1))[..., None, :]
+    asked = (_gains(mean, count, total, weight, nearest) > 0).any(-2) | (before[..., none, None] < SETTLED)
+    if not bool(asked.any()):
+        return None, dict.fromkeys(NOTHING_LEFT, before)
+    by = _of_mean((mean * size)[..., None, :], ((1 - mean) * size)[..., None, :], shock)
+    gain = _gains(mean, count, total, weight, by)
+    likely = ((1 - SHOCK) * before + SHOCK / shock.shape[0])[..., None] * xp.exp(gain - largest(gain))
+    likely /= added_up(likely)
+    found = xp.sum(likely * shock, axis=-2)
+    found = xp.where(asked & (xp.abs(found) > SMALLEST_MOVE), found, 0.0)
+    # The step's own rewards move the beliefs too, so they leave a smaller share of what is left.
+    came = as_type_of(count > 0, mean)
+    share = added_up(came * size / (size + count / dispersion), -1) / at_least(added_up(came, -1), 1.0)
+    place = (share * (shock[:, 0] - found[..., -1:])).clip(shock[0, 0], shock[-1, 0])
+    onto = (1 - xp.abs(place[..., None] - shock[:, 0]) / (shock[1, 0] - shock[0, 0])).clip(0.0, 1.0)
+    whole = likely[..., -1]
+    after = {"left": (whole[..., None, :] @ onto)[..., 0, :], "whole": whole}
+    after = {name: xp.where(asked[..., -1:], array, before) for name, array in after.items()}
+    return found if bool((found != 0).any()) else None, after
 
 
-def _gains(mean: Array, count: Array, total: Array, weight: Array, shock: Array) -> Array:
-    """Log evidence for each shift against none, from the others of each prompt, and from all; (..., S, P + 1)."""
+def _gains(mean: Array, count: Array, total: Array, weight: Array, by: Array) -> Array:
+    """Log evidence for each shift against none, from the others of each prompt, and from all; (..., S, P + 1).
+
+    ``by``, (..., S, P), is how much a shift moves the logit of each mean.
+    """
     xp = namespace(mean)
     mean, count, total, weight = (part[..., None, :] for part in (mean, count, total, weight))
-    gain = (total * shock - count * xp.log(1 + mean * (xp.exp(shock) - 1))) * weight
+    gain = (total * by - count * xp.log(1 + mean * (xp.exp(by) - 1))) * weight
     pooled = added_up(gain, -1)
     return xp.concat([pooled - gain, pooled], axis=-1)
 
 
+def _of_mean(a: Array, b: Array, by: Array) -> Array:
+    """How much the logit of the mean of Beta(a, b) moves if all logits move ``by``.
+
+    The mean and the second moment of a value V change by E V (1 - V) and 2 E V^2 (1 - V) per logit. Where V always has
+    the Beta distribution with these moments, its size s keeps ``m (1 - m) s^2 / (s + 1)``, and the logit of its mean m
+    moves by ``s / (s + 1)`` per logit: here that of half the way.
+    """
+    size = a + b
+    size = _size_after(a, b, by * (size / (size + 1) / 2))
+    return by * (size / (size + 1))
+
+
+def _size_after(a: Array, b: Array, by: Array) -> Array:
+    """Size of the Beta distribution after the logit of its mean moves ``by``; see `_of_mean`."""
+    half = namespace(by).exp(by / 2)
+    ratio = a * half + b / half
+    ratio = ratio * ratio / (a + b + 1)
+    return (ratio + (ratio * (ratio + 4)) ** 0.5) / 2
+
+
+def shifted(a: Array, b: Array, by: Array) -> tuple[Array, Array]:
+    """Parameters of the Beta distributions after all logits move ``by``."""
+    by = _of_mean(a, b, by)
+    a, size = a * namespace(by).exp(by), _size_after(a, b, by)
+    size /= a + b
+    return a * size, b * size
+
+
 def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Belief, Moving]:
     """A belief and its prior, of earlier steps and of this one, after all values moved ``by`` logits, (..., 1, P)."""
-    xp = namespace(by)
-    size = known.a + known.b
-    factor = xp.exp(by)
-    a = size * known.a * factor / (known.b + known.a * factor)
-    after, moved = known._replace(a=a, b=size - a), by != 0
+    xp, moved, share = namespace(by), by != 0, belief.parts[..., 2, :, :]
+    a, b = shifted(known.a, known.b, by)
+    successes, failures = shifted(*belief.beta(known), by)
+    successes -= share * a
+    failures -= share * b
     parts = xp.asarray(belief.parts, copy=True)
-    for j, shift in enumerate(shifted(belief.parts, known, by, after)):
-        parts[..., j, :, :] = xp.where(moved, shift, parts[..., j, :, :])
-    prior = {"a": xp.where(moved, after.a, here.a), "b": xp.where(moved, after.b, here.b)}
+    for j, part in enumerate(in_bounds(successes, failures)):
+        parts[..., j, :, :] = xp.where(moved, part, parts[..., j, :, :])
+    prior = {"a": xp.where(moved, a, here.a), "b": xp.where(moved, b, here.b)}
     return replace(belief, parts=parts), here._replace(**prior)
 
 

@@ -48,7 +48,8 @@ class KaeEb(KernelBaseline):
         beta = - sum_k Sxz_k / sum_k f_k Sxx_k  *  [ 1 - 4 / z^2 ]_+,    z^2 = (sum_k Sxz_k)^2 / sum_k Sxz_k^2
 
     and the value moves by ``beta f`` times the mean lag of its kernel mean. Drift within two standard errors of 0 is
-    set to 0; prompts that always or never succeed do not move.
+    set to 0; prompts that always or never succeed do not move. After a long gap a value may
+    leave the range of the rewards.
 
     sigma^2, tau^2, beta and the target of a prompt come from the *other* prompts alone (leave-one-prompt-out), f from
     its past alone, and the kernel mean leaves the completion out. So nothing depends on the completion's own reward,

@@ -65,6 +65,8 @@ class CellConfig(Section):
             raise ValueError(f"steps {list(self.steps)}: steps after 0 need training, or checkpoints to read.")
         if self.checkpoints is not None and "{step}" not in self.checkpoints:
             raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
+        if self.task.n_prompts == 1:
+            raise ValueError("task.n_prompts must be at least 2: the law compares the gradients of different prompts.")
         if self.sampling.engine != "transformers":
             raise ValueError("sampling.engine must be transformers: norms are taken in the model that sampled.")
         return self

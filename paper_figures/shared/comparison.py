@@ -28,17 +28,17 @@ def reductions(summary: pd.DataFrame, measure: str, stated: pd.DataFrame) -> pd.
         the difference of the MSEs.
     """
     ours = pick(summary, measure).rename(columns={"method": "versus", "estimate": "reduction_pct"})
-    advantage = pick(summary, measure.replace("reduction_", "advantage_", 1))
+    advantage = pick(summary, measure.replace("reduction_", "advantage_", 1)).drop(columns="n")
+    advantage.columns = [*CELL, "versus", "advantage", "advantage_mcse"]
     theirs = stated.rename(columns={"reduction_pct": "paper"})[[*CELL, "versus", "paper"]]
     frame = ours.merge(theirs, on=[*CELL, "versus"], validate="one_to_one")
+    frame = frame.merge(advantage, on=[*CELL, "versus"], validate="one_to_one")
     margin = NORMAL_975 * frame["mcse"]
     frame = frame.assign(
         low=frame["reduction_pct"] - margin,
         high=frame["reduction_pct"] + margin,
         one_run_sd=frame["mcse"] * frame["n"] ** 0.5,
         off=frame["reduction_pct"] - frame["paper"],
-        advantage=advantage["estimate"],
-        advantage_mcse=advantage["mcse"],
     )
     columns = ["versus", "reduction_pct", "mcse", "low", "high", "one_run_sd", "paper", "off", "z"]
     frame["z"] = frame["off"] / frame["one_run_sd"]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from llm_experiments.training.collect import name_of
 from paper_figures.training.results import Variant, label, plus_minus, rows_of, variants_of
 
 FINAL_COLUMNS = {"greedy": "Greedy", "accuracy": "Sampled", "pass_at_samples": "pass@k", "average": "Average, sampled"}
@@ -50,7 +51,7 @@ def _first_of(methods: Sequence[str], known: Sequence[Variant]) -> Variant:
 
 def _difference(differences: pd.DataFrame, variant: Variant, reference: Variant, outcome: str) -> str:
     part = rows_of(differences, variant)
-    chosen = part[(part["reference"] == reference[0]) & (part["outcome"] == outcome)]
+    chosen = part[(part["reference"] == name_of(*reference)) & (part["outcome"] == outcome)]
     if chosen.empty:
         return ""
     row = 100 * chosen[["difference", "ci_low", "ci_high"]].iloc[0]

@@ -91,6 +91,7 @@ def test_bad_configurations_name_the_argument(finished, capsys):
     refused("'a/b' names a folder", cells={"a/b": {}})
     refused("cell 'three' is none of the file's: one, two", "--cell", "three")
     refused("teaching is for language models in the worlds columns, workings", teaching={"steps": 2})
+    refused("task.n_prompts must be at least 2", task=CONFIG["task"] | {"n_prompts": 1})
     refused("sampling.engine must be transformers", sampling=CONFIG["sampling"] | {"engine": "vllm"})
 
 

@@ -63,6 +63,7 @@ def verifier():
         ("first 5\n#### 7\nas 5 + 2", 7),
         ("answer is 3 but \\boxed{4} stands", 4),
         (r"\boxed{x = -\frac{3}{4}}", Fraction(-3, 4)),
+        (r"\boxed{7\frac{1}{2}}", Fraction(15, 2)),
         (r"\boxed{18\text{ dollars in 3 days}}", 18),
         (r"$1{,}234.50$", Fraction(2469, 2)),
         ("-$3.50", Fraction(-7, 2)),
@@ -85,7 +86,26 @@ def test_final_numbers_are_read_by_the_documented_rules(text, number):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "eight", "0+5", "9**9", "2^10", "2^{10}", "5 -3", "5 × 3", "1/0", "1e9999", "x5", "9" * 500, "\\boxed{"],
+    [
+        "2\\sqrt{3}",
+        "\\sqrt{16}",
+        "5\\pi",
+        "\\binom{5}{2}",
+        "\\frac{7}2",
+        "",
+        "eight",
+        "0+5",
+        "9**9",
+        "2^10",
+        "2^{10}",
+        "5 -3",
+        "5 × 3",
+        "1/0",
+        "1e9999",
+        "x5",
+        "9" * 500,
+        "\\boxed{",
+    ],
 )
 def test_expressions_are_not_evaluated_and_their_operands_are_no_answers(text):
     assert final_number(text) is None

@@ -5,7 +5,8 @@ import pytest
 
 from paper_figures.audit import tables as audit_tables
 from paper_figures.report.sections import SECTIONS
-from paper_figures.shared.comparison import pick
+from paper_figures.shared import paper
+from paper_figures.shared.comparison import pick, reductions
 from paper_figures.shared.output import latex, markdown
 from paper_figures.studies import sensitivity, table1, table2
 from simulations.studies import sensitivity as sensitivity_study
@@ -90,3 +91,18 @@ def test_characters_that_mean_something_in_a_format_are_escaped():
     assert r"50 \% \& more\_or\_less \\" in latex(frame, "100 %", label="tab:x")
     assert r"\caption{100 \%}" in latex(frame, "100 %", label="tab:x")
     assert r"| a\|b |" in markdown(frame, "")
+
+
+def test_an_advantage_stands_beside_the_reduction_of_its_own_cell():
+    """Whatever the order of a summary's rows, and where it compares more than the paper does."""
+    stated = paper.table1_reductions()
+    rows = [
+        (row.dataset, row.step, f"{kind}_mse", method, place + 100.0 * (kind == "advantage"), 0.1, 4)
+        for kind, order in (("reduction", 1), ("advantage", -1))
+        for place, row in list(enumerate(stated.itertuples()))[::order]
+        for method in ("other", row.versus)
+    ]
+    summary = pd.DataFrame(rows, columns=["dataset", "step", "measure", "method", "estimate", "mcse", "n"])
+    summary = summary.drop_duplicates(["dataset", "step", "measure", "method"])
+    found = reductions(summary, "reduction_mse", stated)
+    assert len(found) == len(stated) and (found["advantage"] == found["reduction_pct"] + 100).all()

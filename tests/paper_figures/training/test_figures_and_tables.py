@@ -71,6 +71,13 @@ def test_a_single_seed_has_no_error_to_show(tmp_path):
     assert shown[["Greedy", "Greedy, difference", "Seeds"]].tolist() == ["44.0", "-4.0", "1"]
 
 
+def test_differences_are_from_the_variant_that_the_caption_names(tmp_path):
+    gains = {("kae", "length", "own", 1): 0.1, ("kae", "none", "own", 1): 0.3}
+    found = read_results(write_results(tmp_path, gains), ("final", "differences"))
+    shown = tables.final_table(found["final"], found["differences"])["Sampled, difference"].tolist()
+    assert shown[0] == "" and shown[1].startswith("+")
+
+
 def test_a_folder_without_tests_is_an_error_in_one_line(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"lacks tests, curves, final, differences"):
         build(tmp_path)

@@ -1,0 +1,93 @@
+"""Intervals of value risks where few prompts have most of the reward variance."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kaestat.core.bootstrap import effective_number
+from kaestat.core.student import student_quantile
+
+FEW = 8.0  # prompts that carry an estimate; with fewer, 95 % intervals may cover too rarely
+CONCENTRATIONS = np.geomspace(0.1, 300, 36)  # of the Beta distribution of rates
+RARER = np.geomspace(1e-4, 0.5, 81)  # its mean, or 1 minus its mean
+
+
+def carried_ends(
+    risks: np.ndarray,
+    rates: np.ndarray | None,
+    pooled: Sequence[bool],
+    low: np.ndarray,
+    high: np.ndarray,
+    *,
+    level: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of 95 % intervals of mean risks, (M,), with those replaced that few prompts carry.
+
+    A risk is about proportional to the reward variance, so it is the product of two: the mean reward variance
+    ``V = E[p (1 - p)]`` of such prompts, and the risk per variance ``beta = mean(r) / mean(v)``. For prompt i, ``r_i``
+    is the risk and ``v_i = k (n - k) / (n (n - 1))`` the unbiased variance. The limits of V (`variance_limits`) allow
+    for prompts that the sample lacks. The standard error of beta comes from ``e_i = r_i - beta v_i``. Its square is the
+    mean of the usual one and of one that assumes an error in proportion to ``v_i``, which needs fewer prompts. Both
+    parts combine as squares (Zou and Donner, 2008), with the error of beta at each end multiplied by V there. A level
+    (an MSE) is at least 0, so its interval ends there, or at an estimate below 0.
+
+    Ends are replaced from 8 prompts on, for methods that do not pool prompts, where the `effective_number` of both
+    risks and variances is below 8 and two prompts have both rewards.
+
+    Parameters
+    ----------
+    risks : ndarray, shape (C, M)
+    rates : ndarray, shape (2, C), optional
+        Successes k and completions n of each prompt; None if rewards have more than two values.
+    pooled : sequence of bool, length M
+    low, high : ndarray, shape (M,)
+    level : bool
+        Whether the risks are levels, and not differences.
+
+    References
+    ----------
+    Zou and Donner (2008), Construction of confidence limits about effect measures.
+    """
+    if rates is None or len(risks) < FEW:
+        return low, high
+    successes, counts = rates
+    variance = successes * (counts - successes) / np.maximum(counts * (counts - 1), 1)
+    few = np.isfinite(risks).all(axis=0) & (effective_number(risks) < FEW) & ~np.array(pooled, dtype=bool)
+    size, known = len(risks), variance > 0
+    if not few.any() or known.sum() < 2 or effective_number(variance[:, None])[0] >= FEW:
+        return low, high
+    mean = risks.mean(axis=0)
+    error = risks - variance[:, None] * (mean / variance.mean())
+    usual = (error**2).sum(axis=0) / (size - 1)
+    scaled = np.sum((error[known] / variance[known, None]) ** 2, axis=0) / (known.sum() - 1)
+    reach = float(student_quantile(size - 1)) * np.sqrt((usual + scaled * np.mean(variance**2)) / (2 * size))
+    least, most = variance_limits(successes, counts) / variance.mean()
+    least, most = min(least, 1.0), max(most, 1.0)
+    center = np.abs(mean)
+    far = center + np.hypot(center * (most - 1), reach * most)
+    near = center - np.hypot(center * (1 - least), reach * least)
+    near = np.minimum(near, (center - reach) * np.where(center < reach, most, 1))  # 0 is inside if beta may be 0
+    below, above = np.where(mean < 0, -far, near), np.where(mean < 0, -near, far)
+    if level:
+        below = np.maximum(below, np.minimum(mean, 0))
+    return np.where(few, below, low), np.where(few, above, high)
+
+
+def variance_limits(successes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """2.5 % and 97.5 % quantiles of the mean reward variance ``E[p (1 - p)]`` of prompts such as these, shape (2,).
+
+    Rates are Beta distributed. Flat priors, on a grid: the logarithms of the concentration and of the mean rate of the
+    rarer reward.
+    """
+    from scipy.special import betaln
+
+    (seen, of), times = np.unique(np.stack([successes, counts]), axis=1, return_counts=True)
+    mean = np.concatenate([RARER, 1 - RARER[:-1]])[:, None]
+    log = np.empty((len(CONCENTRATIONS), len(mean)))
+    for row, total in enumerate(CONCENTRATIONS):
+        a, b = mean * total, (1 - mean) * total
+        log[row] = (betaln(seen + a, of - seen + b) - betaln(a, b)) @ times
+    variance = (mean * (1 - mean)).T * (CONCENTRATIONS / (CONCENTRATIONS + 1))[:, None]
+    order = np.argsort(variance, axis=None)
+    share = np.cumsum(np.exp(log - log.max()).ravel()[order])
+    return np.asarray(variance.ravel()[order][np.searchsorted(share, share[-1] * np.array([0.025, 0.975]))])
