@@ -252,7 +252,7 @@ class _Now:
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
         past = self.past_of(beliefs, known)
-        each = moments(past[0] + count, past[1] + total, self.population.dispersion[..., 0])
+        each = moments(past[0] + count, past[1] + total)
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each, pooled)
         shock, left = self.shock(beliefs, known, count, total)
@@ -277,7 +277,7 @@ class _Now:
             state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
             n, s = self.past_of(afterwards, known)
-            shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
+            shifted = groups.pooled(moments(n, s))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         carry = self.population.after(sum(learned), self.dispersion_sums(past, count, total))
         carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}

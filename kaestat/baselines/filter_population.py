@@ -55,7 +55,7 @@ class Population:
         """The part of the population that beliefs need."""
         ways = (self.mixture[..., None, :] @ self.mixtures)[..., 0, :]
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
-        a, b = prior_of(self.carry["population"][..., None, :])
+        a, b = prior_of(self.carry["population"][..., None, :], self.dispersion[..., 0])
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
         a, b, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
         return Moving(a, b, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
@@ -69,7 +69,7 @@ class Population:
         missing = not_negative(ENOUGH - now[..., 0, :1])
         known = before[..., :1]
         past = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0)))
-        return past + now[..., 0, :], prior_of(past[..., None, :] + now - each)
+        return past + now[..., 0, :], prior_of(past[..., None, :] + now - each, self.dispersion[..., 0])
 
     def after(self, learned: Array, dispersion: Array) -> dict[str, Array]:
         """The carry after a step: each part decays towards its initial value and adds its sum.
@@ -111,20 +111,20 @@ class Population:
         return added_up(xp.concat(terms, axis=-2), -1, self.learned.dtype)[..., 0]
 
 
-def moments(count: Array, total: Array, dispersion: Array) -> Array:
+def moments(count: Array, total: Array) -> Array:
     """Sums to estimate a prior from, for prompts with these counts and sums of rewards, (..., P) each; (..., P, 6).
 
-    For the mean m of n completions, relative to the dispersion: ``1, m, m^2, m (1 - m), 1 - 1/n, 1/n``.
+    For the mean m of n completions: ``1, m, m^2, m (1 - m), 1 - 1/n, 1/n``.
     """
     one = as_type_of(count > 0, count)
     size = count + (1 - one)
     mean = one * total / size
-    inverse = one - not_negative(one - one * dispersion / size)
+    inverse = one - not_negative(one - one / size)
     square = mean * mean
     return together([one, mean, square, mean - square, one - inverse, inverse])
 
 
-def prior_of(sums: Array) -> tuple[Array, Array]:
+def prior_of(sums: Array, dispersion: Array) -> tuple[Array, Array]:
     """Parameters of a Beta distribution by the method of moments, from sums of `moments`; (..., 6) to (...,) each.
 
     The variance of values is that of the means, less that of their noise; the error of the estimated mean is added to
@@ -132,6 +132,7 @@ def prior_of(sums: Array) -> tuple[Array, Array]:
     """
     xp = namespace(sums)
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
+    freedom, inverse = freedom + (1 - dispersion) * inverse, dispersion * inverse
     n = at_least(k, 1e-9)
     # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
     middle = ((mean + 0.5) / (n + 1)).clip(1e-3, 1 - 1e-3)
