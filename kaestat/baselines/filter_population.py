@@ -28,6 +28,7 @@ class Population:
     rates: Rates
     carry: dict[str, Array]
     dispersion: Array  # shape (..., 1, 1)
+    guessed: Array  # shape (..., 1, 1); whether that is `first_dispersion`
     learned: Array  # shape (..., K); probabilities of the ways where prompts are spread as learned
     # shape (..., C, K); of each manner in which prompts are spread over the ways, the probabilities of these
     mixtures: Array
@@ -37,14 +38,17 @@ class Population:
     @classmethod
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
         """The population after so many returns of the prompts, shape (...,)."""
-        within, between = carry["dispersion"][..., 0], carry["dispersion"][..., 1]
+        xp, within, between = namespace(elapsed), carry["dispersion"][..., 0], carry["dispersion"][..., 1]
         dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
+        guessed = within + between == 0
+        dispersion = xp.where(guessed, first_dispersion(carry["population"]), dispersion)
         learned = carry["each"] / added_up(carry["each"], -1)
         switched = (1 - SWITCH) ** at_least(elapsed, 1.0)[..., None]
         return cls(
             rates=rates,
             carry=carry,
             dispersion=dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None],
+            guessed=guessed[..., None, None],
             learned=learned,
             mixtures=rates.mixtures + rates.as_learned * learned[..., None, :],
             mixture=rates.mixture_prior + switched * (_softmax(carry["mixture"]) - rates.mixture_prior),
@@ -122,6 +126,18 @@ def moments(count: Array, total: Array) -> Array:
     inverse = one - not_negative(one - one / size)
     square = mean * mean
     return together([one, mean, square, mean - square, one - inverse, inverse])
+
+
+def first_dispersion(sums: Array) -> Array:
+    """The dispersion while no reward has another of its prompt beside it; from sums of `moments`, (..., 6) to (...,).
+
+    Rewards alone tell their variance around the mean m of all, ``u m (1 - m)``, where u is the dispersion if all values
+    are alike. Half of that variance counts as that of values. For zeros and ones u is 1, and so is the dispersion.
+    """
+    n = at_least(sums[..., 0], 1.0)
+    middle = (sums[..., 1] + 0.5) / (n + 1)
+    noisy = 1 - sums[..., 3] / (n * (middle - middle * middle))
+    return noisy / (2 - noisy)
 
 
 def prior_of(sums: Array, dispersion: Array) -> tuple[Array, Array]:

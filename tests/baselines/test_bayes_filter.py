@@ -27,12 +27,12 @@ def in_double(monkeypatch):
     return monkeypatch
 
 
-def random_run(seed, *, rewards=(0.0, 1.0), n_steps=7):
+def random_run(seed, *, rewards=(0.0, 1.0), n_steps=7, largest=4):
     """Prompts that come and go, ragged groups, gaps between steps."""
     rng = np.random.default_rng(seed)
     steps = np.cumsum(rng.integers(1, 4, n_steps)).tolist()
     return [
-        (step, {f"p{k}": rng.choice(rewards, rng.integers(1, 5)).tolist() for k in rng.permutation(9)[: 2 + step % 7]})
+        (step, {f"p{k}": rng.choice(rewards, rng.integers(1, largest + 1)).tolist() for k in rng.permutation(9)[: 2 + step % 7]})
         for step in steps
     ]
 
@@ -55,11 +55,12 @@ def slow_values(run, lgamma=slow_filter.stirling):
     return [flat(slow.step(step, groups)) for step, groups in run]
 
 
+@pytest.mark.parametrize("largest", [1, 4])
 @pytest.mark.parametrize("rewards", [(0.0, 1.0), (0.0, 0.25, 0.5, 1.0)], ids=["binary", "other"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_estimator_gives_the_values_of_the_filter_in_plain_loops(seed, rewards, monkeypatch):
+def test_the_estimator_gives_the_values_of_the_filter_in_plain_loops(seed, rewards, largest, monkeypatch):
     monkeypatch.setattr(filter_shock, "SHOCK", 0.0)
-    run = random_run(seed, rewards=rewards)
+    run = random_run(seed, rewards=rewards, largest=largest)
     for mine, slow in zip(streamed(AdvantageEstimator("bayes_filter"), run), slow_values(run), strict=True):
         np.testing.assert_allclose(mine, slow, rtol=0, atol=5e-5)  # states are kept in single precision
 
@@ -248,6 +249,20 @@ def test_single_continuous_rewards_have_the_dispersion_that_they_were_drawn_with
     assert within / (within + mixed) == pytest.approx(1 / (kappa + 1), rel=0.08)  # .03 is the spread over seeds
 
 
+def test_single_continuous_rewards_are_believed_from_the_second_visit_on():
+    """Forty prompts, ten a step: the noise is known to the second ten, and the first ten do not wait for it."""
+    value, kappa = np.tile(np.linspace(0.02, 0.98, 40)[np.random.default_rng(26).permutation(40)], (2, 1)), 20
+    reward = np.random.default_rng(27).beta(kappa * value, kappa * (1 - value))
+    estimator = AdvantageEstimator("bayes_filter")
+    found = []
+    for t, now in enumerate(reward.reshape(8, 10)):
+        prompts = np.arange(10) + 10 * (t % 4)
+        estimator.step(prompts.tolist(), now.tolist(), t)
+        found.append(estimator.values)
+    error = np.square(np.array(found[4:]) - value[0].reshape(4, 10)).mean(axis=1)
+    assert error[0] < 0.03 and error[1:].mean() < 0.012, error  # a reward alone has an error of 0.008
+
+
 def test_jumps_of_nearly_certain_rewards_leave_every_value_a_number():
     """Two jumps in turn make all other hypotheses unlikelier than the smallest number of single precision."""
     rng = np.random.default_rng(25)
@@ -358,7 +373,7 @@ CASES = []  # its slow reference takes chains of visits, and stands above
 
 def test_a_prompt_that_does_not_count_leaves_its_prior_a_number():
     """Of no other prompts its own is taken away: what is not a number would spread to those that count."""
-    shape = prior_of(np.array([-1.0, -0.5, -0.25, -0.25, 0.0, -1.0]))
+    shape = prior_of(np.array([-1.0, -0.5, -0.25, -0.25, 0.0, -1.0]), np.array(1.0))
     assert np.isfinite(shape).all()
 
 

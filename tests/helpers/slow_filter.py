@@ -31,8 +31,17 @@ def log_evidence(a, b, n, s, lgamma=stirling):
     return lgamma(a + s) - lgamma(a) + lgamma(b + n - s) - lgamma(b) - lgamma(a + b + n) + lgamma(a + b)
 
 
-def prior_of(sums):
-    k, mean, square, within, freedom, inverse = sums
+def first_dispersion(sums):
+    k, mean, _, alone, _ = sums
+    middle = (mean + 0.5) / (k + 1)
+    noisy = 1 - alone / max(k, 1) / (middle * (1 - middle))
+    return noisy / (2 - noisy)
+
+
+def prior_of(sums, phi):
+    k, mean, square, within, inverse = sums
+    inverse = phi * inverse
+    freedom = k - inverse
     n = max(k, 1e-9)
     middle = min(max((mean + 0.5) / (k + 1), 1e-3), 1 - 1e-3)
     variance = middle * (1 - middle) / 1.7
@@ -50,20 +59,22 @@ class SlowFilter:
     def __init__(self, lgamma=stirling):
         self.lgamma, self.kept, self.newest, self.last = lgamma, {}, {}, None
         self.mixture, self.jumps = [math.log(p) for p in MIXTURE], [math.log(p) for p in JUMP_PRIOR]
-        self.each, self.dispersion, self.population = [8 * p for p in FIRST], [0.0, 0.0], [0.0] * 6
+        self.each, self.dispersion, self.population = [8 * p for p in FIRST], [0.0, 0.0], [0.0] * 5
 
     def step(self, step, groups):
         lags = [step - self.newest[name] for name in groups if name in self.newest]
         elapsed = (step - self.last) / (sum(lags) / len(lags)) if lags and self.last is not None else 0.0
         within, between = self.dispersion
-        phi = max((within + 0.05) / (within + between + 0.05), 0.01)
+        guess = within + between == 0
+        phi = first_dispersion(self.population) if guess else (within + 0.05) / (within + between + 0.05)
+        phi, guess = max(phi, 0.01), guess and phi < 1
         switched = 0.98 ** max(elapsed, 1.0)
         mixture = [switched * w + (1 - switched) * p for w, p in zip(softmax(self.mixture), MIXTURE, strict=True)]
         learned = normalised(self.each)
         manners = [[0.98 * (j == k) + 0.02 * learned[j] for j in range(K)] for k in range(K)] + [learned, OWN_DRIFTS]
         ways = [math.fsum(m * manner[j] for m, manner in zip(mixture, manners, strict=True)) for j in range(K)]
         jump = math.fsum(p * w for p, w in zip(JUMPS, softmax(self.jumps), strict=True))
-        before = prior_of(self.population)
+        before = prior_of(self.population, phi)
 
         beliefs = {
             name: moved(self.kept[name], ways, jump, before, phi) if name in self.kept else unknown() for name in groups
@@ -72,16 +83,16 @@ class SlowFilter:
         for name, belief in beliefs.items():
             weight = probabilities(belief, ways, jump)
             past[name] = [math.fsum(w * part for w, part in zip(weight, belief[j], strict=True)) for j in (0, 1)]
-        each = {name: moments(past[name][0] + len(z), past[name][1] + sum(z), phi) for name, z in groups.items()}
+        each = {name: moments(past[name][0] + len(z), past[name][1] + sum(z)) for name, z in groups.items()}
         now = [math.fsum(column) for column in zip(*each.values(), strict=True)]
         share = min(max(100 - now[0], 0) / (self.population[0] or 1), 1)
         sums = [share * p + v for p, v in zip(self.population, now, strict=True)]
 
         values, gains, kept_ways, jumped, after = {}, [0.0] * (K + 2), [0.0] * K, [0.0] * 4, {}
         for name, rewards in groups.items():
-            prior = prior_of([s - own for s, own in zip(sums, each[name], strict=True)])
+            prior = prior_of([s - own for s, own in zip(sums, each[name], strict=True)], phi)
             values[name] = loo_values(rewards, beliefs[name], ways, jump, prior, phi, self.lgamma)
-            after[name], gained = updated(rewards, beliefs[name], ways, prior, phi, self.lgamma)
+            after[name], gained = updated(rewards, beliefs[name], ways, prior, phi, self.lgamma, guess)
             if name in self.kept:
                 odds = beliefs[name][3][:K]
                 for j, manner in enumerate(manners):
@@ -128,9 +139,9 @@ def unknown():
     return [0.0] * (K + 2), [0.0] * (K + 2), [1.0] * (K + 2), [1.0] * K + [0.0, 0.0]
 
 
-def moments(n, s, phi):
-    m, r = s / n, min(phi / n, 1.0)
-    return [1.0, m, m * m, m * (1 - m), 1 - r, r]
+def moments(n, s):
+    m = s / n
+    return [1.0, m, m * m, m * (1 - m), min(1 / n, 1.0)]
 
 
 def probabilities(belief, ways, jump):
@@ -199,10 +210,10 @@ def evidence_of_group(a, b, rewards, phi, lgamma):
     return log_evidence(a, b, n - 1, max(s - 1, 0), lgamma) + math.log(mean if s else 1 - mean)
 
 
-def updated(rewards, belief, ways, prior, phi, lgamma):
+def updated(rewards, belief, ways, prior, phi, lgamma, guess):
     n, s = len(rewards), sum(rewards)
     logs = [evidence_of_group(a, b, rewards, phi, lgamma) for a, b in betas(belief, prior, phi)]
-    gained = [math.exp(v - max(logs[:K])) for v in logs]
+    gained = [1.0 if guess else math.exp(v - max(logs[:K])) for v in logs]
     odds = [o * g for o, g in zip(belief[3], gained, strict=True)]
     together = math.fsum(w * o for w, o in zip(ways, odds[:K], strict=True))
     part = [x + n for x in belief[0]], [x + s for x in belief[1]], belief[2], [o / together for o in odds]
