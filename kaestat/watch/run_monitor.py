@@ -32,8 +32,8 @@ class RunMonitor:
 
     Every method's estimator takes each step once, as in training, so an update costs as much as a training step
     of the estimator, and errors equal those of `kaestat.value_risk` on the whole log. Its methods get the log's range of
-    rewards, which a watch cannot know: give it as in ``"kalman:low=-1,high=1"``. Steps that wait are served together, in
-    less time; values differ by rounding.
+    rewards, which a watch cannot know: give it as in ``"kalman:low=-1,high=1"``. Steps that wait are served together,
+    in less time; values differ by rounding.
 
     Parameters
     ----------
