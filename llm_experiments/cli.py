@@ -23,6 +23,9 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
 UsageError, Abort = typer.BadParameter.__base__, typer.Abort  # typer exports the first under no name of its own
 
 
+Data = Annotated[Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")]
+
+
 class Stage(StrEnum):
     """Parts of the diagnostic, each reading what those before it have written."""
 
@@ -176,9 +179,7 @@ def train(
     weights: Annotated[str | None, typer.Option(help="With --method: none, length or score_norm.")] = None,
     scale: Annotated[str | None, typer.Option(help="With --method: none, group_std or batch_std.")] = None,
     reuse: Annotated[int | None, typer.Option(help="With --method: steps in a row with the same minibatch.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")
-    ] = None,
+    data: Data = None,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and records.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
 ) -> None:
@@ -265,9 +266,7 @@ def study(
 def law(
     config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/law.")],
     cell: Annotated[list[str] | None, typer.Option(help="Of the file's, instead of all; can be given again.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")
-    ] = None,
+    data: Data = None,
     runs: Annotated[Path, typer.Option(help="Folder of models, completions and norms.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
 ) -> None:

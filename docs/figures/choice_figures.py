@@ -86,7 +86,7 @@ def ratio_map(faint: str) -> Figure:
             for place, size in enumerate(cells.columns):
                 ratio = cells.loc[drift, size]
                 color = "white" if abs(math.log(ratio)) > 0.6 * math.log(FULL) else "#1f1f1f"
-                axes.text(place + 0.5, row + 0.5, _short(ratio), ha="center", va="center", color=color, fontsize=9)
+                axes.text(place + 0.5, row + 0.5, short(ratio), ha="center", va="center", color=color, fontsize=9)
         axes.set_xticks([place + 0.5 for place in range(cells.shape[1])], [f"{size:g}" for size in cells.columns])
         axes.set_yticks([row + 0.5 for row in range(cells.shape[0])], [f"{drift:g}" for drift in cells.index])
         axes.set_xlabel(AXES["group_size"])
@@ -130,5 +130,6 @@ def _plain_log(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
 
 
-def _short(ratio: float) -> str:
+def short(ratio: float) -> str:
+    """A ratio in three characters or four."""
     return f"{ratio:.2f}" if ratio < 1.95 else f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"

@@ -72,8 +72,7 @@ def load_task(config: TaskConfig, *, seed: int) -> Task:
     Raises ValueError: As `open_task`, or if the task has fewer problems.
     Raises FileNotFoundError, ConnectionError: As `open_task`.
     """
-    task = open_task(config)
-    return task if config.n_prompts is None else select(task, config.n_prompts, seed=seed)
+    return select(open_task(config), config.n_prompts, seed=seed)
 
 
 def pretraining_examples(

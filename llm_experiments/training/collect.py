@@ -112,14 +112,11 @@ def name_of(method: str, weights: str, scale: str, reuse: int) -> str:
     return weighted + ("" if scale == "own" else f"/{scale}") + ("" if reuse == 1 else f"-J{reuse}")
 
 
-def _variant_of(config: dict) -> tuple[str, str, str, int]:
-    return config["method"], config["weights"], config["scale"] or "own", config["updates"]["reuse"]
-
-
 def _join(configs: list[dict], frames: list[pd.DataFrame]) -> pd.DataFrame:
     parts = []
     for config, frame in zip(configs, frames, strict=True):
-        values = (*_variant_of(config), config["seed"])
+        variant = (config["method"], config["weights"], config["scale"] or "own", config["updates"]["reuse"])
+        values = (*variant, config["seed"])
         for position, (key, value) in enumerate(zip(KEYS, values, strict=True)):
             frame.insert(position, key, value)
         parts.append(frame)

@@ -22,6 +22,13 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return sorted(key for key in one | other if one.get(key, default.get(key)) != other.get(key, default.get(key)))
 
 
+def refuse_others(folder: Path, mine: dict[str, Any], advice: str) -> None:
+    """Raise a ValueError, which ends in the advice, if the run in a folder has other settings than these."""
+    differing = differences(mine, json.loads((folder / IDENTITY).read_text()))
+    if differing:
+        raise ValueError(f"{folder}: holds a run with other settings ({', '.join(differing)}). {advice}")
+
+
 def run_config_of(folder: Path) -> RunConfig:
     """The configuration of the run in a folder, whichever framework it was trained on.
 

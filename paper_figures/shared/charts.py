@@ -134,9 +134,7 @@ def dot_plot(
 
 def key(mark: Mark, label: str, **style: object) -> Line2D:
     """An entry of a legend."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=label, **({"linestyle": ""} | mark.style | style))
+    return line_key(label, **({"linestyle": ""} | mark.style | style))
 
 
 def line_key(label: str, **style: object) -> Line2D:
