@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from llm_experiments.config import checked
-from llm_experiments.console import print_table, timed_progress
+from llm_experiments.console import print_table, say, timed_progress
 from llm_experiments.diagnose.config import load_config
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.paper.command import paper
@@ -99,7 +99,7 @@ def diagnose(
             done[step] = diagnosis.results
     if done and stage is not Stage.pools:
         gather(done, results / name)
-    console.print(f"Results: {results / name}", highlight=False, markup=False, soft_wrap=True)
+    say(console, f"Results: {results / name}")
 
 
 @app.command()
@@ -168,7 +168,7 @@ def evaluate(
     evaluation = Evaluation(config, data=data, runs=runs, results=results, progress=partial(timed_progress, console))
     table = evaluation.run(regrade=regrade)
     print_table(table)
-    console.print(f"Results: {evaluation.results}", highlight=False, markup=False, soft_wrap=True)
+    say(console, f"Results: {evaluation.results}")
 
 
 @app.command()
@@ -202,13 +202,13 @@ def train(
     disable_progress_bar()
     console = Console(stderr=True)
     for each in wanted:
-        talk = {"progress": partial(timed_progress, console), "say": partial(_say, console)}
+        talk = {"progress": partial(timed_progress, console), "say": partial(say, console)}
         TrainingRun(each, runs=runs, data=data, **talk).run()
         if not is_main_process():
             continue
         place = Path("training") / each.name
         collect(runs / place, results / place)
-        console.print(f"Results: {results / place}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"Results: {results / place}")
 
 
 class Part(StrEnum):
@@ -259,7 +259,7 @@ def study(
         pieces.bases()
     else:
         getattr(pieces, part)(design)
-    console.print(f"Results: {pieces.results}", highlight=False, markup=False, soft_wrap=True)
+    say(console, f"Results: {pieces.results}")
 
 
 @app.command()
@@ -288,8 +288,8 @@ def law(
     summary, predicted = measured.run(cell)
     print_table(in_short(summary))
     for (name, step, metric), own in predicted.groupby(["cell", "step", "metric"], sort=False):
-        _say(console, f"{name}, step {step}, {metric}, least noise first: {order(own)}")
-    console.print(f"Results: {measured.results}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"{name}, step {step}, {metric}, least noise first: {order(own)}")
+    say(console, f"Results: {measured.results}")
 
 
 @app.command()
@@ -317,10 +317,6 @@ def main() -> None:
         sys.exit(_fail(str(error), FAILED))
     except (KeyboardInterrupt, Abort):
         sys.exit(_fail("interrupted; run it again to go on.", INTERRUPTED))
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _fail(message: str, code: int) -> int:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE, render
+from kaestat.report.plots import STYLE, plain_ticks, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parent
@@ -65,7 +64,7 @@ def curves(faint: str) -> Figure:
         axes.set_yscale("log")
         axes.grid(axis="y", color=faint, linewidth=0.7)
         axes.set_axisbelow(True)
-    _plain_log(panels[0].yaxis)
+    plain_ticks(panels[0].yaxis, (1, 3))
     panels[0].set_ylabel("Value MSE (× 0.001, log scale)")
     handles, labels = panels[1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
@@ -120,14 +119,6 @@ def _figure() -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(10.4, 4.4), layout="constrained")
-
-
-def _plain_log(axis: Axis) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis.set_major_locator(LogLocator(subs=(1, 3)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
 
 
 def short(ratio: float) -> str:

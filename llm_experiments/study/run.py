@@ -83,9 +83,11 @@ class Study:
         """The rate with the largest area, with smaller and larger ones tried beside it."""
         config, path = self.config, self._rates_path(design, base)
         grid, factor = [rounded(rate) for rate in config.rates], config.rates[1] / config.rates[0]
+        # Coarser tests than those of what is compared: they only have to order rates.
+        tests = config.tests.model_copy(update={"every": ceil(config.budget / RATE_TESTS), "passes": 1})
         for _ in range(GROWTH + 1):
             runs = [(seed, rate) for rate in grid for seed in config.rate_seeds]
-            curves = self._completed(path, design, base, runs, self._rate_tests())
+            curves = self._completed(path, design, base, runs, tests)
             heights = _heights(curves, config.budget)
             grid = heights.index.tolist()
             best = float(heights["mean"].idxmax())
@@ -96,10 +98,6 @@ class Study:
             f"rates: the best learning rate of {design} on base model {base}, {best:g}, lies at the edge of "
             f"{grid[0]:g} to {grid[-1]:g} after {GROWTH} larger grids; start from other rates."
         )
-
-    def _rate_tests(self) -> TestsConfig:
-        """Coarser than those of what is compared: they only have to order rates."""
-        return self.config.tests.model_copy(update={"every": ceil(self.config.budget / RATE_TESTS), "passes": 1})
 
     def _known_rates(self) -> pd.DataFrame:
         """As `rates`, of the runs that are there."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
+from kaestat.report.plots import STYLE, plain_ticks
 from paper_figures.shared import paper
 from paper_figures.shared.comparison import NORMAL_975
 
@@ -146,9 +146,5 @@ def line_key(label: str, **style: object) -> Line2D:
 
 def plain_log(axis: Axis, subs: Sequence[float] = (1, 2, 5), most: int | None = None) -> None:
     """A logarithmic axis whose ticks are plain numbers, at most so many."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    axis.set_major_locator(LogLocator(subs=subs, numticks=most))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain_ticks(axis, subs, most)

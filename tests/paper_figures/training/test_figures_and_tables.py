@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from paper_figures import results as command
+from paper_figures.results import training as build
 from paper_figures.shared import output
 from paper_figures.training import figures, tables
-from paper_figures.training.build import build
 from paper_figures.training.results import read_results
 from tests.helpers.commands import app
 from tests.helpers.training_tables import STEPS, assert_same_tables, pictures, write_results
