@@ -95,6 +95,10 @@ class BayesFilter(RangedBaseline):
         fresh = {name: np.array(array) for name, array in (first_carry(plain_rates()) | NOTHING_LEFT).items()}
         return fresh | {"last_scored": np.array(-1.0), "range": np.array([0.0, 1.0])}
 
+    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
+        # States of earlier versions do not tell what is left of a shock.
+        return super().accepts_carry(carry if carry is None else NOTHING_LEFT | carry)
+
     def on_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
         """Rewards mapped from the given range to [0, 1]."""
         if (self.low, self.high) == (0.0, 1.0):
@@ -151,7 +155,7 @@ class _Now:
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:
         groups, visits = baseline.on_unit(groups, visits)
         xp, reward = groups.xp, groups.reward
-        before = baseline.initial_carry() if carry is None else carry
+        before = baseline.initial_carry() if carry is None else NOTHING_LEFT | carry
         before = {name: as_type_of(array, reward) for name, array in before.items()}
         step = as_type_of(step, reward)
         step = step[..., 0, 0] if step.ndim >= 2 else step
@@ -305,16 +309,22 @@ class _Now:
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
     def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
-        """See `common_shock`."""
-        if not self.all_scored and not bool(self.scored.any()):
+        """See `common_shock`; nothing moves where no prompt counts."""
+        xp = self.groups.xp
+        some = None if self.all_scored else xp.any(self.scored, axis=-1, keepdims=True)
+        if some is not None and not bool(some.any()):
             return None, {name: self.carry[name] for name in NOTHING_LEFT}
         each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
-        if not self.all_scored:
+        if some is not None:
             here = as_type_of(self.scored, self.unit)
             count, total = count * here, total * here
         before = before_step(self.carry, self.scored, self.of_last_step)
-        return common_shock(mean, size, count, total, self.population.dispersion[..., 0], self.rates, before)
+        shock, left = common_shock(mean, size, count, total, self.population.dispersion[..., 0], self.rates, before)
+        if some is not None:
+            shock = shock if shock is None else xp.where(some, shock, 0.0)
+            left = {name: xp.where(some, array, self.carry[name]) for name, array in left.items()}
+        return shock, left
 
     def values_of(
         self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array

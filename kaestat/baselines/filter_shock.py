@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, largest
+from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, joined, largest, of_rows
 from kaestat.baselines.filter_belief import Belief, Moving, in_bounds
 from kaestat.baselines.filter_rates import SHOCK, SHOCKS, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
@@ -12,6 +12,7 @@ from kaestat.core.arrays import Array, namespace, not_negative
 SMALLEST_SIZE = 0.05  # of a posterior
 SETTLED = 0.98  # probability that no move is left, from which on only a step's own rewards bring one up
 SMALLEST_MOVE = 0.1  # logits by which beliefs are moved
+TOGETHER = 1024  # prompts for which all shifts fit the processor's cache
 HALF = 2  # entries of `SHOCKS` per half a logit
 NOTHING_LEFT = dict.fromkeys(("left", "whole"), 1.0 * (SHOCKS == 0))  # the part of the first carry
 Left = dict[str, Array]
@@ -49,37 +50,56 @@ def common_shock(
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
     none = shock.shape[0] // 2
-    nearest = shock[none - HALF : none + HALF + 1 : 2 * HALF] * (size / (size + 1))[..., None, :]
-    asked = (_gains(mean, count, total, weight, nearest) > 0).any(-2) | (before[..., none, None] < SETTLED)
-    if not bool(asked.any()):
-        return None, dict.fromkeys(NOTHING_LEFT, before)
-    by = _of_mean((mean * size)[..., None, :], ((1 - mean) * size)[..., None, :], shock)
-    gain = _gains(mean, count, total, weight, by)
-    likely = ((1 - SHOCK) * before + SHOCK / shock.shape[0])[..., None] * xp.exp(gain - largest(gain))
-    likely /= added_up(likely)
-    found = xp.sum(likely * shock, axis=-2)
+    asked = before[..., none, None] < SETTLED
+    if not bool(asked.all()):
+        nearest = shock[none - HALF : none + HALF + 1 : 2 * HALF] * (size / (size + 1))[..., None, :]
+        asked = asked | (_of_others([_gain(nearest, mean, count, total, weight)])[0] > 0).any(-2)
+        if not bool(asked.any()):
+            return None, dict.fromkeys(NOTHING_LEFT, before)
+    gains, found = [], []
+    for rows in [slice(first, first + TOGETHER) for first in range(0, max(mean.shape[-1], 1), TOGETHER)]:
+        m, n, *rest = (of_rows(part, rows) for part in (mean, size, count, total, weight))
+        by = _of_mean((m * n)[..., None, :], ((1 - m) * n)[..., None, :], shock)
+        gains.append(_gain(by, m, *rest))
+    for gain in _of_others(gains):
+        gain -= largest(gain)
+        likely = xp.exp(gain)
+        likely *= ((1 - SHOCK) * before + SHOCK / shock.shape[0])[..., None]
+        likely /= added_up(likely)
+        found.append(added_up(likely * shock)[..., 0, :])
+    found = joined(found)
     found = xp.where(asked & (xp.abs(found) > SMALLEST_MOVE), found, 0.0)
     # The step's own rewards move the beliefs too, so they leave a smaller share of what is left.
     came = as_type_of(count > 0, mean)
     share = added_up(came * size / (size + count / dispersion), -1) / at_least(added_up(came, -1), 1.0)
     place = (share * (shock[:, 0] - found[..., -1:])).clip(shock[0, 0], shock[-1, 0])
-    onto = (1 - xp.abs(place[..., None] - shock[:, 0]) / (shock[1, 0] - shock[0, 0])).clip(0.0, 1.0)
+    onto = not_negative(1 - xp.abs(place[..., None] - shock[:, 0]) / (shock[1, 0] - shock[0, 0]))
     whole = likely[..., -1]
     after = {"left": (whole[..., None, :] @ onto)[..., 0, :], "whole": whole}
     after = {name: xp.where(asked[..., -1:], array, before) for name, array in after.items()}
     return found if bool((found != 0).any()) else None, after
 
 
-def _gains(mean: Array, count: Array, total: Array, weight: Array, by: Array) -> Array:
-    """Log evidence for each shift against none, from the others of each prompt, and from all; (..., S, P + 1).
+def _gain(by: Array, mean: Array, count: Array, total: Array, weight: Array) -> Array:
+    """Log evidence of each prompt for each shift against none, (..., S, P).
 
     ``by``, (..., S, P), is how much a shift moves the logit of each mean.
     """
-    xp = namespace(mean)
+    xp = namespace(by)
     mean, count, total, weight = (part[..., None, :] for part in (mean, count, total, weight))
-    gain = (total * by - count * xp.log(1 + mean * (xp.exp(by) - 1))) * weight
-    pooled = added_up(gain, -1)
-    return xp.concat([pooled - gain, pooled], axis=-1)
+    gain = xp.exp(by)
+    gain -= 1
+    gain *= mean
+    gain += 1
+    return (total * by - count * xp.log(gain)) * weight
+
+
+def _of_others(gains: list[Array]) -> list[Array]:
+    """Sums of what some prompts at a time say, (..., S, P): over the others of each, and last over all."""
+    pooled = sum(added_up(gain, -1) for gain in gains)
+    rest = [pooled - gain for gain in gains]
+    rest[-1] = namespace(pooled).concat([rest[-1], pooled], axis=-1)
+    return rest
 
 
 def _of_mean(a: Array, b: Array, by: Array) -> Array:
@@ -97,9 +117,15 @@ def _of_mean(a: Array, b: Array, by: Array) -> Array:
 def _size_after(a: Array, b: Array, by: Array) -> Array:
     """Size of the Beta distribution after the logit of its mean moves ``by``; see `_of_mean`."""
     half = namespace(by).exp(by / 2)
-    ratio = a * half + b / half
-    ratio = ratio * ratio / (a + b + 1)
-    return (ratio + (ratio * (ratio + 4)) ** 0.5) / 2
+    ratio = a * half
+    ratio += b / half
+    ratio *= ratio
+    ratio /= a + b + 1
+    root = ratio + 4
+    root *= ratio
+    ratio += root**0.5
+    ratio /= 2
+    return ratio
 
 
 def shifted(a: Array, b: Array, by: Array) -> tuple[Array, Array]:

@@ -71,9 +71,11 @@ def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
 
 def alien_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
     """The warning if rewards of the first step lie outside [0, 1] and a prior has rewards of 0 and 1 alone."""
+    if not any(each.prompt_ids and (each.sums["total_sq"] == each.sums["total"]).all() for each in priors):
+        return None
     reward = record.groups.reward  # 0 in the padding
     low, high = float(reward.min(initial=0.0)), float(reward.max(initial=1.0))
-    if (low, high) == (0.0, 1.0) or not any((each.sums["total_sq"] == each.sums["total"]).all() for each in priors):
+    if (low, high) == (0.0, 1.0):
         return None
     return (
         f"prior: it holds rewards of 0 and 1 alone, but the first step has one of {low if low < 0 else high:g}; give "

@@ -14,6 +14,7 @@ from kaestat.baselines.filter_group import evidence
 from kaestat.baselines.filter_population import prior_of
 from kaestat.baselines.filter_rates import plain_rates
 from kaestat.baselines.filter_shock import shifted
+from kaestat.core.storage import load_state, save_state
 from kaestat.estimator.state import EstimatorState
 from tests.helpers import slow_filter
 from tests.helpers.slow_filter import SlowFilter
@@ -104,6 +105,21 @@ def test_a_state_of_the_filter_on_a_grid_is_refused_with_what_to_do():
     state = estimator.content()["state"] | {"history": old.state_dict()}
     with pytest.raises(ValueError, match=r"keeps 350 numbers of each prompt.*saved by another version of kaestat"):
         EstimatorState.of(state, "bayes_filter", estimator.baseline)
+
+
+def test_a_state_that_does_not_tell_what_is_left_of_a_shock_goes_on_as_if_nothing_were(tmp_path):
+    estimator = AdvantageEstimator("bayes_filter")
+    estimator.step(["a", "a"], [0.0, 1.0], 0)
+    estimator.save(tmp_path / "state")
+    content = load_state(tmp_path / "state")
+    for name in filter_shock.NOTHING_LEFT:
+        del content["state"]["carry"][name]
+    save_state(tmp_path / "state", content)
+    old = AdvantageEstimator.load(tmp_path / "state")
+    for each in (estimator, old):
+        each.step(["a", "a", "b"], [1.0, 1.0, 0.0], 1)
+    np.testing.assert_array_equal(old.values, estimator.values)
+    assert old.state_dict() == estimator.state_dict()
 
 
 def test_the_order_of_prompts_and_the_unit_of_time_do_not_matter():
@@ -279,6 +295,24 @@ def test_a_shock_is_known_at_once_better_later_and_to_prompts_that_come_later(tu
     assert np.mean(error[7 * turns :]) < 0.0275
 
 
+def test_a_log_without_a_returning_prompt_keeps_what_is_left_of_a_shock_beside_others():
+    """What is served for several logs at once is what each alone gets."""
+    rng, baseline = np.random.default_rng(0), make_baseline("bayes_filter")
+    logit = rng.standard_normal((2, 12)) - 1.25 + 2.5 * (np.arange(12) >= 8)[:, None, None]
+    reward, answers = (rng.random((12, 2, 12)) < 1 / (1 + np.exp(-logit))).astype(float)[..., None], []
+    for of in (slice(0, 2), slice(1, 2)):
+        carry, state, past = baseline.initial_carry(), None, None
+        for step, now in enumerate(reward[:, of]):
+            seen = np.ones_like(now) * (step > 0)
+            seen[-1] *= step != 9  # all prompts of the last log are new
+            visits = Visits.empty(Groups(now)) if past is None else Visits(seen, seen, past, past, state=state)
+            served = baseline.serve(Groups(now), visits, step=step, carry=carry)
+            carry, state, past = served.carry, served.state, now
+        answers.append((served.values[-1], carry["left"][-1]))
+    for both, alone in zip(*answers, strict=True):
+        np.testing.assert_allclose(both, alone, atol=1e-6)
+
+
 def test_right_and_wrong_answers_are_treated_alike():
     rng = np.random.default_rng(15)
     logit = rng.standard_normal(40) + 1.25 * (np.arange(12) >= 8)[:, None]  # a shock that only 40 prompts show
@@ -300,9 +334,11 @@ def test_after_a_jump_of_one_prompt_its_value_is_there_at_the_next_visit():
 def test_blocks_of_prompts_give_what_all_prompts_at_once_give(leading, monkeypatch):
     rng, baseline = np.random.default_rng(2), make_baseline("bayes_filter")
     rewards = (rng.random((4, *leading, 40, 5)) < 0.4).astype(float)
+    rewards[2:] = 1.0  # a shock
     answers = []
     for block in (16, 10_000):
         monkeypatch.setattr(module, "BLOCK", block)
+        monkeypatch.setattr(filter_shock, "TOGETHER", block)
         carry, state, served = baseline.initial_carry(), None, None
         for step, reward in enumerate(rewards):
             groups = Groups(reward)

@@ -17,10 +17,6 @@ TABLES = [
 ]
 
 
-def labelled(path, name):
-    return pytest.param(path, name, id=f"{path.relative_to(ROOT)}:{name}")
-
-
 def code_of(benchmark):
     """``CODE`` of its script, which is not imported: some need torch."""
     script = ast.parse((ROOT / "benchmarks" / f"{benchmark}.py").read_text())
@@ -53,7 +49,7 @@ def touching(code, log):
     return count
 
 
-@pytest.mark.parametrize(("path", "name"), [labelled(*table) for table in TABLES])
+@pytest.mark.parametrize(("path", "name"), TABLES, ids=[f"{path.relative_to(ROOT)}:{name}" for path, name in TABLES])
 def test_a_table_is_no_older_than_a_release(path, name, has_history):
     commit = json.loads(path.read_text())["provenance"]["commit"].split()[0]
     since = f"{commit}..HEAD"

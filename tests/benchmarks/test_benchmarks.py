@@ -69,12 +69,9 @@ def test_interleaved_calls_every_piece_in_turn_and_turns_the_order_round():
     assert all((sample >= 0).all() for sample in seconds.values())
 
 
-def test_interval_of_the_median_has_the_order_statistics_of_the_binomial():
+def test_interval_of_the_median_has_the_order_statistics_of_the_binomial_and_that_of_few_samples_is_their_range():
     # n = 20: P(Bin(20, 1/2) <= 5) = .0207 <= .025 < P(<= 6) = .0577, so the 6th and the 15th smallest.
     assert estimate(np.arange(1.0, 21.0)[::-1]) == Estimate(10.5, 6.0, 15.0)
-
-
-def test_interval_of_few_samples_is_their_range():
     assert estimate(np.array([3.0, 1.0, 2.0])) == Estimate(2.0, 1.0, 3.0)
 
 

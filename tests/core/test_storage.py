@@ -260,17 +260,23 @@ def test_a_compressed_state_is_refused_before_it_is_expanded(tmp_path):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("shape", [(650_000_000,), (10**15,), (0, 10**9), (3,)])
-def test_an_array_that_claims_another_size_than_it_has_is_refused(tmp_path, shape):
+def with_array(path, descr, shape, content):
+    """An altered state whose array claims a type and a shape."""
+
     def build(buffer, header):
         np.savez(buffer, header=header)
         member = io.BytesIO()
-        np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        np.lib.format.write_array_header_1_0(member, {"descr": descr, "fortran_order": False, "shape": shape})
         with ZipFile(buffer, "a") as archive:
-            archive.writestr("array0.npy", member.getvalue() + b"\0" * 8)
+            archive.writestr("array0.npy", member.getvalue() + content)
 
+    return altered(path, build)
+
+
+@pytest.mark.parametrize("shape", [(650_000_000,), (10**15,), (0, 10**9), (3,)])
+def test_an_array_that_claims_another_size_than_it_has_is_refused(tmp_path, shape):
     with pytest.raises(ValueError, match=r"array0\.npy claims [\d,]+ bytes and has 8"):
-        load_state(altered(tmp_path / "state", build))
+        load_state(with_array(tmp_path / "state", "<f8", shape, b"\0" * 8))
 
 
 @pytest.mark.parametrize("array", [np.arange(6).reshape(2, 3).T, np.array(2.0, "<f4"), np.zeros((0, 3), ">i2")])
@@ -300,15 +306,8 @@ def test_an_array_that_goes_beyond_the_end_of_the_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize("descr", ["|O", [("number", "<f8"), ("object", "|O")]])
 def test_bytes_of_a_file_are_never_taken_for_objects(tmp_path, descr):
-    def build(buffer, header):
-        np.savez(buffer, header=header)
-        member = io.BytesIO()
-        np.lib.format.write_array_header_1_0(member, {"descr": descr, "fortran_order": False, "shape": (1,)})
-        with ZipFile(buffer, "a") as archive:
-            archive.writestr("array0.npy", member.getvalue() + b"\x10" * np.dtype(descr).itemsize)
-
     with pytest.raises(ValueError, match="altered"):
-        load_state(altered(tmp_path / "state", build))
+        load_state(with_array(tmp_path / "state", descr, (1,), b"\x10" * np.dtype(descr).itemsize))
 
 
 def test_a_compressed_member_is_refused_however_small(tmp_path):

@@ -17,19 +17,13 @@ PAGES = [
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 
-def requirements(text: str) -> list[str]:
-    """What the text's pip lines install."""
-    lines = re.findall(r"pip install ((?:\\\n|[^\n`])+)", text)
-    found = [each for line in lines for each in shlex.split(line.replace("\\\n", " "), comments=True)]
-    return [each for each in found if not each.startswith("-")]
-
-
 def faults(text: str) -> list[str]:
-    """Requirements that a package index would have to know kaestat for, or with extras that it has not."""
+    """What pip lines install that an index would have to know kaestat for, or with extras that it has not."""
+    lines = re.findall(r"pip install ((?:\\\n|[^\n`])+)", text)
     wrong = []
-    for each in requirements(text):
+    for each in (each for line in lines for each in shlex.split(line.replace("\\\n", " "), comments=True)):
         name, _, extras = each.rstrip("]").partition("[")
-        own = name == "." or "kaestat" in name
+        own = not each.startswith("-") and (name == "." or "kaestat" in name)
         if own and (not ("/" in name or name == ".") or not set(filter(None, extras.split(","))) <= EXTRAS):
             wrong.append(each)
     return wrong

@@ -17,19 +17,15 @@ KEPT = pd.read_csv(FIGURES / "method_spread.csv")
 COMMAND = "run PYTHONPATH=. python docs/figures/method_numbers.py"
 
 
-def module(name):
-    return hook(name, "figures")
-
-
 @pytest.mark.parametrize("name", KEPT["method"].unique())
 def test_page_of_a_method_with_numbers_gets_its_figure(name):
     page = (DOCS / "methods" / f"{METHODS[name].page}.md").read_text()
-    shown = module("method_figures").with_figure(page, METHODS[name])
+    shown = hook("method_figures", "figures").with_figure(page, METHODS[name])
     assert shown.count(f"method_{METHODS[name].page}_light.svg") == 1
 
 
 def test_page_of_a_method_without_numbers_stays():
-    assert module("method_figures").with_figure("## Example\n", METHODS["oracle"]) == "## Example\n"
+    assert hook("method_figures", "figures").with_figure("## Example\n", METHODS["oracle"]) == "## Example\n"
 
 
 def test_there_are_numbers_of_no_other_methods():
@@ -39,20 +35,14 @@ def test_there_are_numbers_of_no_other_methods():
 @pytest.mark.parametrize("name", slow_after(2, ["rloo", "kae_eb", "krpo"]))
 def test_numbers_are_what_the_script_measures(name):
     kept = KEPT[KEPT["method"] == name].reset_index(drop=True)
-    found = pd.DataFrame(list(module("method_numbers").spread(name)), columns=kept.columns)
+    found = pd.DataFrame(list(hook("method_numbers", "figures").spread(name)), columns=kept.columns)
     pd.testing.assert_frame_equal(found, kept, rtol=1e-4, atol=1e-8, check_dtype=False)
 
 
 def test_bias_and_variance_are_those_of_values_that_are_known():
     """Of normal errors with mean .5 and variance .04 the parts are .25 and .04; one draw too many would not be."""
     error = 0.5 + 0.2 * np.random.default_rng(0).standard_normal((400, 5, 30, 2))
-    bias2, variance, mse = (part.mean() for part in module("method_numbers").decomposed(error, 40))
+    bias2, variance, mse = (part.mean() for part in hook("method_numbers", "figures").decomposed(error, 40))
     assert bias2 == pytest.approx(0.25, abs=0.003) and variance == pytest.approx(0.04, abs=0.001)
     assert mse == pytest.approx(0.29, abs=0.003)
     assert bias2 + variance == pytest.approx(mse, rel=1e-2)
-
-
-def test_a_figure_is_drawn_in_both_schemes_and_the_same_each_time():
-    drawn = module("method_figures").drawn
-    light = drawn("kae", "light")
-    assert light.startswith(b"<?xml") and light == drawn("kae", "light") != drawn("kae", "dark")

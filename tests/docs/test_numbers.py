@@ -1,9 +1,7 @@
 """Numbers of pages: they come from committed tables, which are what the committed scripts measure."""
 
-import importlib
 import os
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,22 +10,17 @@ import pandas as pd
 import pytest
 
 from kaestat import read_log
+from tests.helpers.hooks import hook
 from tests.helpers.tiers import slow_after
 
 DOCS = Path(__file__).parents[2] / "docs"
-FIGURES, HOOKS = DOCS / "figures", DOCS / "hooks"
+FIGURES = DOCS / "figures"
 REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
 WITH_NUMBERS = [page for page in sorted(DOCS.rglob("*.md")) if re.search(r"\{[{%]", page.read_text())]
 TABLE = "docs/figures/choice_real_run"
 
 
-def module(name: str, folder: Path = FIGURES):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        return sys.modules.get(name) or importlib.import_module(name)
-
-
-NUMBERS = module("numbers_in_pages", HOOKS)
+NUMBERS = hook("numbers_in_pages")
 
 
 def table(name: str) -> pd.DataFrame:
@@ -76,19 +69,19 @@ def test_a_number_that_is_not_there_fails_the_build_with_the_page(text, error, m
 
 
 def test_curves_are_what_the_script_measures():
-    same(module("choice_numbers").curves(), "choice_curves")
+    same(hook("choice_numbers", "figures").curves(), "choice_curves")
 
 
 @pytest.mark.slow
 def test_map_is_what_the_script_measures():
-    same(module("choice_numbers").choice_map(), "choice_map")
+    same(hook("choice_numbers", "figures").choice_map(), "choice_map")
 
 
 if REAL.is_file():
 
     @pytest.mark.slow
     def test_real_run_is_what_the_script_measures():
-        found = module("choice_numbers").real_run(read_log(REAL))
+        found = hook("choice_numbers", "figures").real_run(read_log(REAL))
         same(found[found["method"].isin(table("choice_real_run")["method"])], "choice_real_run")
 
 
@@ -100,9 +93,12 @@ def test_example_on_large_groups_uses_the_measured_numbers():
         np.testing.assert_allclose([float(kae), float(grpo)], 1e3 * curves.loc[float(size), ["kae", "rloo"]], atol=5e-3)
 
 
-@pytest.mark.parametrize("name", slow_after(1, ["choice_curves", "choice_map"]))
-def test_figures_are_drawn_in_both_schemes_and_the_same_each_time(name):
-    drawn = module("choice_figures").drawn
+FIGURES_OF = [("method_figures", "kae"), ("choice_figures", "choice_curves"), ("choice_figures", "choice_map")]
+
+
+@pytest.mark.parametrize(("script", "name"), slow_after(2, FIGURES_OF))
+def test_figures_are_drawn_in_both_schemes_and_the_same_each_time(script, name):
+    drawn = hook(script, "figures").drawn
     light = drawn(name, "light")
     assert light.startswith(b"<?xml")
     assert light == drawn(name, "light") != drawn(name, "dark")

@@ -1,5 +1,8 @@
 """Advantage scalings against the slow references, and weights that a scaling would cancel."""
 
+import math
+from statistics import fmean, variance
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +21,6 @@ from kaestat.estimator.scaling import (
     rescale_informative,
     whiten_over_batch,
 )
-from tests.helpers import reference_scalings as ref
 from tests.helpers.cases import groups
 from tests.helpers.method_table import only
 
@@ -33,6 +35,38 @@ def flat(rows):
     return [value for row in rows for value in row]
 
 
+def whitened(advantages):
+    """REINFORCE++: over every completion of the step, variance with ddof 1 and 1e-8 added."""
+    flat = [a for row in advantages for a in row]
+    if len(flat) < 2:
+        return advantages
+    mean, scale = fmean(flat), math.sqrt(variance(flat) + 1e-8)
+    return [[(a - mean) / scale for a in row] for row in advantages]
+
+
+def over_group_std(advantages, rewards, epsilon=1e-6):
+    """GRPO: each group over its standard deviation (ddof 1) plus epsilon; lone completions as they are."""
+    return [
+        [a / (math.sqrt(variance(r)) + epsilon) for a in row] if len(r) > 1 else row
+        for row, r in zip(advantages, rewards, strict=True)
+    ]
+
+
+def over_reward_std(advantages, rewards, epsilon=1e-4):
+    """TRL's scale_rewards="batch": over the standard deviation (ddof 1) of all rewards plus epsilon."""
+    flat = [z for row in rewards for z in row]
+    if len(flat) < 2:
+        return advantages
+    return [[a / (math.sqrt(variance(flat)) + epsilon) for a in row] for row in advantages]
+
+
+def gpg_rescaled(advantages, rewards):
+    """GPG: times B / (B - M), M the completions in groups whose rewards are all equal."""
+    mixed = sum(len(row) for row in rewards if max(row) > min(row))
+    total = sum(len(row) for row in rewards)
+    return [[a * total / mixed if mixed else a for a in row] for row in advantages]
+
+
 @given(rows=ROWS)
 def test_scalings_are_those_of_the_slow_references(rows):
     packed = groups(*rows)
@@ -40,13 +74,13 @@ def test_scalings_are_those_of_the_slow_references(rows):
     advantages = [[z - 0.25 for z in row] for row in rows]
 
     for fast, slow in (
-        (divide_by_group_std(centred, packed), ref.over_group_std(advantages, rows)),
-        (make_scaling("trl_group")(centred, packed), ref.over_group_std(advantages, rows, 1e-4)),
-        (make_scaling("group_std(epsilon=0.5)")(centred, packed), ref.over_group_std(advantages, rows, 0.5)),
-        (make_scaling("trl_batch")(centred, packed), ref.over_reward_std(advantages, rows)),
-        (make_scaling("trl_batch( epsilon = 2 )")(centred, packed), ref.over_reward_std(advantages, rows, 2.0)),
-        (whiten_over_batch(centred, packed), ref.whitened(advantages)),
-        (rescale_informative(centred, packed), ref.gpg_rescaled(advantages, rows)),
+        (divide_by_group_std(centred, packed), over_group_std(advantages, rows)),
+        (make_scaling("trl_group")(centred, packed), over_group_std(advantages, rows, 1e-4)),
+        (make_scaling("group_std(epsilon=0.5)")(centred, packed), over_group_std(advantages, rows, 0.5)),
+        (make_scaling("trl_batch")(centred, packed), over_reward_std(advantages, rows)),
+        (make_scaling("trl_batch( epsilon = 2 )")(centred, packed), over_reward_std(advantages, rows, 2.0)),
+        (whiten_over_batch(centred, packed), whitened(advantages)),
+        (rescale_informative(centred, packed), gpg_rescaled(advantages, rows)),
     ):
         np.testing.assert_allclose(flat(unpadded(fast, rows)), flat(slow), rtol=1e-9, atol=1e-9)
 

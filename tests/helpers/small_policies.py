@@ -24,6 +24,14 @@ def small_model(seed: int = 0, sharpness: float = 8.0, size: TinySize = SIZE):
     return model, tokenizer
 
 
+def chat_tokenizer():
+    """With a chat template whose turns end with another token than the tokenizer's own end."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    return tokenizer
+
+
 def small_policy(
     seed: int = 0, *, temperature: float = 0.7, max_new_tokens: int = 6, batch_size: int = 64, **options
 ) -> TransformersPolicy:

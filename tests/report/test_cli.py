@@ -157,14 +157,11 @@ def test_simulated_run_can_stand_for_a_log(command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["analyze", "LOG", "--method", "nope"], "unknown name 'nope'"),
         (["analyze", "LOG", "--method", "kae:bandwidth=-1"], "--method kae:bandwidth=-1: bandwidth must be positive"),
         (["analyze", "LOG", "--method", "oracle"], "needs value="),
         (["analyze", "LOG", "--min-visits", "99"], "lower --min-visits"),
         (["analyze", "LOG", "--n-boot", "-1"], "--n-boot"),
-        (["analyze", "LOG", "--format", "nope"], "choose one of auto"),
         (["analyze", "LOG", "--hint", "nope"], "write KEY=VALUE"),
-        (["analyze", "LOG", "--nope"], "--nope"),
         (["analyze", "LOG", "--simulated"], "not both"),
         (["analyze"], "give a reward log"),
         (["analyze", "missing.csv"], "no such file"),
@@ -172,7 +169,6 @@ def test_simulated_run_can_stand_for_a_log(command):
         (["analyze", "SINGLES", "--method", "ebpo"], "nothing is identified"),
         (["bandwidth", "LOG", "--selector", "nope"], "--selector: unknown name"),
         (["bandwidth", "LOG", "--kernel", "nope"], "--kernel: unknown name"),
-        (["nope"], "nope"),
         ([], "Missing command"),
     ],
 )

@@ -109,7 +109,6 @@ def test_files_that_no_analysis_wrote_are_left_alone(command, singles, tmp_path)
         ("run.json", '{"a": [0.3, 1]}', ["--hint", "group_size=2"], "--hint group_size=2 does not fit"),
         ("run.json", '{"a": [0.3, 1]}', ["--hint", "group_size=x"], "group_size must be a number"),
         ("run.txt", "prompt,step,reward\na,0,1\n", [], "pass --format ... with one of"),
-        ("run.csv", "prompt,step,reward\na,0,1\n", ["--format", "x"], "kaestat: --format: unknown 'x'"),
         ("run.csv", "prompt,step,reward\na,0,1\na,0,1\na,1,1\na,1,0\n", ["--min-visits", "7"], "lower --min-visits."),
         ("run.csv", "prompt,step,reward\na,0,1\na,0,1\na,1,1\na,1,0\n", ["--seed", "-1"], "kaestat: --seed must be"),
     ],
@@ -254,7 +253,7 @@ def test_all_missing_columns_are_named_in_one_message(command, tmp_path):
         (["--method", "kae:kernel=triangle"], "(did you mean 'triangular'?)"),
         (["--hint", "promt=x"], "unknown hint 'promt' (did you mean 'prompt'?): format 'csv' takes prompt"),
         (["--hint", "group_size=8"], "hint 'group_size' is for accuracies: format 'csv' takes prompt"),
-        (["--format", "cvs"], "unknown 'cvs' (did you mean 'csv'?)"),
+        (["--format", "cvs"], "kaestat: --format: unknown 'cvs' (did you mean 'csv'?); choose one of auto"),
     ],
 )
 def test_a_misspelled_name_is_answered_with_the_nearest(command, log, options, words):

@@ -13,9 +13,8 @@ from llm_experiments.training.trl.resources import KNOWN_ERROR
 
 
 def machinery(folder, **changes):
-    return Machinery(
-        **{"backend": "trl", "gpus": 8, "nodes": 1, "runs": folder, "results": folder, "data": None} | changes
-    )
+    settings = {"backend": "trl", "gpus": 8, "nodes": 1, "data": None} | changes
+    return Machinery(runs=folder, results=folder, **settings)
 
 
 def test_all_runs_of_a_table_are_counted(tmp_path):

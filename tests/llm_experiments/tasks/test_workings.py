@@ -11,6 +11,8 @@ from llm_experiments.config import TaskConfig
 from llm_experiments.tasks import load_task, world_examples
 from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.cells import KINDS
+from llm_experiments.tasks.columns import columns
+from llm_experiments.tasks.columns import examples as column_examples
 from llm_experiments.tasks.workings import FIRST_VISITS, LENGTH, WorkingsTask, examples, kind_of, workings
 
 WORLDS = range(4)
@@ -46,17 +48,18 @@ def test_splits_share_names_and_no_prompt():
     assert bars[0] == bars[1] == bars[2]
 
 
-def test_the_world_is_that_of_the_committed_study():
-    """A change here makes results/studies/workings unreproducible."""
-    content = [(problem.prompt, problem.answer, problem.level) for problem in workings(0).problems]
-    whole = json.dumps([content, examples(500, seed=0)]).encode()
-    assert hashlib.sha256(whole).hexdigest()[:16] == "d767c9108f28c059"
-
-
-def test_worlds_differ_and_come_back():
-    assert workings(0).problems == workings(0).problems != workings(1).problems
-    assert examples(50, seed=0) == examples(50, seed=0) != examples(50, seed=1)
-    assert examples(50, seed=0, world=1) != examples(50, seed=0)
+@pytest.mark.parametrize(
+    ("world", "made", "digest"),
+    [(columns, column_examples, "eeb3f2b2105579bd"), (workings, examples, "d767c9108f28c059")],
+    ids=["columns", "workings"],
+)
+def test_worlds_are_those_of_the_committed_studies_and_differ_from_each_other(world, made, digest):
+    """A change here makes results/studies/columns or results/studies/workings unreproducible."""
+    content = [(problem.prompt, problem.answer, problem.level) for problem in world(0).problems]
+    whole = json.dumps([content, made(500, seed=0)]).encode()
+    assert hashlib.sha256(whole).hexdigest()[:16] == digest
+    assert world(0).problems != world(1).problems
+    assert made(50, seed=0) != made(50, seed=1) and made(50, seed=0, world=1) != made(50, seed=0)
 
 
 def test_values_are_spread_as_in_the_real_run(said):
@@ -101,5 +104,6 @@ def test_wrong_worlds_are_refused():
         workings(0, "dev")
     with pytest.raises(ValueError, match="length must be a multiple"):
         workings(0, length=16)
-    with pytest.raises(ValueError, match="no path and no split"):
-        load_task(TaskConfig(name="workings", split="train"), seed=0)
+    for name in ("columns", "workings"):
+        with pytest.raises(ValueError, match="no path and no split"):
+            load_task(TaskConfig(name=name, split="train"), seed=0)

@@ -128,18 +128,17 @@ def verl_checkpoint(folder: Path, step: int, value: float) -> None:
 
 def test_verl_saves_at_each_due_step_and_at_no_other_and_keeps_the_last():
     kept = Kept(Path("/none"), steps=(6, 7, 8, 30), save_every=5, keep_checkpoints=2, dtype="bfloat16")
-    saved, frequency = [], kept.next_due(0)
-    for step in range(1, 36):
-        if step % frequency == 0:  # verl's own rule
-            saved.append(step)
-            frequency = kept.next_due(step)
-    assert saved == [5, 6, 7, 8, 10, 15, 20, 25, 30, 35]
-    resumed, frequency = [], kept.next_due(7)
-    for step in range(8, 36):
-        if step % frequency == 0:
-            resumed.append(step)
-            frequency = kept.next_due(step)
-    assert resumed == saved[3:]
+
+    def saved(after):
+        found, frequency = [], kept.next_due(after)
+        for step in range(after + 1, 36):
+            if step % frequency == 0:  # verl's own rule
+                found.append(step)
+                frequency = kept.next_due(step)
+        return found
+
+    assert saved(0) == [5, 6, 7, 8, 10, 15, 20, 25, 30, 35]
+    assert saved(7) == saved(0)[3:]
 
 
 def test_snapshots_stay_and_old_checkpoints_of_verl_go(tmp_path):

@@ -101,11 +101,6 @@ def test_a_file_that_was_changed_is_refused_by_name(results, tmp_path, change, m
         read_results(tmp_path)
 
 
-def test_an_empty_folder_is_no_results_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match="run the diagnostic first"):
-        read_results(tmp_path)
-
-
 # --- tables
 
 

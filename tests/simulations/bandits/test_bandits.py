@@ -197,9 +197,7 @@ def test_with_a_walk_the_filter_is_the_posterior_mean_by_quadrature():
     for first in ([0, 0], [0, 1], [1, 1]):
         for other in (0, 1):
             reward = np.array([[[first], [[other, 1]]]], dtype=float).reshape(1, 2, 1, 2)
-            value = filtered(reward, mean, within, step_sd)[
-                0, 1, 0, 1
-            ]  # the second completion of the second step, left out
+            value = filtered(reward, mean, within, step_sd)[0, 1, 0, 1]  # of the last completion, which is left out
             assert value == pytest.approx(posterior_mean(first, other), abs=2e-4)
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from simulations.comparison import page
 from simulations.comparison.__main__ import main
 from simulations.comparison.compared import REWARDS_ALONE
 from simulations.comparison.worlds import noise, paths
+from tests.helpers.commands import app
 
 ROOT = Path(__file__).parents[3]
 PAGE, RESULTS = ROOT / "docs" / "choose.md", ROOT / "results" / "methods"
@@ -31,10 +31,8 @@ def test_the_command_keeps_what_is_there_and_writes_the_page(tmp_path):
     shutil.copytree(RESULTS, tmp_path / "methods")
     before = {file.name: file.read_bytes() for file in (tmp_path / "methods").iterdir()}
     shutil.copy(PAGE, tmp_path / "page.md")
-    app = typer.Typer()
-    app.command()(main)
     arguments = ["no.json", "--out", str(tmp_path / "methods"), "--page", str(tmp_path / "page.md")]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(app(main), arguments)
     assert result.exit_code == 0 and result.output.count("kept") == 3
     assert {file.name: file.read_bytes() for file in (tmp_path / "methods").iterdir()} == before
     assert (tmp_path / "page.md").read_text() == PAGE.read_text()

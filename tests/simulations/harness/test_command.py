@@ -23,10 +23,6 @@ def invoke(*arguments: object):
     return CliRunner().invoke(command.app, [str(argument) for argument in arguments])
 
 
-def started(folder) -> bool:
-    return any(folder.rglob("*"))
-
-
 def test_list_shows_every_study():
     result = invoke("list")
     assert result.exit_code == 0
@@ -58,7 +54,7 @@ def test_bad_request_is_refused_before_any_work(tmp_path, arguments, message):
     result = invoke(*arguments, "--out", tmp_path)
     assert result.exit_code == 2
     assert message in result.output
-    assert not started(tmp_path)
+    assert not any(tmp_path.rglob("*"))
 
 
 def test_unwritable_output_is_refused_with_its_name(tmp_path):

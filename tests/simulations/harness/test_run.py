@@ -213,16 +213,9 @@ def test_worker_that_dies_is_named_and_what_was_finished_is_kept(tmp_path):
 # Refusals before work, and a disk that fills up on the way
 
 
-@pytest.fixture
-def no_work(monkeypatch):
-    def refuse(*arguments, **keywords):
-        raise AssertionError("work was started")
-
-    monkeypatch.setattr(runner, "execute", refuse)
-
-
 @pytest.mark.parametrize("package", ["joblib", "threadpoolctl"])
-def test_missing_package_stops_the_run_before_any_work(tmp_path, no_work, monkeypatch, package):
+def test_missing_package_stops_the_run_before_any_work(tmp_path, monkeypatch, package):
+    monkeypatch.setattr(runner, "execute", lambda *_, **__: pytest.fail("work was started"))
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r"pip install -e '\.\[simulations\]'"):
         run_quietly(TOY, tmp_path)

@@ -56,15 +56,10 @@ def test_cells_do_not_mix(tmp_path):
         store.read(OTHER, 5, 5)
 
 
-def damage_cut(content: bytes) -> bytes:
-    return content[: len(content) // 2]
+DAMAGES = {"cut": lambda content: content[: len(content) // 2], "foreign": lambda _: b"PK\x03\x04 not a shard"}
 
 
-def damage_foreign(content: bytes) -> bytes:
-    return b"PK\x03\x04 not a shard"
-
-
-@pytest.mark.parametrize("damage", [damage_cut, damage_foreign], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damaged_shard_is_set_aside_and_counts_as_missing(tmp_path, damage):
     filled(tmp_path, (0, 5), (5, 10))
     path = sorted(tmp_path.rglob("*.shard"))[0]

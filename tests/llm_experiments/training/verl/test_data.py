@@ -1,6 +1,5 @@
 """verl's data: the problems and prompts of the runs on TRL, and the same rewards, whatever the completion."""
 
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,6 +18,7 @@ from llm_experiments.training.verl import reward
 from llm_experiments.training.verl.command import ID_FIELD
 from llm_experiments.training.verl.data import N_STAND_IN, grader, prepare_data
 from llm_experiments.training.verl.reward import compute_score
+from tests.helpers.verl_runs import write_rows
 
 LEVELS = ("Level 3", "Level 5", "Level 1")
 GSM8K = [{"question": f"What is {k} + 1?", "answer": f"It is {k + 1}.\n#### {k + 1:,}"} for k in range(995, 1007)]
@@ -52,11 +52,6 @@ TEXTS = [
     "<answer>3</answer>",
     "nothing 🦆",
 ]
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.fixture
@@ -107,11 +102,6 @@ def test_problems_and_prompts_are_those_of_a_run_on_trl(task, source, tmp_path):
     assert [row["extra_info"]["index"] for row in rows] == list(range(files.n_train))
     assert {row["data_source"] for row in rows} == {task["name"]}
     assert all(row["extra_info"]["split"] and row["ability"] for row in rows)
-
-
-def test_only_the_papers_levels_of_math_are_trained_on(source, tmp_path):
-    rows, _, _ = prepared(config({"name": "math"}), tmp_path, source)
-    assert {row["extra_info"]["level"] for row in rows} == {"3", "5"}
 
 
 def test_an_empty_system_message_leaves_it_to_the_template(source, tmp_path):

@@ -9,12 +9,11 @@ from importlib.util import find_spec
 import pytest
 from transformers import GenerationConfig
 
-from llm_experiments.policies.tiny import tiny_tokenizer
 from llm_experiments.training.verl import launch
 from llm_experiments.training.verl.command import Machines, verl_overrides
 from llm_experiments.training.verl.end_tokens import FILE
 from llm_experiments.training.verl.launch import launch_verl, verl_run_config
-from tests.helpers.small_policies import TEMPLATE
+from tests.helpers.small_policies import chat_tokenizer
 from tests.helpers.verl_runs import ALL, PAPER, PLACES, SMALL
 
 PAGE = launch.ROOT / "docs" / "experiments" / "verl.md"
@@ -43,9 +42,7 @@ def test_a_dry_run_writes_a_script_of_the_same_command_and_its_data(tmp_path, da
 
 def test_rollouts_end_where_evaluations_do(tmp_path, data, capfd, monkeypatch):
     model, out = tmp_path / "model", tmp_path / "out"
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer = chat_tokenizer()
     tokenizer.save_pretrained(model)
     (model / "config.json").write_text('{"model_type": "qwen2"}')
     (model / FILE).write_text('{"eos_token_id": 7}')
