@@ -9,8 +9,7 @@ from kaestat import AdvantageEstimator
 from llm_experiments.policies.token_scores import token_scores
 from llm_experiments.seeding import seed_of
 from llm_experiments.training.stacked.config import Design, StackConfig
-from llm_experiments.training.stacked.loop import StackedTraining
-from llm_experiments.training.stacked.prompts import Epochs
+from llm_experiments.training.stacked.loop import Epochs, StackedTraining
 
 from .conftest import SEEDS
 
