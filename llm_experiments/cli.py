@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from llm_experiments.config import checked
-from llm_experiments.console import print_table, timed_progress
+from llm_experiments.console import print_table, say, timed_progress
 from llm_experiments.diagnose.config import load_config
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.paper.command import paper
@@ -21,6 +21,9 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
 UsageError, Abort = typer.BadParameter.__base__, typer.Abort  # typer exports the first under no name of its own
+
+
+Data = Annotated[Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")]
 
 
 class Stage(StrEnum):
@@ -96,7 +99,7 @@ def diagnose(
             done[step] = diagnosis.results
     if done and stage is not Stage.pools:
         gather(done, results / name)
-    console.print(f"Results: {results / name}", highlight=False, markup=False, soft_wrap=True)
+    say(console, f"Results: {results / name}")
 
 
 @app.command()
@@ -165,7 +168,7 @@ def evaluate(
     evaluation = Evaluation(config, data=data, runs=runs, results=results, progress=partial(timed_progress, console))
     table = evaluation.run(regrade=regrade)
     print_table(table)
-    console.print(f"Results: {evaluation.results}", highlight=False, markup=False, soft_wrap=True)
+    say(console, f"Results: {evaluation.results}")
 
 
 @app.command()
@@ -176,9 +179,7 @@ def train(
     weights: Annotated[str | None, typer.Option(help="With --method: none, length or score_norm.")] = None,
     scale: Annotated[str | None, typer.Option(help="With --method: none, group_std or batch_std.")] = None,
     reuse: Annotated[int | None, typer.Option(help="With --method: steps in a row with the same minibatch.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")
-    ] = None,
+    data: Data = None,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and records.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
 ) -> None:
@@ -201,13 +202,13 @@ def train(
     disable_progress_bar()
     console = Console(stderr=True)
     for each in wanted:
-        talk = {"progress": partial(timed_progress, console), "say": partial(_say, console)}
+        talk = {"progress": partial(timed_progress, console), "say": partial(say, console)}
         TrainingRun(each, runs=runs, data=data, **talk).run()
         if not is_main_process():
             continue
         place = Path("training") / each.name
         collect(runs / place, results / place)
-        console.print(f"Results: {results / place}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"Results: {results / place}")
 
 
 class Part(StrEnum):
@@ -258,16 +259,14 @@ def study(
         pieces.bases()
     else:
         getattr(pieces, part)(design)
-    console.print(f"Results: {pieces.results}", highlight=False, markup=False, soft_wrap=True)
+    say(console, f"Results: {pieces.results}")
 
 
 @app.command()
 def law(
     config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/law.")],
     cell: Annotated[list[str] | None, typer.Option(help="Of the file's, instead of all; can be given again.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")
-    ] = None,
+    data: Data = None,
     runs: Annotated[Path, typer.Option(help="Folder of models, completions and norms.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
 ) -> None:
@@ -289,8 +288,8 @@ def law(
     summary, predicted = measured.run(cell)
     print_table(in_short(summary))
     for (name, step, metric), own in predicted.groupby(["cell", "step", "metric"], sort=False):
-        _say(console, f"{name}, step {step}, {metric}, least noise first: {order(own)}")
-    console.print(f"Results: {measured.results}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"{name}, step {step}, {metric}, least noise first: {order(own)}")
+    say(console, f"Results: {measured.results}")
 
 
 @app.command()
@@ -318,10 +317,6 @@ def main() -> None:
         sys.exit(_fail(str(error), FAILED))
     except (KeyboardInterrupt, Abort):
         sys.exit(_fail("interrupted; run it again to go on.", INTERRUPTED))
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _fail(message: str, code: int) -> int:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 
 import pandas as pd
 from rich.console import Console
@@ -64,6 +65,11 @@ class MinuteLines:
         return f"{self._part}: {self._done}/{self._total}, {shown}, {left} left"
 
 
+def say(console: Console, line: str) -> None:
+    """Print a line as it is, whatever it contains."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def timed_progress(console: Console, part: str, total: int) -> Iterator[Callable[[], None]]:
     """Show a part at work; yields the function that counts one unit as done.
@@ -72,15 +78,11 @@ def timed_progress(console: Console, part: str, total: int) -> Iterator[Callable
 
     total: Units of the part.
     """
-
-    def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
     begin = time.perf_counter()
     if console.is_terminal:
         with progress.progress_bar(console) as bar:
             task = bar.add_task(part, total=total)
             yield lambda: bar.advance(task)
     else:
-        yield MinuteLines(say, part, total).advance
-    say(f"{part:<44} {time.perf_counter() - begin:8.1f} s")
+        yield MinuteLines(partial(say, console), part, total).advance
+    say(console, f"{part:<44} {time.perf_counter() - begin:8.1f} s")

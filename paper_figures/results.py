@@ -12,10 +12,37 @@ try:
     import typer
 
     from kaestat.core.result_tables import table_file
-    from paper_figures.llm.build import build as diagnosis
-    from paper_figures.training.build import build as training
+    from llm_experiments.diagnose.results import read_results as read_diagnosis
+    from paper_figures.llm import figures, tables
+    from paper_figures.shared.output import write_figure, write_table
+    from paper_figures.training.figures import curves
+    from paper_figures.training.results import label, read_results
+    from paper_figures.training.tables import FINAL_CAPTION, final_table, reference_of
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
+
+
+def diagnosis(folder: Path) -> list[str]:
+    """Of a diagnosis; returns lines that say whether KAE < GRPO < REINFORCE++.
+
+    Raises FileNotFoundError, ValueError if the folder holds no results, or such as cannot be read.
+    """
+    results = read_diagnosis(folder)
+    tables.write(results, folder)
+    figures.write(results, folder)
+    return [
+        f"step {row.step}, {row.measure}: {row.comparison}: {row.verdict} "
+        f"({row.difference:.3g} [{row.ci_low:.3g}, {row.ci_high:.3g}])"
+        for row in tables.orders(results).itertuples()
+    ]
+
+
+def training(folder: Path) -> None:
+    """Of training runs; a FileNotFoundError if the folder holds no results of runs with tests."""
+    found = read_results(folder, ("tests", "curves", "final", "differences"))
+    write_figure(curves(found["tests"], found["curves"]), folder, "training_curves")
+    caption = FINAL_CAPTION.format(reference=label(*reference_of(found["final"])))
+    write_table(final_table(found["final"], found["differences"]), folder, "training_final", caption)
 
 
 def study(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -9,14 +10,14 @@ try:
     import typer
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
     from rich.table import Table
 except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; the simulations need: pip install -e '.[simulations]'")
 
 from kaestat.report.progress import progress_bar
 from simulations import studies
-from simulations.harness import RunSettings, Study, StudyResult, WorkerDied, replay, run
+from simulations.harness import RunSettings, Study, WorkerDied, replay, run
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 # Without a terminal a table may be as wide as it is.
@@ -86,7 +87,8 @@ def replay_one(
 def _run_and_report(study: Study, settings: RunSettings) -> bool:
     """Whether all of it succeeded."""
     try:
-        result = _run_with_progress(study, settings)
+        with progress_bar(errors) as bar:
+            result = run(study, settings, progress=partial(_show, bar, bar.add_task(study.name, total=None)))
     except (ValueError, OSError, ImportError) as error:
         _fail(f"{study.name}: {error}", USAGE)
     except WorkerDied as error:
@@ -105,13 +107,7 @@ def _run_and_report(study: Study, settings: RunSettings) -> bool:
     return not result.failures
 
 
-def _run_with_progress(study: Study, settings: RunSettings) -> StudyResult:
-    with progress_bar(errors) as bar:
-        task = bar.add_task(study.name, total=None)
-        return run(study, settings, progress=lambda done, total: _show(bar, task, done, total))
-
-
-def _show(bar: Progress, task: int, done: int, total: int) -> None:
+def _show(bar: Progress, task: TaskID, done: int, total: int) -> None:
     if bar.tasks[0].total is None:
         bar.reset(task, completed=done)  # what was there already is no speed
     bar.update(task, completed=done, total=total)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE, render
+from kaestat.report.plots import STYLE, plain_ticks, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parent
@@ -65,7 +64,7 @@ def curves(faint: str) -> Figure:
         axes.set_yscale("log")
         axes.grid(axis="y", color=faint, linewidth=0.7)
         axes.set_axisbelow(True)
-    _plain_log(panels[0].yaxis)
+    plain_ticks(panels[0].yaxis, (1, 3))
     panels[0].set_ylabel("Value MSE (× 0.001, log scale)")
     handles, labels = panels[1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
@@ -86,7 +85,7 @@ def ratio_map(faint: str) -> Figure:
             for place, size in enumerate(cells.columns):
                 ratio = cells.loc[drift, size]
                 color = "white" if abs(math.log(ratio)) > 0.6 * math.log(FULL) else "#1f1f1f"
-                axes.text(place + 0.5, row + 0.5, _short(ratio), ha="center", va="center", color=color, fontsize=9)
+                axes.text(place + 0.5, row + 0.5, short(ratio), ha="center", va="center", color=color, fontsize=9)
         axes.set_xticks([place + 0.5 for place in range(cells.shape[1])], [f"{size:g}" for size in cells.columns])
         axes.set_yticks([row + 0.5 for row in range(cells.shape[0])], [f"{drift:g}" for drift in cells.index])
         axes.set_xlabel(AXES["group_size"])
@@ -122,13 +121,6 @@ def _figure() -> Figure:
     return Figure(figsize=(10.4, 4.4), layout="constrained")
 
 
-def _plain_log(axis: Axis) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis.set_major_locator(LogLocator(subs=(1, 3)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
-
-
-def _short(ratio: float) -> str:
+def short(ratio: float) -> str:
+    """A ratio in three characters or four."""
     return f"{ratio:.2f}" if ratio < 1.95 else f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from choice_figures import in_scheme
+from choice_figures import in_scheme, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,11 +111,6 @@ def _ratios(axes: Axes, own: pd.DataFrame, sizes: list[int]) -> None:
     axes.set_title("MSE / best method's", loc="left", fontsize=10, fontweight="bold")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-
-
-def short(ratio: float) -> str:
-    """A ratio in three characters or four."""
-    return f"{ratio:.2f}" if ratio < 1.95 else f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
 
 
 def drawn(method: str, scheme: str) -> bytes:

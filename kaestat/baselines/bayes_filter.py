@@ -149,6 +149,7 @@ class _Now:
     shape: tuple[int, ...]  # (..., P)
     carry: dict[str, Array]
     last_scored: Array  # shape (...,)
+    since: Array  # shape (..., 1); returns of the prompts since that step, 1 at most or where there is none
     of_last_step: Array  # shape (..., P); prompts whose last visit was at that step
 
     @classmethod
@@ -192,6 +193,7 @@ class _Now:
                 (*groups.leading, reward.shape[-2]), visits.lag.shape[:-1], (*before["last_scored"].shape, 1)
             ),
             carry=before,
+            since=xp.where(before["last_scored"] >= 0, since.clip(0.0, 1.0), 1.0)[..., None],
             of_last_step=newest <= (step - before["last_scored"])[..., None],
             last_scored=xp.where(returns > 0, step, before["last_scored"]),
         )
@@ -322,7 +324,8 @@ class _Now:
             here = as_type_of(self.scored, self.unit)
             count, total = count * here, total * here
         before = before_step(self.carry, self.scored, self.of_last_step)
-        shock, left = common_shock(mean, size, count, total, self.population.dispersion[..., 0], self.rates, before)
+        dispersion = self.population.dispersion[..., 0]
+        shock, left = common_shock(mean, size, count, total, dispersion, self.rates, before, self.since)
         if some is not None:
             shock = shock if shock is None else xp.where(some, shock, 0.0)
             left = {name: xp.where(some, array, self.carry[name]) for name, array in left.items()}

@@ -29,7 +29,7 @@ def before_step(carry: Left, scored: Array, of_last_step: Array) -> Array:
 
 
 def common_shock(
-    mean: Array, size: Array, count: Array, total: Array, dispersion: Array, rates: Rates, before: Array
+    mean: Array, size: Array, count: Array, total: Array, dispersion: Array, rates: Rates, before: Array, since: Array
 ) -> tuple[Array | None, Left]:
     """Estimated move of all values in logits, for each prompt from the others, last from all; (..., P + 1).
 
@@ -41,8 +41,9 @@ def common_shock(
     half a logit upwards nor downwards is likelier than none, no larger one is.
 
     ``mean`` and ``size``, (..., P), are of each prompt's `posterior_mean`; ``count`` and ``total`` of the group, 0
-    where the prompt does not count. ``before`` is from `before_step`. The estimate is the posterior mean. It is 0 where
-    that is small, and None where that is so for all.
+    where the prompt does not count. ``before`` is from `before_step`. ``since``, (..., 1), is the share of a return
+    of all prompts that has passed since the last step: a step of few prompts is rarely the first after a shock. The
+    estimate is the posterior mean. It is 0 where that is small, and None where that is so for all.
     """
     xp = namespace(mean)
     size = at_least(size, SMALLEST_SIZE)
@@ -56,7 +57,7 @@ def common_shock(
         asked = asked | (_of_others([_gain(nearest, mean, count, total, weight)])[0] > 0).any(-2)
         if not bool(asked.any()):
             return None, dict.fromkeys(NOTHING_LEFT, before)
-    gains, found = [], []
+    gains, found, chance = [], [], SHOCK * since
     for rows in [slice(first, first + TOGETHER) for first in range(0, max(mean.shape[-1], 1), TOGETHER)]:
         m, n, *rest = (of_rows(part, rows) for part in (mean, size, count, total, weight))
         by = _of_mean((m * n)[..., None, :], ((1 - m) * n)[..., None, :], shock)
@@ -64,7 +65,7 @@ def common_shock(
     for gain in _of_others(gains):
         gain -= largest(gain)
         likely = xp.exp(gain)
-        likely *= ((1 - SHOCK) * before + SHOCK / shock.shape[0])[..., None]
+        likely *= ((1 - chance) * before + chance / shock.shape[0])[..., None]
         likely /= added_up(likely)
         found.append(added_up(likely * shock)[..., 0, :])
     found = joined(found)

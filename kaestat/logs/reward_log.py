@@ -54,7 +54,7 @@ class RewardLog:
     frame : pandas.DataFrame
         Columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without groups), and
         ``weight``, ``length``, ``importance`` if given; sorted by step, then prompt, then group; the
-        order of completions within a group is kept.
+        order of completions within a group is kept. It is a copy.
     arrays : dict of str to ndarray
         The columns of ``frame``, without loading pandas.
     groups : list
@@ -258,10 +258,10 @@ class RewardLog:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The log as a table."""
+        """The log as a table: a copy, so a change of it does not change the log."""
         import pandas as pd  # takes longer to load than the command line takes to read a log of 268,000 rows
 
-        return pd.DataFrame(self.arrays, copy=False)
+        return pd.DataFrame(self.arrays)
 
     @property
     def n_steps(self) -> int:

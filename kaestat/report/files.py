@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.provenance import Provenance
@@ -24,6 +24,8 @@ from kaestat.report.plots import render, risk_against_bandwidth
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, SamplingAnalysis, sampling_rows, sampling_unit_line
 from kaestat.report.tables import DIFFERENCE, comparison, fact_lines, selection_line, unit_line, unit_of
 from kaestat.report.unit import Unit
+
+DrawnTable: TypeAlias = tuple[list[Cell], list[list[Cell]], str]  # header, rows, and what the drawings show
 
 
 def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike[str]) -> list[Path]:
@@ -102,7 +104,7 @@ def _still(svg: bytes) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
-def _drawn_table(analysis: Analysis) -> tuple[list[Cell], list[list[Cell]], str]:
+def _drawn_table(analysis: Analysis) -> DrawnTable:
     """The main table with its estimates and intervals drawn in one more column, and what that column shows."""
     names, texts = comparison(analysis)
     if analysis.risk is not None:
@@ -119,36 +121,27 @@ def _gradient(gradient: GradientAnalysis, file: Download) -> dict[str, Any]:
     """What the page shows of the gradient's noise."""
     unit = noise_unit(gradient)
     numbers = [(gradient.noise[column] / 10.0**unit.power).tolist() for column in ("noise", "ci_low", "ci_high")]
-    header, rows, drawn = _with_marks(NOISE_HEADER, noise_rows(gradient), numbers, "noise", unit, place=3)
-    return {
-        "title": NOISE_TITLE,
-        "header": header,
-        "rows": rows,
-        "caption": f"{noise_unit_line(gradient)} {drawn}",
-        "files": [file],
-    }
+    table = _with_marks(NOISE_HEADER, noise_rows(gradient), numbers, "noise", unit, place=3)
+    return _section(NOISE_TITLE, table, noise_unit_line(gradient), file)
 
 
 def _law(law: LawAnalysis, file: Download) -> dict[str, Any]:
     """What the page shows of the predicted noise of designs."""
     ends = [law.table[column].tolist() for column in ("noise", "ci_low", "ci_high")]
-    header, rows, drawn = _with_marks(law_header(law), law_rows(law), ends, "noise", Unit(0), place=2, first=Cell)
-    return {"title": LAW_TITLE, "header": header, "rows": rows, "caption": f"{law_line(law)} {drawn}", "files": [file]}
+    table = _with_marks(law_header(law), law_rows(law), ends, "noise", Unit(0), place=2, first=Cell)
+    return _section(LAW_TITLE, table, law_line(law), file)
 
 
 def _sampling(found: SamplingAnalysis, file: Download) -> dict[str, Any]:
     """What the page shows of sampling policies."""
     ends = [found.table[column].tolist() for column in ("worth", "ci_low", "ci_high")]
-    header, rows, drawn = _with_marks(
-        SAMPLING_HEADER, sampling_rows(found), ends, "worth", Unit(0), place=2, first=policy_cell
-    )
-    return {
-        "title": SAMPLING_TITLE,
-        "header": header,
-        "rows": rows,
-        "caption": f"{sampling_unit_line()} {drawn}",
-        "files": [file],
-    }
+    table = _with_marks(SAMPLING_HEADER, sampling_rows(found), ends, "worth", Unit(0), place=2, first=policy_cell)
+    return _section(SAMPLING_TITLE, table, sampling_unit_line(), file)
+
+
+def _section(title: str, table: DrawnTable, line: str, file: Download) -> dict[str, Any]:
+    header, rows, drawn = table
+    return {"title": title, "header": header, "rows": rows, "caption": f"{line} {drawn}", "files": [file]}
 
 
 def _with_marks(
@@ -160,7 +153,7 @@ def _with_marks(
     *,
     place: int,
     first: Callable[[str], Cell] = method_cell,
-) -> tuple[list[Cell], list[list[Cell]], str]:
+) -> DrawnTable:
     """A table with one more column of drawings, beside the estimate, so that a phone shows it without scrolling."""
     axis, marks, logarithmic = interval_marks(*numbers)
     scale = "logarithmic" if logarithmic else "linear"

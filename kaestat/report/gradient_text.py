@@ -6,7 +6,7 @@ from typing import Any
 
 from kaestat.report.facts import LogFacts
 from kaestat.report.gradient import SAFEST, WITHOUT_HISTORY, GradientAnalysis
-from kaestat.report.unit import Unit
+from kaestat.report.unit import Unit, number
 
 NOISE_HEADER = (
     "method", "weights", "noise", "standard error", "95 % interval", "ratio to grpo", "its 95 % interval",
@@ -33,7 +33,9 @@ def noise_rows(gradient: GradientAnalysis) -> list[tuple[str, ...]]:
     unit, rows = noise_unit(gradient), list[tuple[str, ...]]()
     for row in gradient.noise.itertuples():
         level = unit.number(row.noise), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
-        ratio = _number(row.vs_grpo), _interval(row.vs_grpo_low, row.vs_grpo_high, ".3f"), _number(row.vs_none)
+        low, high = number(row.vs_grpo_low, ".3f"), number(row.vs_grpo_high, ".3f")
+        interval = low if low == "-" else f"{low} to {high}"
+        ratio = number(row.vs_grpo, ".3f"), interval, number(row.vs_none, ".3f")
         rows.append((str(row.method), str(row.weights), *level, *ratio))
     return rows
 
@@ -199,11 +201,3 @@ def _compared(found: tuple[float, float, float] | None, rival: str) -> str:
 def _times(ratio: float) -> str:
     """Three digits, without an exponent below a million."""
     return f"{float(f'{ratio:.3g}'):,g}" if 1e3 <= ratio < 1e6 else f"{ratio:.3g}"
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}"
-
-
-def _interval(low: float, high: float, form: str) -> str:
-    return "-" if math.isnan(low) else f"{low:{form}} to {high:{form}}"

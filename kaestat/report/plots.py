@@ -82,7 +82,7 @@ def _draw(axes: Axes, analysis: Analysis, kernel: str) -> None:
         told = f"{label}, {row.mse / unit:.1f}"
         axes.axhline(row.mse / unit, color=color, linestyle=dashes, linewidth=1.6, label=told)
     axes.set_xscale("log")
-    _plain_ticks(axes.xaxis)
+    plain_ticks(axes.xaxis)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_title(f"{kernel.capitalize()} kernel", loc="left", fontsize=10, fontweight="bold")
@@ -101,12 +101,13 @@ def _scale(axes: Axes, analysis: Analysis) -> None:
     if lowest > 0:
         axes.set_yscale("log")
         axes.set_ylim(0.4 * lowest, 2.0 * highest)
-        _plain_ticks(axes.yaxis)
+        plain_ticks(axes.yaxis)
 
 
-def _plain_ticks(axis: Axis) -> None:
+def plain_ticks(axis: Axis, subs: Sequence[float] = (1, 2, 5), most: int | None = None) -> None:
+    """Give a logarithmic axis plain numbers at multiples of powers of ten, at most so many."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_locator(LogLocator(subs=subs, numticks=most))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kaestat.logs.reward_log import RewardLog
 from kaestat.report.facts import LogFacts
+from kaestat.report.unit import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +63,8 @@ def sampling_rows(found: SamplingAnalysis) -> list[tuple[str, ...]]:
     for row in found.table.itertuples():
         alone = math.isnan(row.ci_low) or row.policy == REFERENCE
         interval = "-" if alone else f"{row.ci_low:.2f} to {row.ci_high:.2f}"
-        shares = _number(row.dead), _number(row.signal), _number(row.effective)
-        level = str(row.policy), _number(row.worth), _number(row.se), interval
+        shares = (number(share, ".2f") for share in (row.dead, row.signal, row.effective))
+        level = str(row.policy), number(row.worth, ".2f"), number(row.se, ".2f"), interval
         rows.append((*level, *shares, f"{row.largest_correction:.1f}"))
     return rows
 
@@ -93,7 +94,3 @@ def on_sampling(found: SamplingAnalysis, facts: LogFacts) -> str:
         f"{told}Drawing prompts by predicted values is not shown to help: half of the completions are worth {worth} as "
         "many drawn uniformly."
     )
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.2f}"

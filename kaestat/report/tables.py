@@ -8,7 +8,7 @@ from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.spelling import counted
 from kaestat.report.analysis import Analysis
 from kaestat.report.facts import LogFacts
-from kaestat.report.unit import Unit
+from kaestat.report.unit import Unit, number
 from kaestat.smoothing.selectors import BandwidthSelection
 
 DIFFERENCE = "difference to default"
@@ -77,7 +77,7 @@ def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...
         method = str(row["method"])
         gap_to_default, _, gap_interval = difference[method]
         level = unit.number(row["mse"]), unit.number(row["se"]), unit.interval(row["ci_low"], row["ci_high"])
-        ratio = _number(row["vs_grpo"], ".3f")
+        ratio = number(row["vs_grpo"], ".3f")
         rows.append((_shown(analysis, method), *level, ratio, gap_to_default, gap_interval))
     return RISK_HEADER, rows
 
@@ -100,10 +100,6 @@ def selection_line(selection: BandwidthSelection, kernel: str) -> str:
 
 def _shown(analysis: Analysis, method: str) -> str:
     return method + NO_PAST if method in analysis.out_of_reach else method
-
-
-def _number(value: float, form: str) -> str:
-    return "-" if math.isnan(value) else format(value, form)
 
 
 def _span(ends: tuple[int, int]) -> str:

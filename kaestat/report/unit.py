@@ -12,6 +12,11 @@ SMALLEST_SHOWN = 0.5  # of the middle risk, in its unit
 NAMES = {0: "1", -3: "0.001", 3: "1,000"}
 
 
+def number(value: float, form: str) -> str:
+    """A number as text; a dash if it is NaN."""
+    return "-" if math.isnan(value) else format(value, form)
+
+
 @dataclass(frozen=True)
 class Unit:
     """A power of a thousand."""

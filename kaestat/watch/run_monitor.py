@@ -31,7 +31,8 @@ class RunMonitor:
     """Value errors, dead groups, reach and noise of a run, kept up to date step by step.
 
     Every method's estimator takes each step once, as in training, so an update costs as much as a training step
-    of the estimator, and errors equal those of `kaestat.value_risk` on the whole log. Steps that wait are served
+    of the estimator, and errors equal those of `kaestat.value_risk` on the whole log. It gives methods the log's range
+    of rewards, which a watch cannot know: name it, as in ``"kalman:low=-1,high=1"``. Steps that wait are served
     together, in less time; values differ by rounding.
 
     Parameters

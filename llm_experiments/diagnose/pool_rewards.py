@@ -64,11 +64,6 @@ class PoolRewards:
         """H."""
         return self.history.shape[1]
 
-    @property
-    def lags(self) -> np.ndarray:
-        """H, ..., 1."""
-        return np.arange(self.n_history, 0, -1, dtype=float)
-
     def with_weights(self, kind: str, target: np.ndarray, history: np.ndarray | None = None) -> PoolRewards:
         """The same rewards with one more weighting; without ``history`` it is known at the target step alone."""
         past = {} if history is None else {kind: history}

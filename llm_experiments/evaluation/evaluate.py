@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +20,6 @@ from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.evaluation.suites import EvaluationSet, parse_suite
 from llm_experiments.evaluation.tables import accuracy_table, problem_table
 from llm_experiments.policies.base import Policy
-from llm_experiments.policies.sampler import digest_in_memory, sampler_beside
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
 
 STEP = 0  # of the pools: there is one checkpoint
+SHORT_PROMPTS = ("What is 2 + 3?", "Name a prime number.")
 PROBLEMS_AT_ONCE = 64  # sampled together where few completions of each are wanted
 GRADING = ("timeout", "memory_mib", "workers", "budget")  # options of verifiers: completions do not depend on them
 
@@ -150,3 +151,36 @@ class Evaluation:
     def digest(self) -> str:
         """Of the model's weights."""
         return digest_in_memory(self._loaded)
+
+
+def sampler_beside(policy: TransformersPolicy, engine: str, name: str, folder: Path) -> Policy:
+    """What samples for a policy.
+
+    engine ({"transformers", "vllm"}): The policy itself, or vLLM at its weights, after both have agreed on what
+        completions are worth.
+    name: What the policy was loaded from.
+    folder: Where its weights are saved for vLLM, which reads a model folder, if ``name`` is none.
+    """
+    if engine == "transformers":
+        return policy
+    from llm_experiments.policies.vllm_policy import VllmPolicy
+
+    source = Path(name).expanduser()
+    if not source.is_dir():
+        source = folder
+        if not source.is_dir():
+            policy.save(source)
+    sampler = VllmPolicy.beside(policy, source)
+    sampler.check_agreement(policy, list(SHORT_PROMPTS))
+    return sampler
+
+
+def digest_in_memory(policy: TransformersPolicy) -> str:
+    """SHA-256 of the weights in memory, by name."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(policy.model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()

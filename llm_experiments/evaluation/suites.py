@@ -1,6 +1,5 @@
 """Which problems an evaluation asks, and how many answers it takes of each."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -64,7 +63,9 @@ def parse_suite(text: str) -> tuple[EvaluationSet, ...]:
     """
     names = SUITES.get(text) or tuple(name.strip() for name in text.split(","))
     sets = tuple(_parse_set(name) for name in names)
-    _check_distinct([each.task for each in sets])
+    named = [each.task for each in sets]
+    if len(set(named)) < len(named):
+        raise ValueError(f"suite: sets must differ, got {', '.join(named)}.")
     return sets
 
 
@@ -79,8 +80,3 @@ def _parse_set(text: str) -> EvaluationSet:
     if not samples.isdecimal() or int(samples) < 1:
         raise ValueError(f"suite: {text!r} must end in a whole number of completions per problem, at least 1.")
     return replace(SETS[name], samples=int(samples))
-
-
-def _check_distinct(names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        raise ValueError(f"suite: sets must differ, got {', '.join(names)}.")

@@ -58,11 +58,10 @@ def problem_table(pools: Mapping[str, Sequence[PromptPool]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["set", "problem", "sample", "reward"])
 
 
-def comparison_table(folder: Path, reference: Path, *, seed: int = 0) -> pd.DataFrame:
+def comparison_table(folder: Path, reference: Path) -> pd.DataFrame:
     """Paired differences of two evaluations on the sets and problems that both have.
 
     folder, reference: Results folders of two evaluations.
-    seed: Of the bootstrap.
     Returns: ``set, difference, se, se_sampling, ci_low, ci_high, n_problems``; the last row is an average, as in
         `accuracy_table`.
     Raises FileNotFoundError if a folder holds no evaluation.
@@ -76,7 +75,7 @@ def comparison_table(folder: Path, reference: Path, *, seed: int = 0) -> pd.Data
     for name in shared:
         if mine[name].index.tolist() != theirs[name].index.tolist():
             raise ValueError(f"set {name}: {folder} and {reference} hold other problems; evaluate both on the same.")
-        estimate = difference(mine[name].to_numpy(), theirs[name].to_numpy(), seed=seed_of(seed, name))
+        estimate = difference(mine[name].to_numpy(), theirs[name].to_numpy(), seed=seed_of(0, name))
         estimates.append(estimate)
         rows.append({**_columns(name, estimate, mean="difference"), "n_problems": len(mine[name])})
     rows += _averages(dict(zip(shared, estimates, strict=True)), "difference")

@@ -11,8 +11,6 @@ import numpy as np
 
 from kaestat.core.storage import load_state, save_state
 
-FORMAT, VERSION = "kaestat-scores", 2
-
 
 @dataclass(frozen=True, eq=False)
 class PromptScores:
@@ -35,15 +33,16 @@ class PromptScores:
     seconds: float
 
 
-class ScoreStore:
-    """The folder of a run's scores: one checksummed file for each prompt and step.
+class ScoreFiles:
+    """A folder of scores: one checksummed file for each prompt and step.
 
-    identity: What scores depend on beyond the pool: its settings, and the parameters. Each identity has a folder of its
-        own.
+    identity: What scores depend on beyond the weights. Each identity has a folder of its own.
     """
 
+    kind: tuple[str, int]  # name and version of the files' content
+
     def __init__(self, folder: str | Path, identity: Mapping[str, Any]):
-        text = json.dumps([FORMAT, VERSION, identity], sort_keys=True)
+        text = json.dumps([*self.kind, identity], sort_keys=True)
         self.folder = Path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def path(self, step: int, row: int) -> Path:
@@ -54,6 +53,23 @@ class ScoreStore:
         """Whether they were computed."""
         return self.path(step, row).exists()
 
+    def content(self, step: int, row: int, checkpoint: str) -> dict[str, Any]:
+        """What a file holds.
+
+        Raises FileNotFoundError if it was not computed yet.
+        Raises ValueError if the file is damaged, or the scores are of other weights.
+        """
+        content = load_state(self.path(step, row))
+        if content["checkpoint"] != checkpoint:
+            raise ValueError(f"{self.path(step, row)}: scores of other weights; remove the file to compute it again.")
+        return content
+
+
+class ScoreStore(ScoreFiles):
+    """The scores of a diagnostic run."""
+
+    kind = ("kaestat-scores", 2)
+
     def write(self, step: int, row: int, checkpoint: str, scores: PromptScores) -> None:
         """Store the scores of one prompt, all or nothing.
 
@@ -63,12 +79,5 @@ class ScoreStore:
         save_state(self.path(step, row), {"checkpoint": checkpoint, "scores": content})
 
     def read(self, step: int, row: int, checkpoint: str) -> PromptScores:
-        """The scores of one prompt.
-
-        Raises FileNotFoundError if they were not computed yet.
-        Raises ValueError if the file is damaged, or the scores are of other weights.
-        """
-        content = load_state(self.path(step, row))
-        if content["checkpoint"] != checkpoint:
-            raise ValueError(f"{self.path(step, row)}: scores of other weights; remove the file to compute it again.")
-        return PromptScores(**content["scores"])
+        """The scores of one prompt; errors as in `content`."""
+        return PromptScores(**self.content(step, row, checkpoint)["scores"])

@@ -28,7 +28,6 @@ from llm_experiments.tasks.local_files import with_local_file
 from .bases import starting_model
 from .config import CellConfig
 from .summary import PROMPT_COLUMNS, prompt_table
-from .tables import COMPLETIONS, DIGITS, PROMPTS, PROVENANCE
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 COMPLETION_COLUMNS = ["cell", "step", "prompt", "completion", "reward", "length", "finished", "plain", "adam", "logits"]
 """The last three are squared norms of the completion's score: in the parameters, there in Adam's units, and on the
 logits."""
+COMPLETIONS, PROMPTS, PROVENANCE, DIGITS = "completions.csv.gz", "prompts.csv", "provenance.json", 5  # of tables
 MEANS = "means.npz"  # inner products of the prompts' mean gradients
 DRIFT = {"float32": 1e-3, "bfloat16": 0.15}  # of a log-probability, for each token and one more; bfloat16 has 3 digits
 

@@ -11,11 +11,12 @@ from kaestat.core.storage import write_atomically
 from llm_experiments.provenance import provenance
 from llm_experiments.starting import ProgressBar
 
-from .cell import Cell
+from .cell import COMPLETIONS, DIGITS, PROMPTS, PROVENANCE, Cell
 from .config import LawConfig
 from .prediction import predictions
 from .summary import summary_table
-from .tables import COMPLETIONS, DIGITS, PREDICTIONS, PROMPTS, PROVENANCE, SUMMARY
+
+PREDICTIONS, SUMMARY = "predictions.csv", "summary.csv"
 
 
 class LawMeasurement:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from kaestat.theory.baseline_law import DesignNoise, PromptMoments, predict_completions, predict_noise
+from kaestat.theory.baseline_law import PromptMoments, predict_completions, predict_noise
 from llm_experiments.seeding import seed_of
 
 REFERENCE = "grpo_8"
@@ -81,7 +81,7 @@ def predictions(
                     each.relative_noise / reference.relative_noise,
                     spread.loc[0.025, each.design],
                     spread.loc[0.975, each.design],
-                    _needed(each, reference, completions),
+                    predict_completions(each, reference, completions=completions) if reference.gain > 0 else np.nan,
                     rank if possible else np.nan,
                 )
             )
@@ -104,7 +104,3 @@ def _ratios(
         each.design: each.relative_noise for each in predict_noise(moments, completions=completions, history=history)
     }
     return {name: noise / found[REFERENCE] for name, noise in found.items()}
-
-
-def _needed(design: DesignNoise, reference: DesignNoise, completions: int) -> float:
-    return predict_completions(design, reference, completions=completions) if reference.gain > 0 else np.nan

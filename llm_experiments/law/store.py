@@ -1,6 +1,5 @@
 """Scores of prompts and Adam's mean squares on disk: whole or absent, and refused where they are of other weights."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,44 +10,27 @@ import torch
 from safetensors.torch import load, save
 from torch import nn
 
-from kaestat.core.storage import load_state, save_state, write_atomically
+from kaestat.core.storage import save_state, write_atomically
+from llm_experiments.gradient.store import ScoreFiles
 
 from .prompt_scores import METRICS, MetricScores, PromptScores
 
-FORMAT, VERSION = "kaestat-law", 1
 
+class LawStore(ScoreFiles):
+    """The scores of a cell."""
 
-class LawStore:
-    """The folder of a cell's scores.
-
-    identity: What the scores depend on beyond the weights; each identity has a folder of its own.
-    """
-
-    def __init__(self, folder: str | Path, identity: Mapping[str, Any]):
-        text = json.dumps([FORMAT, VERSION, identity], sort_keys=True)
-        self.folder = Path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def has(self, step: int, row: int) -> bool:
-        """Whether the scores of the prompt in this row are there."""
-        return self._path(step, row).exists()
+    kind = ("kaestat-law", 1)
 
     def write(self, step: int, row: int, checkpoint: str, scores: PromptScores, logits: np.ndarray) -> None:
         """Store one prompt's scores, with the squared norms on the logits, shape (N,)."""
         content: dict[str, Any] = {"checkpoint": checkpoint, "log_probs": scores.log_probs, "logits": logits}
         for name, each in scores.metrics.items():
             content[name] = {"norms": each.norms, "products": each.products, "mean": each.mean}
-        save_state(self._path(step, row), content)
+        save_state(self.path(step, row), content)
 
     def read(self, step: int, row: int, checkpoint: str) -> tuple[PromptScores, np.ndarray]:
-        """What `write` stored.
-
-        Raises FileNotFoundError if it was not computed yet.
-        Raises ValueError if the file is damaged, or of other weights.
-        """
-        path = self._path(step, row)
-        content = load_state(path)
-        if content["checkpoint"] != checkpoint:
-            raise ValueError(f"{path}: scores of other weights; remove the file to compute it again.")
+        """What `write` stored; errors as in `content`."""
+        content = self.content(step, row, checkpoint)
         metrics = {name: MetricScores(**content[name]) for name in METRICS}
         return PromptScores(metrics, content["log_probs"]), content["logits"]
 
@@ -71,9 +53,6 @@ class LawStore:
             raise ValueError(f"{path}: mean squares of other weights; remove the file to compute it again.")
         named = dict(model.named_parameters())
         return {named[name]: each.to(named[name].device) for name, each in load(content).items()}
-
-    def _path(self, step: int, row: int) -> Path:
-        return self.folder / f"step-{step:06d}" / f"{row:05d}.scores"
 
     def _squares(self, step: int) -> Path:
         return self.folder / f"step-{step:06d}" / "squares.safetensors"

@@ -11,7 +11,7 @@ from llm_experiments.policies.presets import prompt_style
 from llm_experiments.training.config import RunConfig, result_name, run_label
 from llm_experiments.training.diagnostics import Prompts, diagnosis_name, prompts_of
 from llm_experiments.training.experiment import load_experiment
-from llm_experiments.training.identity import IDENTITY, differences, identity
+from llm_experiments.training.identity import IDENTITY, identity, refuse_others
 from llm_experiments.training.snapshots import snapshot
 from llm_experiments.training.trl.resources import check_batches
 
@@ -187,12 +187,7 @@ def _train(file: Path, run: RunConfig, machinery: Machinery) -> Part:
     folder = folder_of(run, machinery)
     if (folder / IDENTITY).exists():  # a run that is done is not asked itself
         there = json.loads((folder / IDENTITY).read_text())
-        differing = differences(there | identity(run), there)
-        if differing:
-            raise ValueError(
-                f"{folder}: holds a run with other settings ({', '.join(differing)}). Give the configuration another "
-                "name, or remove the folder."
-            )
+        refuse_others(folder, there | identity(run), "Give the configuration another name, or remove the folder.")
     variant = ["--method", run.method, "--seed", str(run.seed), "--reuse", str(run.updates.reuse)]
     variant += ["--weights", run.weights] + ([] if run.scale is None else ["--scale", run.scale])
     places = [*_data(machinery), "--results", str(machinery.results)]

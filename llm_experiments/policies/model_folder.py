@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 # What must agree between two configurations for their weights to mean the same; names and shapes of the weights do not
@@ -115,7 +115,7 @@ def load_weights(model: PreTrainedModel, folder: str | Path) -> None:
     Raises ValueError if the folder holds another architecture; the message names what differs.
     """
     folder = Path(folder)
-    _check_structure(model, folder)
+    check_structure(read_config(folder), model.config, folder)
     targets = model.state_dict(keep_vars=True)
     files = _weight_files(folder)
     _check_tensors(targets, files, folder)
@@ -145,14 +145,21 @@ def _weight_files(folder: Path) -> dict[Path, list[str]]:
     return files
 
 
-def _check_structure(model: PreTrainedModel, folder: Path) -> None:
+def read_config(folder: Path) -> PretrainedConfig:
+    """The configuration of a model folder; a FileNotFoundError if it has none."""
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{folder}: holds no config.json; name a model folder.")
-    given = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def check_structure(
+    given: PretrainedConfig, running: PretrainedConfig, folder: Path, names: tuple[str, ...] = STRUCTURE
+) -> None:
+    """Raise a ValueError that names what differs between a folder's configuration and that of the policy's model."""
     different = [
-        f"{name} is {getattr(given, name, None)!r} there and {getattr(model.config, name, None)!r} here"
-        for name in STRUCTURE
-        if getattr(given, name, None) != getattr(model.config, name, None)
+        f"{name} is {getattr(given, name, None)!r} there and {getattr(running, name, None)!r} here"
+        for name in names
+        if getattr(given, name, None) != getattr(running, name, None)
     ]
     if different:
         raise ValueError(f"{folder}: another architecture than the policy's: {'; '.join(different)}.")

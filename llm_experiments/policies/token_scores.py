@@ -26,11 +26,6 @@ class TokenScores:
     log_probs: tuple[tuple[float, ...], ...]
     logit_norms: np.ndarray
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens per completion, shape (N,)."""
-        return np.array([len(each) for each in self.log_probs], dtype=np.int64)
-
 
 def completion_log_probs(
     model: PreTrainedModel,

@@ -21,7 +21,7 @@ from transformers import (
 from . import token_scores
 from .base import Completion, Policy, SamplingSettings
 from .model_folder import load_weights, plain_generation_config, save_model
-from .prompting import encode_prompt, end_token_ids
+from .prompting import end_token_ids
 from .token_scores import TokenScores
 
 
@@ -57,46 +57,21 @@ class TransformersPolicy(Policy):
         self.sampling = sampling
         self.chat = chat
         self.system = system
+        self.context = getattr(model.config, "max_position_embeddings", None)
         shipped = model.generation_config.eos_token_id if model.generation_config is not None else None
         self.eos_ids = end_token_ids(tokenizer, shipped, chat=chat)
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos_ids[0]
         self.model.generation_config = plain_generation_config(self.eos_ids, pad_id, sampling.temperature)
 
-    def encode(self, prompt: str) -> tuple[int, ...]:
-        """Token ids of a prompt as the model sees it, chat template applied where the policy uses one.
-
-        Raises ValueError if the prompt has no token.
-        """
-        return encode_prompt(self.tokenizer, prompt, chat=self.chat, system=self.system)
-
-    def sample(self, prompt: str, n: int, *, seed: int) -> list[Completion]:
-        """Draw ``n`` completions; the same seed on the same machine gives the same ones.
-
-        Log-probabilities are those of the distribution that each token was drawn from, taken during generation;
-        `score` agrees with them to rounding. The state of torch's global generators is left as it was.
-
-        Raises ValueError if ``n`` or ``seed`` is out of range, or prompt and completion could exceed the model's
-            context.
-        """
-        return self.sample_groups([prompt], n, seed=seed)[0]
-
-    def sample_groups(self, prompts: Sequence[str], n: int, *, seed: int) -> list[list[Completion]]:
-        """Draw ``n`` completions of each prompt; prompts of the same number of tokens share batches.
-
-        Reproducible for the same prompts, ``n`` and seed together; errors as in `sample`.
-        """
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n!r}.")
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0, got {seed!r}.")
-        encoded = self._encode_all(prompts)
+    def _sample_groups(self, prompts: list[tuple[int, ...]], n: int, seed: int) -> list[list[Completion]]:
+        """Prompts of the same number of tokens share batches."""
         groups: list[list[Completion]] = [[] for _ in prompts]
         size, index = self.sampling.batch_size, 0
-        for positions in _by_length(encoded):
+        for positions in _by_length(prompts):
             rows = [position for position in positions for _ in range(n)]
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
-                drawn = self._sample_batch([encoded[k] for k in part], np.random.SeedSequence([seed, index]))
+                drawn = self._sample_batch([prompts[k] for k in part], np.random.SeedSequence([seed, index]))
                 for position, completion in zip(part, drawn, strict=True):
                     groups[position].append(completion)
                 index += 1
@@ -115,7 +90,7 @@ class TransformersPolicy(Policy):
 
         Raises ValueError if prompt and completion could exceed the model's context.
         """
-        encoded = self._encode_all(prompts)
+        encoded = self.encode_all(prompts)
         answers: dict[int, Completion] = {}
         config = GenerationConfig(
             do_sample=False,
@@ -136,29 +111,19 @@ class TransformersPolicy(Policy):
                     answers[position] = self._completion(tokens, [])
         return [answers[position] for position in range(len(prompts))]
 
-    def score(
-        self, prompt: str, completions: Sequence[Completion | Sequence[int]], *, batch_tokens: int = 4096
-    ) -> TokenScores:
+    def score(self, prompt: str, completions: Sequence[Completion | Sequence[int]]) -> TokenScores:
         """Log-probabilities and logit-level score norms of given completions; see `token_scores.token_scores`."""
         with _evaluating(self.model):
             return token_scores.token_scores(
-                self.model,
-                self.encode(prompt),
-                completions,
-                temperature=self.sampling.temperature,
-                batch_tokens=batch_tokens,
+                self.model, self.encode(prompt), completions, temperature=self.sampling.temperature
             )
 
     def completion_log_probs(
-        self,
-        prompt_ids: Sequence[int],
-        completions: Sequence[Completion | Sequence[int]],
-        *,
-        share_prompt: bool = True,
+        self, prompt_ids: Sequence[int], completions: Sequence[Completion | Sequence[int]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Differentiable log-probabilities (N, T) and mask (N, T); see `token_scores.completion_log_probs`."""
         return token_scores.completion_log_probs(
-            self.model, prompt_ids, completions, temperature=self.sampling.temperature, share_prompt=share_prompt
+            self.model, prompt_ids, completions, temperature=self.sampling.temperature
         )
 
     def load_weights(self, checkpoint: str | Path) -> None:
@@ -200,20 +165,6 @@ class TransformersPolicy(Policy):
         length = ends[0] + 1 if ends else len(tokens)
         text = self.tokenizer.decode(tokens[:length], skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Completion(tuple(tokens[:length]), tuple(log_probs[:length]), text, finished=bool(ends))
-
-    def _encode_all(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
-        encoded = [self.encode(prompt) for prompt in prompts]
-        for ids in encoded:
-            self._check_context(len(ids) + self.sampling.max_new_tokens)
-        return encoded
-
-    def _check_context(self, length: int) -> None:
-        limit = getattr(self.model.config, "max_position_embeddings", None)
-        if limit is not None and length > limit:
-            raise ValueError(
-                f"prompt and max_new_tokens = {self.sampling.max_new_tokens} make {length} tokens, but the model's "
-                f"context holds {limit}; lower max_new_tokens."
-            )
 
 
 def _by_length(encoded: Sequence[Sequence[int]]) -> list[list[int]]:

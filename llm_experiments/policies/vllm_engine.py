@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from transformers import AutoConfig, PretrainedConfig
+from transformers import PretrainedConfig
 
 from .base import SamplingSettings
-from .model_folder import STRUCTURE
+from .model_folder import STRUCTURE, check_structure, read_config
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -68,12 +68,10 @@ def require_vllm() -> None:
         raise ImportError(f"vLLM is installed but does not import ({error}); install it again, {INSTALL}") from error
 
 
-def start_engine(folder: str | Path, sampling: SamplingSettings, *, dtype: str, kv_cache_gib: float | None) -> LLM:
+def start_engine(folder: str | Path, sampling: SamplingSettings, *, dtype: str) -> LLM:
     """An engine for a model folder that takes and returns token ids, with log-probabilities after the temperature.
 
     sampling: ``batch_size`` completions are generated at once.
-    kv_cache_gib: Memory of the cached keys and values. None takes what one context and ``batch_size`` completions of
-        ``max_new_tokens`` need.
     Raises ModuleNotFoundError, ImportError: See `require_vllm`.
     Raises FileNotFoundError if there is no model folder.
     Raises ValueError if the environment asks for an engine in a process of its own, on CPU.
@@ -82,8 +80,6 @@ def start_engine(folder: str | Path, sampling: SamplingSettings, *, dtype: str, 
     from vllm import LLM
 
     config = _read_config(Path(folder))
-    if kv_cache_gib is None:
-        kv_cache_gib = _kv_cache_bytes(config, sampling, dtype) / 2**30
     if _on_cpu():
         # The start takes seconds less, and only an engine in this process can have its output layer packed again.
         if os.environ.setdefault(MULTIPROCESSING, "0") != "0":
@@ -101,7 +97,7 @@ def start_engine(folder: str | Path, sampling: SamplingSettings, *, dtype: str, 
             max_num_seqs=sampling.batch_size,
             enable_prefix_caching=True,
             enforce_eager=_on_cpu(),
-            kv_cache_memory_bytes=int(kv_cache_gib * 2**30),
+            kv_cache_memory_bytes=_kv_cache_bytes(config, sampling, dtype),
             # Not used where the cache's size is given, but this share of a GPU must be free at the start; the
             # transformers policy that scores and trains is on it already.
             gpu_memory_utilization=0.1,
@@ -118,7 +114,7 @@ def replace_weights(engine: LLM, folder: str | Path) -> None:
     Raises ValueError if it holds another architecture.
     """
     folder = Path(folder)
-    _check_architecture(_read_config(folder), engine.model_config.hf_config, folder)
+    check_structure(_read_config(folder), engine.model_config.hf_config, folder, (*STRUCTURE, *SIZES))
     with global_generators_kept():
         engine.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
         if _on_cpu():
@@ -164,21 +160,10 @@ def _pack_embeddings(model: torch.nn.Module) -> None:
 
 
 def _read_config(folder: Path) -> PretrainedConfig:
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder}: holds no config.json; name a model folder.")
+    config = read_config(folder)
     if not any(folder.glob("*.safetensors")):
         raise FileNotFoundError(f"{folder}: holds no safetensors file; weights in other formats are not read.")
-    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-
-
-def _check_architecture(given: PretrainedConfig, running: PretrainedConfig, folder: Path) -> None:
-    different = [
-        f"{name} is {getattr(given, name, None)!r} there and {getattr(running, name, None)!r} here"
-        for name in (*STRUCTURE, *SIZES)
-        if getattr(given, name, None) != getattr(running, name, None)
-    ]
-    if different:
-        raise ValueError(f"{folder}: another architecture than the policy's: {'; '.join(different)}.")
+    return config
 
 
 def _kv_cache_bytes(config: PretrainedConfig, sampling: SamplingSettings, dtype: str) -> int:

@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..seeding import seed_of
 from .base import Completion, Policy, SamplingSettings
-from .prompting import encode_prompt, end_token_ids, shipped_end_tokens
+from .prompting import end_token_ids, shipped_end_tokens
 from .vllm_engine import end_engine, global_generators_kept, replace_weights, start_engine
 
 if TYPE_CHECKING:
     from vllm.outputs import CompletionOutput
 
-    from .token_scores import TokenScores
     from .transformers_policy import TransformersPolicy
 
 # Mean absolute difference in nats per token that rounding explains, a single token's being at most LARGEST times that.
@@ -31,16 +30,6 @@ if TYPE_CHECKING:
 # update at a learning rate of 1e-6, which moves log-probabilities by 4e-3, is noticed; in bfloat16 it is not.
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 LARGEST = 10
-
-
-class ScoringPolicy(Protocol):
-    """What `VllmPolicy.check_agreement` compares with: `TransformersPolicy`, or anything that scores completions."""
-
-    sampling: SamplingSettings
-
-    def encode(self, prompt: str) -> tuple[int, ...]: ...
-
-    def score(self, prompt: str, completions: Sequence[Completion]) -> TokenScores: ...
 
 
 @dataclass(frozen=True)
@@ -66,8 +55,6 @@ class VllmPolicy(Policy):
     tokenizer: The folder's own by default. vLLM sees token ids alone.
     eos_ids: Tokens that end a completion; by default the folder's and tokenizer's own, and with ``chat`` the one that
         closes a turn.
-    kv_cache_gib: Memory of cached keys and values; by default what one context and a batch of completions need.
-    context: Tokens of prompt and completion that the model can hold.
     Raises ModuleNotFoundError, ImportError if vLLM is not installed or cannot be imported; the message says how to
         install it.
     Raises FileNotFoundError if there is no model folder.
@@ -84,12 +71,10 @@ class VllmPolicy(Policy):
         dtype: str = "float32",
         tokenizer: PreTrainedTokenizerBase | None = None,
         eos_ids: tuple[int, ...] | None = None,
-        kv_cache_gib: float | None = None,
     ):
         if dtype not in TOLERANCE:
             raise ValueError(f"dtype must be one of {', '.join(TOLERANCE)}, got {dtype!r}.")
-        self._engine = start_engine(folder, sampling, dtype=dtype, kv_cache_gib=kv_cache_gib)
-        self._start_options = {"dtype": dtype, "kv_cache_gib": kv_cache_gib}
+        self._engine = start_engine(folder, sampling, dtype=dtype)
         self.sampling = sampling
         self.chat = chat
         self.system = system
@@ -101,51 +86,27 @@ class VllmPolicy(Policy):
         self.eos_ids = eos_ids or end_token_ids(tokenizer, shipped_end_tokens(folder), chat=chat)
 
     @classmethod
-    def beside(cls, reference: TransformersPolicy, folder: str | Path, **options: Any) -> VllmPolicy:
+    def beside(cls, reference: TransformersPolicy, folder: str | Path) -> VllmPolicy:
         """The sampling companion of a transformers policy: its tokenizer, prompts, end tokens, temperature and type.
 
         folder: Weights to start with.
-        **options: Further arguments of the class, such as ``kv_cache_gib``.
         """
-        shared = {
-            "chat": reference.chat,
-            "system": reference.system,
-            "dtype": str(reference.model.dtype).removeprefix("torch."),
-            "tokenizer": reference.tokenizer,
-            "eos_ids": reference.eos_ids,
-        }
-        return cls(folder, reference.sampling, **(shared | options))
+        return cls(
+            folder,
+            reference.sampling,
+            chat=reference.chat,
+            system=reference.system,
+            dtype=str(reference.model.dtype).removeprefix("torch."),
+            tokenizer=reference.tokenizer,
+            eos_ids=reference.eos_ids,
+        )
 
-    def encode(self, prompt: str) -> tuple[int, ...]:
-        """Token ids of a prompt as the model sees it; see `prompting.encode_prompt`."""
-        return encode_prompt(self.tokenizer, prompt, chat=self.chat, system=self.system)
-
-    def sample(self, prompt: str, n: int, *, seed: int) -> list[Completion]:
-        """Draw ``n`` completions; the same seed on the same machine gives the same ones, whatever was drawn before.
-
-        The global generators of Python, NumPy and torch are left as they were.
-
-        Raises ValueError if ``n`` or ``seed`` is out of range, or prompt and completion could exceed the model's
-            context.
-        """
-        return self.sample_groups([prompt], n, seed=seed)[0]
-
-    def sample_groups(self, prompts: Sequence[str], n: int, *, seed: int) -> list[list[Completion]]:
-        """Draw ``n`` completions of each prompt, all prompts in one queue.
-
-        Reproducible for the same prompts, ``n`` and seed together; errors as in `sample`.
-        """
+    def _sample_groups(self, prompts: list[tuple[int, ...]], n: int, seed: int) -> list[list[Completion]]:
+        """All prompts in one queue."""
         from vllm import SamplingParams
 
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n!r}.")
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0, got {seed!r}.")
-        encoded = [self.encode(prompt) for prompt in prompts]
-        for prompt_ids in encoded:
-            self._check_context(len(prompt_ids))
         requests, params = [], []
-        for k, prompt_ids in enumerate(encoded):
+        for k, prompt_ids in enumerate(prompts):
             for index in range(n):
                 requests.append({"prompt_token_ids": list(prompt_ids)})
                 params.append(
@@ -182,24 +143,19 @@ class VllmPolicy(Policy):
         nothing of the old one."""
         end_engine(self._engine)
         del self._engine
-        self._engine = start_engine(folder, self.sampling, **self._start_options)
+        self._engine = start_engine(folder, self.sampling, dtype=self.dtype)
 
     def close(self) -> None:
         """End the engine and give back its memory; the policy cannot be used any more."""
         end_engine(self._engine)
         del self._engine
 
-    def check_agreement(
-        self, reference: ScoringPolicy, prompts: Sequence[str], tolerance: float | None = None, *, n: int = 4
-    ) -> Agreement:
+    def check_agreement(self, reference: TransformersPolicy, prompts: Sequence[str], *, n: int = 4) -> Agreement:
         """Make sure that this policy samples from the policy that ``reference`` scores.
 
-        ``n`` completions of each prompt are sampled here and scored there.
+        ``n`` completions of each prompt are sampled here and scored there; `TOLERANCE` is allowed between the two.
 
-        reference: A `TransformersPolicy` at the same weights.
-        tolerance: Largest allowed mean absolute difference in nats per token; a single token may differ by ten times
-            that. By default 1e-4 in float32, which finds the weights of one small update missing, and 0.1 in bfloat16,
-            which finds only other weights altogether.
+        reference: At the same weights.
         Raises ValueError if a prompt has other tokens there, or the temperatures differ.
         Raises RuntimeError if log-probabilities differ by more; the message says by how much, why that may be, and what
             to do.
@@ -225,7 +181,7 @@ class VllmPolicy(Policy):
             ]
         absolute = np.abs(np.concatenate(differences))
         found = Agreement(float(absolute.mean()), float(absolute.max()), absolute.size)
-        allowed = TOLERANCE[self.dtype] if tolerance is None else tolerance
+        allowed = TOLERANCE[self.dtype]
         # Written so that a difference that is not a number fails too.
         if not (found.mean <= allowed and found.largest <= LARGEST * allowed):
             raise RuntimeError(self._disagreement(found, allowed))
@@ -250,11 +206,3 @@ class VllmPolicy(Policy):
         )
         text = self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Completion(token_ids, log_probs, text, finished=output.finish_reason == "stop")
-
-    def _check_context(self, prompt_length: int) -> None:
-        length = prompt_length + self.sampling.max_new_tokens
-        if length > self.context:
-            raise ValueError(
-                f"prompt and max_new_tokens = {self.sampling.max_new_tokens} make {length} tokens, but the model's "
-                f"context holds {self.context}; lower max_new_tokens."
-            )

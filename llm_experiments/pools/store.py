@@ -16,6 +16,7 @@ from llm_experiments.policies.base import Completion
 
 FORMAT, VERSION = "kaestat-pool", 1
 MANIFEST = "manifest.json"
+LONGEST = 400  # characters of settings in a message
 SCHEMA = pa.schema(
     [
         ("token_ids", pa.list_(pa.int32())),
@@ -142,14 +143,11 @@ class PoolStore:
 
         Raises FileNotFoundError, ValueError: As `read`; also if a pool holds fewer.
         """
-        return np.stack([self.column(step, problem_id, size) for problem_id in self.problem_ids])
-
-    def column(self, step: int, problem_id: str, size: int) -> np.ndarray:
-        """The first ``size`` rewards of one prompt at a step, shape (size,)."""
-        rewards = self.read(step, problem_id).rewards
-        if len(rewards) < size:
-            raise ValueError(f"the pool of {problem_id} at step {step} has {len(rewards)} completions, not {size}.")
-        return rewards[:size]
+        found = {problem_id: self.read(step, problem_id).rewards for problem_id in self.problem_ids}
+        for problem_id, own in found.items():
+            if len(own) < size:
+                raise ValueError(f"the pool of {problem_id} at step {step} has {len(own)} completions, not {size}.")
+        return np.stack([own[:size] for own in found.values()])
 
 
 def _about(step: int, problem_id: str) -> dict[str, str]:
@@ -177,6 +175,6 @@ def _check_manifest(path: Path, identity: Mapping[str, Any]) -> None:
         )
 
 
-def _short(value: Any, limit: int = 400) -> str:
+def _short(value: Any) -> str:
     text = json.dumps(value)
-    return text if len(text) <= limit else text[:limit] + "..."
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."

@@ -112,10 +112,6 @@ class StudyConfig(Section):
             self.setting(name)
         return self
 
-    def rate_factor(self) -> float:
-        """The multiple between two rates of the grid."""
-        return self.rates[1] / self.rates[0]
-
     def setting(self, design: str) -> StackConfig:
         """The configuration of a design's runs."""
         return StackConfig(

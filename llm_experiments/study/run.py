@@ -1,7 +1,7 @@
 """A study from its base models to its curves; every finished piece is kept, so that it can be interrupted."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import ceil
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from llm_experiments.policies.smollm2 import smollm2_folder
 from llm_experiments.policies.supervised import taught_folder
@@ -21,7 +22,7 @@ from llm_experiments.tasks import world_examples
 from .config import StudyConfig, TestsConfig
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
-from .tables import origins, rounded, write_frame
+from .tables import DIGITS, origins, rounded
 
 IDENTITY = "study.json"
 CURVES, RATES, RATE_CURVES = "curves.csv.gz", "rates.csv", "rate_curves.csv.gz"
@@ -81,10 +82,12 @@ class Study:
     def _choose_rate(self, design: str, base: int) -> float:
         """The rate with the largest area, with smaller and larger ones tried beside it."""
         config, path = self.config, self._rates_path(design, base)
-        grid, factor = [rounded(rate) for rate in config.rates], config.rate_factor()
+        grid, factor = [rounded(rate) for rate in config.rates], config.rates[1] / config.rates[0]
+        # Coarser tests than those of what is compared: they only have to order rates.
+        tests = config.tests.model_copy(update={"every": ceil(config.budget / RATE_TESTS), "passes": 1})
         for _ in range(GROWTH + 1):
             runs = [(seed, rate) for rate in grid for seed in config.rate_seeds]
-            curves = self._completed(path, design, base, runs, self._rate_tests())
+            curves = self._completed(path, design, base, runs, tests)
             heights = _heights(curves, config.budget)
             grid = heights.index.tolist()
             best = float(heights["mean"].idxmax())
@@ -96,22 +99,15 @@ class Study:
             f"{grid[0]:g} to {grid[-1]:g} after {GROWTH} larger grids; start from other rates."
         )
 
-    def _rate_tests(self) -> TestsConfig:
-        """Coarser than those of what is compared: they only have to order rates."""
-        return self.config.tests.model_copy(update={"every": ceil(self.config.budget / RATE_TESTS), "passes": 1})
-
     def _known_rates(self) -> pd.DataFrame:
         """As `rates`, of the runs that are there."""
-        rows, found = [], []
-        for base, design in product(self.config.world.bases, self.config.designs):
-            curves = self._stored(self._rates_path(design, base))
-            if curves is not None:
-                found.append(curves.assign(design=design, base=base)[["design", "base", *CURVE_COLUMNS]])
-                heights = _heights(curves, self.config.budget)
-                best = heights["mean"].idxmax()
-                rows += [(base, design, rate, *own, rate == best) for rate, *own in heights.itertuples()]
+        rows, curves = [], self._known_curves(self._rates_path)
+        for (base, design), own in curves.groupby(["base", "design"], sort=False):
+            heights = _heights(own, self.config.budget)
+            best = heights["mean"].idxmax()
+            rows += [(base, design, rate, *found, rate == best) for rate, *found in heights.itertuples()]
         table = pd.DataFrame(rows, columns=RATE_COLUMNS)
-        self._write(pd.concat(found, ignore_index=True), RATE_CURVES)
+        self._write(curves, RATE_CURVES)
         self._write(table, RATES)
         return table
 
@@ -129,15 +125,15 @@ class Study:
             runs = [(seed, rate) for seed in config.seeds]
             self._completed(self._path(design, base), design, base, runs, config.tests)
         self._known_rates()
-        table = self._known_curves()
+        table = self._known_curves(self._path)
         self._write(table, CURVES)
         return table
 
-    def _known_curves(self) -> pd.DataFrame:
+    def _known_curves(self, path_of: Callable[[str, int], Path]) -> pd.DataFrame:
         """As `compare`, of the runs that are there: others may work on other designs meanwhile."""
         columns, frames = ["design", "base", *CURVE_COLUMNS], []
         for base, design in product(self.config.world.bases, self.config.designs):
-            curves = self._stored(self._path(design, base))
+            curves = self._stored(path_of(design, base))
             if curves is not None:
                 frames.append(curves.assign(design=design, base=base)[columns])
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
@@ -168,7 +164,7 @@ class Study:
         for first in range(0, len(missing), size):
             made = self._trained(design, base, missing[first : first + size], path, tests)
             found = made if found is None else pd.concat([found, made], ignore_index=True)
-            write_frame(found, path)
+            write_table(path, found, DIGITS)
         assert found is not None
         return pd.read_csv(path)  # as it is when it is read again: digits are rounded
 
@@ -198,7 +194,7 @@ class Study:
         """Write a table of results, with when and by which code it was made; unchanged, it keeps what it has."""
         path, place = self.results / PROVENANCE, self.results / name
         before = place.read_bytes() if place.exists() else None
-        write_frame(table, place)
+        write_table(place, table, DIGITS)
         origin = provenance(self.config)
         made = origins(path)
         if name.endswith(".gz"):
@@ -233,14 +229,9 @@ class Study:
         write_atomically(path, json.dumps(identity | {"designs": designs}, indent=1))
 
 
-def areas(curves: pd.DataFrame, budget: int) -> np.ndarray:
-    """Mean matched accuracy of each run over the budget, shape (runs,)."""
-    grid = np.linspace(0, budget, GRID)
-    return area(on_grid(curves, "matched", grid), grid)
-
-
 def _heights(curves: pd.DataFrame, budget: int) -> pd.DataFrame:
-    """Mean over runs of their areas, and its standard error, by learning rate in rising order."""
-    found = {rate: areas(own, budget) for rate, own in curves.groupby("rate", sort=True)}
+    """Mean matched accuracy over the budget, over runs, and its standard error, by learning rate in rising order."""
+    grid = np.linspace(0, budget, GRID)
+    found = {rate: area(on_grid(own, "matched", grid), grid) for rate, own in curves.groupby("rate", sort=True)}
     rows = {rate: (own.mean(), own.std(ddof=1) / np.sqrt(len(own))) for rate, own in found.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "se"])

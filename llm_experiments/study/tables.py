@@ -3,10 +3,6 @@
 import json
 from pathlib import Path
 
-import pandas as pd
-
-from kaestat.core.result_tables import write_table
-
 DIGITS = 5
 
 
@@ -24,8 +20,3 @@ def origins(path: Path) -> dict[str, dict[str, str]]:
         return dict(known["tables"])
     own = {key: known[key] for key in ("time", "commit")}
     return {each.name: own for each in sorted(path.parent.glob("*.csv*"))}
-
-
-def write_frame(table: pd.DataFrame, path: Path) -> None:
-    """Write a table, compressed where its name ends in ``.gz``, and the folder that it is in."""
-    write_table(path, table, DIGITS)

@@ -17,25 +17,16 @@ N_EXAMPLES = 50_000  # of the training set of a model made from scratch, at most
 __all__ = ["TASKS", "Problem", "Task", "load_task", "open_task", "pretraining_examples", "select", "world_examples"]
 
 
-def _arithmetic(config: TaskConfig) -> Task:
-    from .arithmetic import arithmetic
-
-    if config.path is not None or config.split is not None:
-        raise ValueError("task arithmetic is generated: it takes no path and no split.")
-    return arithmetic(**config.options)
-
-
 def _mathematics(config: TaskConfig) -> Task:
     from .mathematics import mathematics
 
     return mathematics(config.name, path=config.path, split=config.split, **config.options)
 
 
-def _made_world(config: TaskConfig) -> Task:
+def _generated(config: TaskConfig) -> Task:
     if config.path is not None or config.split is not None:
-        raise ValueError(
-            f"task {config.name} is generated: it takes no path and no split; options.split names its own."
-        )
+        own = "; options.split names its own" if config.name in MADE_WORLDS else ""
+        raise ValueError(f"task {config.name} is generated: it takes no path and no split{own}.")
     return getattr(_module(config.name), config.name)(**config.options)
 
 
@@ -44,8 +35,7 @@ def _module(world: str) -> ModuleType:
 
 
 TASKS: dict[str, Callable[[TaskConfig], Task]] = {
-    "arithmetic": _arithmetic,
-    **dict.fromkeys(MADE_WORLDS, _made_world),
+    **dict.fromkeys(("arithmetic", *MADE_WORLDS), _generated),
     **dict.fromkeys(SOURCES, _mathematics),
 }
 """How each task is made from its configuration, all of its problems in order."""
@@ -72,8 +62,7 @@ def load_task(config: TaskConfig, *, seed: int) -> Task:
     Raises ValueError: As `open_task`, or if the task has fewer problems.
     Raises FileNotFoundError, ConnectionError: As `open_task`.
     """
-    task = open_task(config)
-    return task if config.n_prompts is None else select(task, config.n_prompts, seed=seed)
+    return select(open_task(config), config.n_prompts, seed=seed)
 
 
 def pretraining_examples(

@@ -64,7 +64,7 @@ class CellsTask(Task):
 
     def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
         """1.0 for each completion that is the answer after any free letters, else 0.0."""
-        return exact_rewards(problem.answer, texts)
+        return [float(text.lstrip(LETTERS) == problem.answer) for text in texts]
 
 
 def draw_kinds(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> list[Kind]:
@@ -113,11 +113,6 @@ def rows_of(split: str, sizes: Mapping[str, int]) -> slice:
 def thought(length: int, rng: np.random.Generator) -> str:
     """Free letters."""
     return "".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=length))
-
-
-def exact_rewards(answer: str, texts: Sequence[str]) -> list[float]:
-    """1.0 for each text that is the answer after any free letters, else 0.0."""
-    return [float(text.lstrip(LETTERS) == answer) for text in texts]
 
 
 def _cell(kind: Kind, rng: np.random.Generator, answer: str | None) -> Cell:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from llm_experiments.verifiers.base import Verifier
 from llm_experiments.verifiers.final_answers import after_hashes, last_boxed
 from llm_experiments.verifiers.mathematics import MathVerifier
 from llm_experiments.verifiers.numbers import NumberVerifier
@@ -22,7 +21,7 @@ class MathematicsTask(Task):
     """Mathematical problems and their verifier."""
 
     problems: Sequence[Problem]
-    verifier: Verifier
+    verifier: MathVerifier | NumberVerifier
 
     def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
         """1.0 for each completion whose final answer equals the problem's, else 0.0."""

@@ -75,7 +75,7 @@ def final(ends: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for variant, part in ends.groupby(VARIANT, sort=False):
         for outcome in OUTCOMES:
-            rows.append((*variant, outcome, part[outcome].mean(), _se(part[outcome]), len(part)))
+            rows.append((*variant, outcome, part[outcome].mean(), part[outcome].sem(), len(part)))
     return pd.DataFrame(rows, columns=[*VARIANT, "outcome", "mean", "se", "n_seeds"])
 
 
@@ -93,7 +93,7 @@ def differences(ends: pd.DataFrame) -> pd.DataFrame:
                 continue
             for outcome in OUTCOMES:
                 paired = (part[outcome] - reference[outcome]).dropna()
-                mean, se = paired.mean(), _se(paired)
+                mean, se = paired.mean(), paired.sem()
                 reach = student.ppf(0.975, len(paired) - 1) * se if len(paired) > 1 else np.nan
                 rows.append((*variant, name_of(*other), outcome, mean, se, mean - reach, mean + reach, len(paired)))
     columns = [*VARIANT, "reference", "outcome", "difference", "se", "ci_low", "ci_high", "n_seeds"]
@@ -112,22 +112,15 @@ def name_of(method: str, weights: str, scale: str, reuse: int) -> str:
     return weighted + ("" if scale == "own" else f"/{scale}") + ("" if reuse == 1 else f"-J{reuse}")
 
 
-def _variant_of(config: dict) -> tuple[str, str, str, int]:
-    return config["method"], config["weights"], config["scale"] or "own", config["updates"]["reuse"]
-
-
 def _join(configs: list[dict], frames: list[pd.DataFrame]) -> pd.DataFrame:
     parts = []
     for config, frame in zip(configs, frames, strict=True):
-        values = (*_variant_of(config), config["seed"])
+        variant = (config["method"], config["weights"], config["scale"] or "own", config["updates"]["reuse"])
+        values = (*variant, config["seed"])
         for position, (key, value) in enumerate(zip(KEYS, values, strict=True)):
             frame.insert(position, key, value)
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)
-
-
-def _se(values: pd.Series) -> float:
-    return values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
 
 
 def _shared(origin: dict[str, dict]) -> dict:

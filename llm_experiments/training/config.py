@@ -267,15 +267,3 @@ def run_label(config: RunConfig) -> str:
 def result_name(config: RunConfig) -> str:
     """Name of a run's evaluation and diagnostics among those of all experiments."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{config.name}-{run_label(config)}")
-
-
-def without_others_diagnostics(content: dict, changed: dict) -> dict:
-    """A file's diagnostics are of its own run, not of those with another baseline or schedule."""
-    same = _what_is_compared(content) == _what_is_compared(changed)
-    return changed if same else {key: value for key, value in changed.items() if key != "diagnose"}
-
-
-def _what_is_compared(content: dict) -> tuple[object, ...]:
-    method = content.get("method", RunConfig.model_fields["method"].default)
-    reuse = (content.get("updates") or {}).get("reuse", 1)
-    return method, content.get("weights", "none"), content.get("scale"), reuse

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from llm_experiments.training.config import RunConfig
-from llm_experiments.training.shapes import GIB, ModelShape, adapter_parameters
+from llm_experiments.training.shapes import BYTES, GIB, ModelShape, adapter_parameters
 
 FULL = 4 + 8  # bytes of a trained weight in a checkpoint: itself and AdamW's two moments, in float32
-BYTES = {"float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True)

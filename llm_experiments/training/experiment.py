@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import Field, PositiveInt
 
 from llm_experiments.config import Section, checked, read_yaml
-from llm_experiments.training.config import RunConfig, Scale, Weights, without_others_diagnostics
+from llm_experiments.training.config import RunConfig, Scale, Weights
 
 
 class Variant(Section):
@@ -56,4 +56,12 @@ def _varied(content: dict, variant: Variant) -> dict:
     changed |= {key: value for key in ("weights", "scale") if (value := getattr(variant, key)) is not None}
     if variant.reuse is not None:
         changed["updates"] = changed.get("updates", {}) | {"reuse": variant.reuse}
-    return without_others_diagnostics(content, changed)
+    # A file's diagnostics are of its own run, not of those with another baseline or schedule.
+    same = _what_is_compared(content) == _what_is_compared(changed)
+    return changed if same else {key: value for key, value in changed.items() if key != "diagnose"}
+
+
+def _what_is_compared(content: dict) -> tuple[object, ...]:
+    method = content.get("method", RunConfig.model_fields["method"].default)
+    reuse = (content.get("updates") or {}).get("reuse", 1)
+    return method, content.get("weights", "none"), content.get("scale"), reuse

@@ -16,10 +16,16 @@ def identity(config: RunConfig) -> dict[str, Any]:
     return config.model_dump(mode="json") | {"prompt_style": list(prompt_style(config.model))}
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The settings in which two identities differ; one that an older version did not write has its default."""
+def refuse_others(folder: Path, mine: dict[str, Any], advice: str) -> None:
+    """Raise a ValueError, which ends in the advice, if the run in a folder has other settings than these.
+
+    A setting that an older version did not write has its default.
+    """
+    there = json.loads((folder / IDENTITY).read_text())
     default = {name: field.default for name, field in RunConfig.model_fields.items()}
-    return sorted(key for key in one | other if one.get(key, default.get(key)) != other.get(key, default.get(key)))
+    differing = sorted(k for k in mine | there if mine.get(k, default.get(k)) != there.get(k, default.get(k)))
+    if differing:
+        raise ValueError(f"{folder}: holds a run with other settings ({', '.join(differing)}). {advice}")
 
 
 def run_config_of(folder: Path) -> RunConfig:

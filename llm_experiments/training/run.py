@@ -28,7 +28,7 @@ from llm_experiments.provenance import provenance
 from llm_experiments.starting import ProgressBar
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
-from llm_experiments.training.identity import IDENTITY, differences, identity
+from llm_experiments.training.identity import IDENTITY, identity, refuse_others
 from llm_experiments.training.shapes import GIB, shape_of
 from llm_experiments.training.start import Start
 from llm_experiments.training.tables import LOG, MODEL, PROVENANCE, run_tables
@@ -146,12 +146,7 @@ class TrainingRun:
             if is_main_process():
                 write_atomically(path, json.dumps(mine, indent=1))
             return
-        differing = differences(mine, json.loads(path.read_text()))
-        if differing:
-            raise ValueError(
-                f"{self.folder}: holds a run with other settings ({', '.join(differing)}). Give this one another name, "
-                "or remove the folder."
-            )
+        refuse_others(self.folder, mine, "Give this one another name, or remove the folder.")
 
     @cached_property
     def _test(self) -> HeldOutTest | None:

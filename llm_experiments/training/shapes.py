@@ -8,6 +8,7 @@ from pathlib import Path
 from llm_experiments.config import ModelConfig
 
 GIB = 2**30
+BYTES = {"float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,12 @@ def _with_updates(curve: pd.DataFrame, path: Path, updates_per_step: int) -> pd.
 def _point(record: dict) -> dict[str, float]:
     given = pd.Series(record["rewards"], dtype=float)
     rewards = given.groupby(record["ids"]).mean().dropna()
-    se = rewards.std(ddof=1) / np.sqrt(len(rewards)) if len(rewards) > 1 else np.nan
     metrics = record.get("metrics", {})
     named = {column: metrics[name] for name, column in SCORED.items() if name in metrics}
     return {
         "step": record["step"],
         "mean_reward": float(given.mean()),
-        "se": float(se),
+        "se": float(rewards.sem()),
         "ungraded": int(given.isna().sum()),
         **{name: record[name] for name in ("advantage_std",) if name in record},
         **named,

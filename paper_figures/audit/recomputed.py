@@ -151,15 +151,10 @@ def _columns_won(number: int) -> list[int]:
     return [frame.loc[(frame["table"] == number) & frame["kae_is_best"], "benchmark"].nunique()]
 
 
-def _past_steps() -> list[int]:
-    lags = np.arange(1, 100)
-    return [int(np.sum(as_kernel("triangular")(lags / BANDWIDTH) > 0))]
-
-
 QUANTITIES: dict[str, Callable[[], Iterable[float]]] = {
     "value_reduction_grpo": lambda: _stated_reductions(1, "grpo"),
     "value_reduction_reinforce": lambda: _stated_reductions(1, "reinforce++"),
-    "past_steps": _past_steps,
+    "past_steps": lambda: [int(np.sum(as_kernel("triangular")(np.arange(1, 100) / BANDWIDTH) > 0))],
     "gradient_reduction_grpo": lambda: _stated_reductions(2, "grpo"),
     "gradient_reduction_reinforce": lambda: _stated_reductions(2, "reinforce++"),
     "mean_improvement_math": lambda: _mean_improvement(3),

@@ -7,7 +7,11 @@ import pandas as pd
 
 from kaestat.core.result_tables import table_file
 from llm_experiments.study.config import StudyConfig
-from paper_figures.policies.names import name_of
+from llm_experiments.training.stacked.config import Design
+from paper_figures.shared.charts import LABELS
+
+WEIGHTS = {"none": "", "score_norm": ", weighted", "exact": ", exact weights", "adam": ", weights in Adam's units"}
+OWN = LABELS | {"rloo": "RLOO", "reinforce++": "Batch mean"}  # elsewhere RLOO's value stands for GRPO's
 
 
 def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]:
@@ -33,3 +37,16 @@ def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]
     if config.recommended not in run:
         raise ValueError(f"{folder}: the recommended design, {config.recommended}, was not run.")
     return config, curves, {key: name_of(each) for key, each in config.designs.items() if key in run}
+
+
+def name_of(design: Design) -> str:
+    """A design in a few words, such as ``GRPO, G = 8, live groups only``."""
+    parts = [OWN.get(design.method, design.method), f"G = {design.group_size}"]
+    if design.coding == "signed":
+        parts[0] += ", rewards of ±1"
+    if design.keys == "all":
+        parts[0] = "One constant"
+    parts[0] += WEIGHTS[design.weights]
+    if design.filtered:
+        parts.append("live groups only")
+    return ", ".join(parts)

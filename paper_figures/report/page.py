@@ -37,14 +37,14 @@ class Part:
     title: str
     question: str
     findings: Sequence[Finding]
-    figure: str
-    width: int
-    bars: str
     tables: Sequence[PageTable]
     files: Sequence[Download]
     links: Sequence[str]
-    origin: str
     failures: Sequence[Failure]
+    figure: str = ""
+    width: int = 0
+    bars: str = ""
+    origin: str = ""
 
     def count(self, verdict: str) -> int:
         """How many findings have that verdict."""
@@ -156,13 +156,9 @@ def _logs(report: Report) -> list[Part]:
                 title=source.title,
                 question="Which method would have had the smallest value MSE, judged by the rewards of the log alone?",
                 findings=found.findings if found else (),
-                figure="",
-                width=0,
-                bars="",
                 tables=[PageTable(f"{found.headline} {found.unit}", found.table)] if found else (),
                 files=_downloads(report.folder, [f"{source.name}/risk.csv"]) if found else (),
                 links=(f"{source.name}/report.html",) if found else (),
-                origin="",
                 failures=report.failures_of(f"log {source.name}"),
             )
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from kaestat.report.plots import STYLE
+from kaestat.report.plots import STYLE, plain_ticks
 from paper_figures.shared import paper
 from paper_figures.shared.comparison import NORMAL_975
 
@@ -134,9 +134,7 @@ def dot_plot(
 
 def key(mark: Mark, label: str, **style: object) -> Line2D:
     """An entry of a legend."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=label, **({"linestyle": ""} | mark.style | style))
+    return line_key(label, **({"linestyle": ""} | mark.style | style))
 
 
 def line_key(label: str, **style: object) -> Line2D:
@@ -148,9 +146,5 @@ def line_key(label: str, **style: object) -> Line2D:
 
 def plain_log(axis: Axis, subs: Sequence[float] = (1, 2, 5), most: int | None = None) -> None:
     """A logarithmic axis whose ticks are plain numbers, at most so many."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    axis.set_major_locator(LogLocator(subs=subs, numticks=most))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain_ticks(axis, subs, most)

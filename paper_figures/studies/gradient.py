@@ -86,7 +86,8 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
                 (f"corollary2_{other}",),
             )
         )
-    first, last = _ends(frame[frame["method"] == "kae"])
+    steps = _varied(frame[frame["method"] == "kae"], "step")
+    first, last = steps.iloc[0], steps.iloc[-1]
     found.append(
         Finding(
             "KAE's gradient MSE approaches the oracle's as training goes on",
@@ -135,12 +136,6 @@ def _varied(frame: pd.DataFrame, factor: str) -> pd.DataFrame:
     """Rows of the cells that differ from the base in this factor alone, in its order."""
     others = [name for name in FACTORS if name != factor]
     return frame[(frame[others] == pd.Series(BASE)[others]).all(axis=1)].sort_values(factor)
-
-
-def _ends(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """The first and the last step."""
-    steps = _varied(frame, "step")
-    return steps.iloc[0], steps.iloc[-1]
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, factor: str) -> None:

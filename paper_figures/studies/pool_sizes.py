@@ -12,7 +12,6 @@ from paper_figures.shared import paper
 from paper_figures.shared.agreement import Fit, fit, held_out, losses
 from paper_figures.shared.comparison import CELL, pick
 from simulations.bandits.calibration import INPUTS
-from simulations.bandits.gradient_diagnostic import GradientDiagnostic
 from simulations.bandits.value_diagnostic import ValueDiagnostic
 from simulations.studies.table2 import DIAGNOSTIC, PROMPTS, RIVALS, expected_reduction
 
@@ -88,8 +87,9 @@ def _reference_loss(summary: pd.DataFrame, versus: tuple[str, ...], prompts: str
     sd = pick(summary, f"residual_sd_{prompts}").set_index([*CELL, "method"])["estimate"]
     correlation = pick(summary, f"residual_correlation_{prompts}").set_index(CELL)["estimate"].fillna(0.0)
     stated = paper.table2_reductions().set_index([*CELL, "versus"])["reduction_pct"]
+    sized = [replace(DIAGNOSTIC, n_reference=int(n)) for n in SIZES]
     residual = np.array([[[stated[(*cell, v)] for v in versus] for cell in INPUTS]]) - np.array(
-        [[[expected_reduction(_sized(n), *INPUTS[cell], v) for v in versus] for cell in INPUTS] for n in SIZES]
+        [[[expected_reduction(each, *INPUTS[cell], v) for v in versus] for cell in INPUTS] for each in sized]
     )
     covariance = np.empty((len(INPUTS), len(versus), len(versus)))
     for k, cell in enumerate(INPUTS):
@@ -97,10 +97,6 @@ def _reference_loss(summary: pd.DataFrame, versus: tuple[str, ...], prompts: str
         together = np.where(np.eye(len(versus), dtype=bool), 1.0, correlation[cell])
         covariance[k] = together * np.outer(spread, spread)
     return losses(residual, covariance)
-
-
-def _sized(n_reference: float) -> GradientDiagnostic:
-    return replace(DIAGNOSTIC, n_reference=int(n_reference))
 
 
 def _table(loss: np.ndarray, numbers: int) -> pd.DataFrame:

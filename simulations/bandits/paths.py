@@ -32,13 +32,11 @@ def value_paths(kind: str, streams: Streams, n_steps: int, n_prompts: int, *, sc
     return expit(start + PATHS[kind](streams, n_steps, n_prompts, scale))
 
 
-def start_values(
-    streams: Streams, n_prompts: int, *, mean: float = START_MEAN, within: float = START_WITHIN
-) -> np.ndarray:
-    """Beta-distributed success rates of that mean and ``E[p (1 - p)]``, shape (R, P)."""
-    share = within / (mean * (1 - mean))
+def start_values(streams: Streams, n_prompts: int, name: str = "start") -> np.ndarray:
+    """Beta-distributed success rates of mean `START_MEAN`, drawn under that name, shape (R, P)."""
+    share = START_WITHIN / (START_MEAN * (1 - START_MEAN))
     size = share / (1 - share)
-    drawn = streams.each("start", lambda rng: rng.beta(mean * size, (1 - mean) * size, n_prompts))
+    drawn = streams.each(name, lambda rng: rng.beta(START_MEAN * size, (1 - START_MEAN) * size, n_prompts))
     return np.clip(drawn, 1e-9, 1 - 1e-9)
 
 

@@ -16,6 +16,7 @@ DEAD = 0.002  # success rate of a dead prompt
 CONCENTRATION = 20.0  # of Beta rewards around their mean
 GAPS, WALK_PER_STEP = (2, 25), 0.05
 DRIFTS = np.linspace(-3.0, 3.0, 13)  # standard deviations at which the reference has a filter of its own
+GRID = Grid(START_MEAN, START_WITHIN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,38 +39,29 @@ class World:
         return slice(max(1, len(self.step) // 2), len(self.step))
 
 
-def _tools() -> Grid:
-    return Grid(START_MEAN, START_WITHIN)
-
-
 def _walked(streams: Streams, sd: np.ndarray | float, n_visits: int) -> np.ndarray:
     moves = np.broadcast_to(sd, (n_visits - 1,))[:, None] * streams.normal("walk", n_visits - 1, N_PROMPTS)
     walk = np.cumsum(moves, axis=1)
     return np.concatenate([np.zeros_like(walk[:, :1]), walk], axis=1)
 
 
-def walk(streams: Streams) -> tuple[np.ndarray, np.ndarray, Moves]:
+def walk(streams: Streams, n_visits: int = N_VISITS) -> tuple[np.ndarray, np.ndarray, Moves]:
     """Logits walk by 0.15 a visit."""
-    return _walk_of(streams, N_VISITS)
+    move = GRID.walk(WALK)
+    start = logit(start_values(streams, N_PROMPTS))[:, None]
+    return expit(start + _walked(streams, WALK, n_visits)), GRID.prior[None], lambda t, belief: belief @ move
 
 
 def three_visits(streams: Streams) -> tuple[np.ndarray, np.ndarray, Moves]:
     """As `walk`, three visits in all."""
-    return _walk_of(streams, FEW_VISITS)
-
-
-def _walk_of(streams: Streams, n_visits: int) -> tuple[np.ndarray, np.ndarray, Moves]:
-    tools = _tools()
-    move = tools.walk(WALK)
-    start = logit(start_values(streams, N_PROMPTS))[:, None]
-    return expit(start + _walked(streams, WALK, n_visits)), tools.prior[None], lambda t, belief: belief @ move
+    return walk(streams, FEW_VISITS)
 
 
 def half_dead(streams: Streams) -> tuple[np.ndarray, np.ndarray, Moves]:
     """As `three_visits`; half of the prompts hardly ever succeed, and do not move."""
     value, prior, moves = three_visits(streams)
     dead = streams.uniform("dead", N_PROMPTS) < 0.5
-    grid = _tools().values
+    grid = GRID.values
     at = np.zeros_like(prior[0])
     at[np.argmin(np.abs(grid - DEAD))] = 1.0
     value = np.where(dead[:, None], grid[np.argmin(np.abs(grid - DEAD))], value)
@@ -79,31 +71,22 @@ def half_dead(streams: Streams) -> tuple[np.ndarray, np.ndarray, Moves]:
 
 def jumps(streams: Streams) -> tuple[np.ndarray, np.ndarray, Moves]:
     """With probability .05 a visit a value is drawn anew."""
-    tools = _tools()
     jumped = streams.uniform("jumps", N_VISITS, N_PROMPTS) < JUMP
-    fresh = np.stack([_fresh(streams, f"fresh {t}") for t in range(N_VISITS)], axis=1)
+    fresh = np.stack([start_values(streams, N_PROMPTS, f"fresh {t}") for t in range(N_VISITS)], axis=1)
     jumped[:, 0] = True
     newest = np.maximum.accumulate(np.where(jumped, np.arange(N_VISITS)[:, None], 0), axis=1)
     value = np.take_along_axis(fresh, newest, axis=1)
-    prior = tools.prior
+    prior = GRID.prior
     return value, prior[None], lambda t, belief: (1 - JUMP) * belief + JUMP * belief.sum(-1, keepdims=True) * prior
-
-
-def _fresh(streams: Streams, name: str) -> np.ndarray:
-    share = START_WITHIN / (START_MEAN * (1 - START_MEAN))
-    size = share / (1 - share)
-    drawn = streams.each(name, lambda rng: rng.beta(START_MEAN * size, (1 - START_MEAN) * size, N_PROMPTS))
-    return np.clip(drawn, 1e-9, 1 - 1e-9)
 
 
 def shock(streams: Streams) -> tuple[np.ndarray, np.ndarray, Moves]:
     """Logits walk by 0.05 a visit; after a third of the visits all gain 2.5 at once."""
-    tools, at = _tools(), N_VISITS // 3
-    move = tools.walk(SLOW)
-    shifted = _shifted(tools.logits, SHOCK)
+    at, move = N_VISITS // 3, GRID.walk(SLOW)
+    shifted = _shifted(GRID.logits, SHOCK)
     start = logit(start_values(streams, N_PROMPTS))[:, None]
     value = expit(start + _walked(streams, SLOW, N_VISITS) + SHOCK * (np.arange(N_VISITS) >= at)[:, None])
-    return value, tools.prior[None], lambda t, belief: belief @ move @ shifted if t == at else belief @ move
+    return value, GRID.prior[None], lambda t, belief: belief @ move @ shifted if t == at else belief @ move
 
 
 def _shifted(logits: np.ndarray, by: float) -> np.ndarray:
@@ -115,24 +98,22 @@ def _shifted(logits: np.ndarray, by: float) -> np.ndarray:
 
 def own_drift(streams: Streams) -> tuple[np.ndarray, np.ndarray, Moves]:
     """Each prompt's logit moves by an amount of its own at every visit, and walks by 0.05."""
-    tools = _tools()
     drift = DRIFT * streams.normal("drift", 1, N_PROMPTS)
     start = logit(start_values(streams, N_PROMPTS))[:, None]
     value = expit(start + _walked(streams, SLOW, N_VISITS) + drift * np.arange(N_VISITS)[:, None])
     share = np.exp(-0.5 * DRIFTS**2)
-    prior = (share / share.sum())[:, None] * tools.prior
-    moves = np.stack([tools.walk(SLOW) @ _shifted(tools.logits, DRIFT * z) for z in DRIFTS])
+    prior = (share / share.sum())[:, None] * GRID.prior
+    moves = np.stack([GRID.walk(SLOW) @ _shifted(GRID.logits, DRIFT * z) for z in DRIFTS])
     return value, prior, lambda t, belief: np.einsum("...dk,dkl->...dl", belief, moves, optimize=True)
 
 
 def gaps(streams: Streams) -> tuple[np.ndarray, np.ndarray, Moves]:
     """Prompts return after 2 or after 25 steps; logits walk by 0.05 a step."""
-    tools = _tools()
     sd = WALK_PER_STEP * np.sqrt(gap_lengths())
-    transition = {float(s): tools.walk(float(s)) for s in np.unique(sd)}
+    transition = {float(s): GRID.walk(float(s)) for s in np.unique(sd)}
     start = logit(start_values(streams, N_PROMPTS))[:, None]
     value = expit(start + _walked(streams, sd, N_VISITS))
-    return value, tools.prior[None], lambda t, belief: belief @ transition[float(sd[t - 1])]
+    return value, GRID.prior[None], lambda t, belief: belief @ transition[float(sd[t - 1])]
 
 
 def gap_lengths() -> np.ndarray:
@@ -142,7 +123,7 @@ def gap_lengths() -> np.ndarray:
 
 def two_states(streams: Streams) -> tuple[np.ndarray, np.ndarray, Moves]:
     """Learning and forgetting: values are .05 or .9, and change with probability .06 a visit."""
-    grid = _tools().values
+    grid = GRID.values
     low, high = (int(np.argmin(np.abs(grid - p))) for p in (0.05, 0.9))
     change = streams.uniform("change", N_VISITS, N_PROMPTS) < np.r_[0.5, np.full(N_VISITS - 1, 0.06)][:, None]
     value = np.where(np.cumsum(change, axis=1) % 2 == 1, grid[high], grid[low])

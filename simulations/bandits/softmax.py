@@ -5,20 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
+MEAN_SHARE = 0.55  # of right actions in a `one_hot_bandit`
+
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxBandit:
-    """Softmax policy ``pi(y | x) ~ exp(base(x, y) + features(x, y) . theta)``, its parameter shared by all prompts.
+    """Softmax policy ``pi(y | x) ~ exp(features(x, y) . theta)``, its parameter shared by all prompts.
 
     features (ndarray, shape (m, K, d)): Features of each of K actions for each of m prompts. With K = 2 this is a
         logistic policy.
     success (ndarray, shape (m, K)): Expected reward of each action, in [0, 1].
-    base (ndarray, shape (m, K), or float): Logits before training.
     """
 
     features: np.ndarray
     success: np.ndarray
-    base: np.ndarray | float = 0.0
 
     def __post_init__(self):
         if self.features.ndim != 3 or self.success.shape != self.features.shape[:2]:
@@ -30,7 +30,7 @@ class SoftmaxBandit:
 
     def policy(self, theta: np.ndarray) -> np.ndarray:
         """Action probabilities, shape (..., m, K), for parameters of shape (..., d)."""
-        return softmax(self.base + np.einsum("mkd,...d->...mk", self.features, theta), axis=-1)
+        return softmax(np.einsum("mkd,...d->...mk", self.features, theta), axis=-1)
 
     def values(self, theta: np.ndarray) -> np.ndarray:
         """Value of every prompt, shape (..., m)."""
@@ -59,9 +59,7 @@ class SoftmaxBandit:
         return (weight * self.success).sum(axis=-1) / weight.sum(axis=-1)
 
 
-def one_hot_bandit(
-    n_prompts: int, n_actions: int, *, wrong_norm2: float, rng: np.random.Generator, start_mean: float = 0.55
-) -> SoftmaxBandit:
+def one_hot_bandit(n_prompts: int, n_actions: int, *, wrong_norm2: float, rng: np.random.Generator) -> SoftmaxBandit:
     """Actions are right or wrong; action y moves along its own axis, wrong ones further than right ones.
 
     At theta = 0 the policy is uniform, and the squared score norm depends on the reward alone: not at all for
@@ -70,9 +68,8 @@ def one_hot_bandit(
 
     wrong_norm2: Squared length of a wrong action's feature; right ones have length 1.
     rng: Chooses which actions are right: a share of 10 % to 90 % for each prompt.
-    start_mean: Mean share.
     """
-    share = np.clip(rng.beta(2 * start_mean, 2 * (1 - start_mean), n_prompts), 0.1, 0.9)
+    share = np.clip(rng.beta(2 * MEAN_SHARE, 2 * (1 - MEAN_SHARE), n_prompts), 0.1, 0.9)
     n_right = np.clip(np.round(share * n_actions), 1, n_actions - 1)
     rank = np.argsort(np.argsort(rng.random((n_prompts, n_actions)), axis=1), axis=1)
     right = rank < n_right[:, None]

@@ -10,10 +10,14 @@ REWARDS_ALONE = tuple(name for name, method in METHODS.items() if method.needs i
 NO_LEAVE_ONE_OUT = tuple(name for name in REWARDS_ALONE if METHODS[name].default.leave_one_out().includes_own)
 
 
+def specified(name: str) -> str:
+    """A method's specification, kernel methods at a fixed bandwidth."""
+    return name + "".join(f":{key}={value:g}" for key, value in FIXED_PARAMETERS.get(name, {}).items())
+
+
 def baseline_of(name: str) -> Baseline:
-    """The baseline whose error stands for a method, kernel methods at a fixed bandwidth (`kaestat.value_risk`)."""
-    fixed = "".join(f":{key}={value:g}" for key, value in FIXED_PARAMETERS.get(name, {}).items())
-    return risk_baseline(name + fixed)
+    """The baseline whose error stands for a method (`kaestat.value_risk`)."""
+    return risk_baseline(specified(name))
 
 
 def needs_a_group(name: str) -> bool:

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat import read_log, value_risk
-from kaestat.baselines.registry import FIXED_PARAMETERS
-from simulations.comparison.compared import REWARDS_ALONE, baseline_of, needs_a_group
+from simulations.comparison.compared import REWARDS_ALONE, baseline_of, needs_a_group, specified
 from simulations.studies.best_baselines import served
 
 GROUP, N_VISITS, DRAWS = 8, 44, 4
@@ -70,14 +69,10 @@ def of_thinned(name: str, successes: np.ndarray, size: int) -> Iterator[tuple[ob
 def of_whole(path: Path) -> Iterator[tuple[object, ...]]:
     """Rows at eight completions a visit, scored without a rest (`kaestat.value_risk`)."""
     log = read_log(path)
-    names = [
-        name + "".join(f":{key}={value:g}" for key, value in FIXED_PARAMETERS.get(name, {}).items())
-        for name in REWARDS_ALONE
-    ]
     for visits, last in (("all", N_VISITS), (f"1-{FIRST}", 1 + FIRST)):
         frame = log.frame[log.frame["step"] < last]
         part = type(log)(np.array(log.prompts)[frame["prompt"]], frame["step"], frame["reward"])
-        table = value_risk(part, names, n_boot=BOOT, seed=SEED)
+        table = value_risk(part, list(map(specified, REWARDS_ALONE)), n_boot=BOOT, seed=SEED)
         for name, mse, se in zip(REWARDS_ALONE, table["mse"], table["se"], strict=True):
             yield name, GROUP, visits, mse, se
 

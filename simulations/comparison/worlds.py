@@ -1,7 +1,5 @@
 """Value error on simulated paths, and the gradient's noise where weights matter and where not."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 
@@ -34,10 +32,7 @@ def paths() -> pd.DataFrame:
 
 def noise() -> pd.DataFrame:
     """``method, regime, weighted, ratio, se``: noise relative to the least, at four completions, with and without."""
-    return pd.DataFrame(list(_noise()), columns=["method", "regime", "weighted", "ratio", "se"])
-
-
-def _noise() -> Iterator[tuple[object, ...]]:
+    rows = []
     for regime in REGIMES:
         streams = Streams(SEED, f"comparison {regime}", range(REPLICATES))
         world = best_baselines.drawn(REGIMES[regime], NOISE_SIZE, streams)
@@ -49,7 +44,8 @@ def _noise() -> Iterator[tuple[object, ...]]:
             for weighted in (False, True) if baseline.takes_weights else (False,):
                 found = world.noise(served(baseline, world.reward, world.weight if weighted else None))
                 ratio = found.mean() / least.mean()
-                yield name, regime, weighted, ratio, _error((found - ratio * least) / least.mean())
+                rows.append((name, regime, weighted, ratio, _error((found - ratio * least) / least.mean())))
+    return pd.DataFrame(rows, columns=["method", "regime", "weighted", "ratio", "se"])
 
 
 def _error(column: np.ndarray) -> float:

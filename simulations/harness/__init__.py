@@ -48,7 +48,7 @@ slowly): draw ``streams.uniform("rewards", V, G, P)``, sum over axis -2. A shard
 crash loses.
 """
 
-from simulations.harness.execution import Outcome, WorkerDied
+from simulations.harness.execution import WorkerDied
 from simulations.harness.performance import (
     Estimate,
     average,
@@ -69,7 +69,6 @@ from simulations.harness.study import Cell, Samples, Study, grid
 __all__ = [
     "Cell",
     "Estimate",
-    "Outcome",
     "RunSettings",
     "Samples",
     "Shard",

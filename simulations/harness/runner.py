@@ -149,16 +149,13 @@ class _Run:
 
     def _summarise(self, cell: Cell) -> None:
         estimates = self._attempt(
-            lambda: list(self.study.summarise(cell, self._samples(cell))),
+            lambda: list(self.study.summarise(cell, self.store.read(cell, self.replicates, self.study.shard))),
             dict(cell.factors),
         )
         if estimates is None:
             self.failed.add(cell.key)
         else:
             self.estimates[cell.key] = estimates
-
-    def _samples(self, cell: Cell) -> Samples:
-        return self.store.read(cell, self.replicates, self.study.shard)
 
     def _summary(self) -> pd.DataFrame:
         study = self.study

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ class Store:
         Raises OSError if it cannot be written.
         """
         content = {"factors": dict(shard.cell.factors), "first": shard.first, "last": shard.last, "columns": samples}
-        self._write(self._shard_path(shard), content)
+        self._write(self._cell_folder(shard.cell) / f"{shard.name}.shard", content)
 
     def remember(self, shard: Shard, samples: Samples) -> None:
         """Count a shard, stored since its cell was read, among those that are there."""
@@ -100,7 +101,8 @@ class Store:
 
     def write_failure(self, shard: Shard, record: dict[str, Any]) -> None:
         """Record a shard that failed, with what is needed to replay it."""
-        self._write(self._failure_path(shard), json.dumps(record, indent=1))
+        path = self.folder / "failures" / f"{shard.cell.key[:16]}-{shard.name}.json"
+        self._write(path, json.dumps(record, indent=1))
 
     def clear_failure(self, shard: Shard) -> None:
         """Forget the failures of these replicates, now that an attempt succeeded."""
@@ -123,19 +125,14 @@ class Store:
                     loaded[shard.range] = samples
                 except (ValueError, KeyError):
                     self.damaged.append(path)
-                    _set_aside(path)
+                    with suppress(FileNotFoundError):  # another run was first
+                        path.rename(path.with_suffix(".damaged"))
                 except FileNotFoundError:  # another run has just set it aside
                     continue
         return self._loaded[cell.key]
 
     def _cell_folder(self, cell: Cell) -> Path:
         return self.folder / "shards" / cell.key[:16]
-
-    def _shard_path(self, shard: Shard) -> Path:
-        return self._cell_folder(shard.cell) / f"{shard.name}.shard"
-
-    def _failure_path(self, shard: Shard) -> Path:
-        return self.folder / "failures" / f"{shard.cell.key[:16]}-{shard.name}.json"
 
     def _write(self, path: Path, content: bytes | str | dict) -> None:
         try:
@@ -155,10 +152,3 @@ def _read_shard(path: Path, cell: Cell) -> tuple[Shard, Samples]:
     if Cell(state["factors"]).key != cell.key or shard.name != path.stem:
         raise ValueError(f"{path}: a shard of another cell or of other replicates.")
     return shard, state["columns"]
-
-
-def _set_aside(path: Path) -> None:
-    try:
-        path.rename(path.with_suffix(".damaged"))
-    except FileNotFoundError:  # another run was first
-        pass

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from kaestat.core.checks import check_whole
-from simulations.harness.performance import Estimate, average
+from simulations.harness.performance import Estimate, average, proportion
 from simulations.harness.randomness import Streams
 
 Factor = int | float | str | bool | None
@@ -59,6 +59,11 @@ class Cell:
 def averages(cell: Cell, samples: Samples) -> list[Estimate]:
     """The default summary: the mean of every column."""
     return [average(name, column) for name, column in samples.items()]
+
+
+def proportions(cell: Cell, samples: Samples) -> list[Estimate]:
+    """The summary of columns of hits: the share of each."""
+    return [proportion(name, column) for name, column in samples.items()]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from kaestat import RewardLog
 from kaestat.report.comparison import compare_runs
 from kaestat.report.comparison_text import comparison_headline
 from simulations.bandits.paths import start_values
-from simulations.harness import Cell, Estimate, Samples, Streams, Study
-from simulations.harness.performance import pooled_share, proportion
-from simulations.harness.study import grid
+from simulations.harness import Cell, Samples, Streams, Study
+from simulations.harness.performance import pooled_share
+from simulations.harness.study import grid, proportions
 
 VISITS, GROUP, BATCHES = 10, 4, 4  # an epoch takes as many steps as batches
 DRIFT, WALK = 0.05, 0.15  # logits per visit
@@ -45,10 +45,6 @@ def _logs(start: np.ndarray, streams: Streams, run: int, name: str) -> list[Rewa
     return [RewardLog(ids, step.ravel(), reward[k].astype(float).ravel()) for k in range(replicates)]
 
 
-def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
-    return [proportion(name, column) for name, column in samples.items()]
-
-
 def conclude(summary: pd.DataFrame) -> pd.DataFrame:
     """One row per measure over all pairs: ``measure, share, se, pairs``."""
     rows = [(measure, *pooled_share(part)) for measure, part in summary.groupby("measure", sort=False)]
@@ -67,6 +63,6 @@ STUDY = Study(
     replicates=50,
     shard=25,
     simulate=simulate,
-    summarise=summarise,
+    summarise=proportions,
     conclude=conclude,
 )

@@ -19,9 +19,9 @@ from kaestat.report.headline import headline, stated_reduction
 from kaestat.report.recommendation import DEFAULT_WITHOUT_HISTORY
 from simulations.bandits.paths import PATHS, value_paths
 from simulations.bandits.regimes import CONCENTRATION, N_PROMPTS, REGIMES, rewards_of, steps_of
-from simulations.harness import Cell, Estimate, Samples, Streams, Study
-from simulations.harness.performance import pooled_share, proportion
-from simulations.harness.study import grid
+from simulations.harness import Cell, Samples, Streams, Study
+from simulations.harness.performance import pooled_share
+from simulations.harness.study import grid, proportions
 
 REAL, ONCE = "as a real run", "one epoch"
 KINDS = (*REGIMES, "static", "saturating", REAL, ONCE)
@@ -185,10 +185,6 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     return {f"analyze|{name}": np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
 
 
-def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
-    return [proportion(name, column) for name, column in samples.items()]
-
-
 def conclude(summary: pd.DataFrame) -> pd.DataFrame:
     """Shares over all logs and over those of each shape: ``shape, measure, share, se, logs``."""
     rows = []
@@ -210,6 +206,6 @@ STUDY = Study(
     replicates=5,
     shard=5,
     simulate=simulate,
-    summarise=summarise,
+    summarise=proportions,
     conclude=conclude,
 )

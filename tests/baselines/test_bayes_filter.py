@@ -305,9 +305,28 @@ def test_a_shock_is_known_at_once_better_later_and_to_prompts_that_come_later(tu
         served = baseline.serve(Groups(reward), visits, step=t, carry=carry)
         carry, state[at], past[at] = served.carry, served.state, reward
         error.append(((served.values - value[..., None]) ** 2).mean())
-    assert error[6 * turns] < 0.043
+    assert error[6 * turns] < (0.043 if turns == 1 else 0.048)  # a shock is rarer per step
     assert turns == 1 or np.mean(error[6 * turns + 1 : 7 * turns]) < 0.033  # where each step is on its own .046
     assert np.mean(error[7 * turns :]) < 0.0275
+
+
+def test_prompts_that_come_one_by_one_are_hardly_taken_for_a_shock(monkeypatch):
+    """A fixed chance per step, not per return, has 1.3 times the error where no shock can be."""
+    errors = []
+    for chance in (filter_shock.SHOCK, 0.0):
+        monkeypatch.setattr(filter_shock, "SHOCK", chance)
+        rng, baseline, kept, error = np.random.default_rng(0), make_baseline("bayes_filter"), {}, []
+        value, carry = 1 / (1 + np.exp(-1.3 * rng.standard_normal((96, 12, 1, 1)))), baseline.initial_carry()
+        for t in range(120):
+            reward = (rng.random((96, 1, 4)) < value[:, t % 12]).astype(float)
+            past, state = kept.get(t % 12, (0, None))
+            seen = np.ones((96, 1, min(t // 12, 1)))
+            visits = Visits(12 * seen, 4 * seen, past * seen, past * seen, state=state)
+            served = baseline.serve(Groups(reward), visits, step=t, carry=carry)
+            carry, kept[t % 12] = served.carry, (reward.sum(axis=-1, keepdims=True), served.state)
+            error.append(((served.values - value[:, t % 12]) ** 2).mean())
+        errors.append(np.mean(error[36:]))
+    assert errors[0] < 1.1 * errors[1]
 
 
 def test_a_log_without_a_returning_prompt_keeps_what_is_left_of_a_shock_beside_others():

@@ -27,3 +27,9 @@ def tiny_model(family="qwen2", *, tied=False, dtype=torch.float64, **settings):
         for parameter in model.parameters():  # biases and norms away from 0 and 1, attention away from uniform
             torch.nn.init.normal_(parameter, 0.0, 0.3)
     return model.to(dtype)
+
+
+def log_prob(model, prompt, completion, temperature=TEMPERATURE):
+    """Of one completion, by a plain forward pass; differentiable."""
+    logits = model(torch.tensor([[*prompt, *completion]])).logits[0, len(prompt) - 1 : -1]
+    return (logits / temperature).log_softmax(-1).gather(1, torch.tensor(completion)[:, None]).sum()

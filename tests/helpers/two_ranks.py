@@ -12,15 +12,7 @@ import numpy as np
 from kaestat import AdvantageEstimator
 from kaestat.credit.turn_estimator import TurnEstimator
 from tests.helpers.tiny_tools import spoken, tool_trainer
-from tests.helpers.tiny_trl import RecordingTrainer, end_at_every, tiny_trainer
-
-
-class WeighingTrainer(RecordingTrainer):
-    """Keeps the weights of all processes' completions."""
-
-    def _completion_weights(self, output):
-        self._now["weights"] = super()._completion_weights(output)
-        return self._now["weights"]
+from tests.helpers.tiny_trl import RecordingTrainer, WeighingTrainer, end_at_every, tiny_trainer
 
 
 def trainer(folder: Path, weights: str = "length", **config) -> WeighingTrainer:

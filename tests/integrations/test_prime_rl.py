@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
+from kaestat.baselines import Oracle
 from kaestat.integrations.prime_rl import DrawnTasks, _tasks, install
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.session import TrainerSession
@@ -142,7 +143,10 @@ def test_integration_prime_rl_groups_get_their_tasks_correction_and_all_enter_th
         assert run.source.results[False] > 5  # rejected by the gate, and yet in the history
 
 
-@pytest.mark.parametrize("name", ["kae_eb", "james_stein", "spo", "gpg", "kae", "rloo", None])
+OF_OWN = Oracle(value=lambda ids, step: [len(key.split()) for key in ids])  # whatever it raises of other ids
+
+
+@pytest.mark.parametrize("name", ["kae_eb", "james_stein", "spo", "gpg", "kae", "rloo", None, OF_OWN])
 def test_integration_prime_rl_methods_that_compare_the_prompts_of_a_step_are_told(orchestrator, name):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -122,6 +122,8 @@ def test_rows_are_sorted_by_step_and_prompt_with_the_order_inside_a_group_kept()
     log = RewardLog(["b", "a", "b", "a", "b"], [1, 0, 1, 1, 0], [1, 2, 3, 4, 5])
     assert log.frame["step"].tolist() == [0, 0, 1, 1, 1]
     assert log.frame["reward"].tolist() == [5, 2, 1, 3, 4]  # b came first, so it is prompt 0
+    log.frame.loc[:, "reward"] = 7.0  # of a copy
+    assert log.arrays["reward"].tolist() == [5, 2, 1, 3, 4]
 
 
 @pytest.mark.parametrize(

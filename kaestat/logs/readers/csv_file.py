@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DELIMITERS = ("\t", ";", "|", ",")
-_GROUPED = re.compile(r"[1-9]\d{0,2}(\.\d{3})+")
+_WHOLE = re.compile(r"\s*[+-]?\d+\s*")
+_GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*")
 _MARK = "\ufeff"
 _FEWEST_COLUMNS = 3  # prompt, step, reward
 _WIDE = 1000  # columns, above which pandas is given those to keep: each of the others costs it as much as many rows
@@ -113,7 +114,7 @@ def _check_thousands(path: Path, columns: dict[str, pd.Series[Any]]) -> None:
     for name, column in columns.items():
         texts = set() if column.dtype.kind in "biuf" else {text for text in column.unique() if isinstance(text, str)}
         grouped = {text for text in texts if _GROUPED.fullmatch(text)}
-        if grouped and (commas or grouped < texts) and all(text.isdigit() for text in texts - grouped):
+        if grouped and (commas or grouped < texts) and all(map(_WHOLE.fullmatch, texts - grouped)):
             raise ValueError(
                 f"{path}: {name} {min(grouped)!r} may be a thousand or more, or a decimal number; write whole numbers "
                 "without points, and others alike: 1,0 or 1.0."

@@ -19,7 +19,6 @@ from .codec import TokenCodec
 from .config import StackConfig
 from .model import StackedDecoder, Tap
 from .optimizer import StackedOptimizer
-from .prompts import Epochs
 from .reuse import Learnt, clipped_losses
 from .sampling import sample, tokens_that_count
 from .score_norms import logit_norms, tapped_norms
@@ -56,6 +55,28 @@ class Groups:
             np.concatenate([self.rewards, other.rewards]),
             torch.cat([self.completions, other.completions]),
         )
+
+
+class Epochs:
+    """Every prompt once in random order, again and again, in a new order each time."""
+
+    def __init__(self, n_prompts: int, group_size: int, seed: int):
+        self._size, self._group_size, self._rng = n_prompts, group_size, np.random.default_rng(seed)
+        self._left: list[int] = []
+
+    def batch(self, n_groups: int) -> np.ndarray:
+        """Rows of the next ``n_groups`` different prompts, groups side by side, shape (N,).
+
+        What is left of an epoch comes last in the next, so that no batch has a prompt twice.
+        Raises ValueError if there are not so many prompts.
+        """
+        if n_groups > self._size:
+            raise ValueError(f"completions: a step has {n_groups} groups, but there are {self._size} prompts for them.")
+        if len(self._left) < n_groups:
+            fresh, left = self._rng.permutation(self._size).tolist(), set(self._left)
+            self._left = [*self._left, *sorted(fresh, key=left.__contains__)]
+        rows, self._left = self._left[:n_groups], self._left[n_groups:]
+        return np.repeat(rows, self._group_size)
 
 
 class Run:

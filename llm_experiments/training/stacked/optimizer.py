@@ -1,7 +1,6 @@
 """One optimiser step for all runs, each clipped by its own gradient's norm and with a learning rate of its own."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import torch
 
@@ -26,7 +25,11 @@ class StackedOptimizer:
         groups = [
             {"params": list(own), "lr": rate} for own, rate in zip(zip(*self._parts, strict=True), rates, strict=True)
         ]
-        self._torch = _torch_optimizer(groups, kind)
+        self._torch: torch.optim.Optimizer
+        if kind == "sgd":
+            self._torch = torch.optim.SGD(groups, fused=True)
+        else:
+            self._torch = torch.optim.AdamW(groups, betas=MOMENTS, eps=EPSILON, weight_decay=0.0, fused=True)
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Go down the sum of the runs' losses; returns the norms of their gradients before clipping, shape (runs,)."""
@@ -56,12 +59,6 @@ class StackedOptimizer:
         unbiased = 1 / (1 - MOMENTS[1] ** steps)
         means = (torch.stack([state[part]["exp_avg_sq"] for part in parts]).mul_(unbiased) for parts in self._parts)
         return [mean.sqrt_().add_(EPSILON).square_() for mean in means]
-
-
-def _torch_optimizer(groups: Sequence[dict[str, Any]], kind: Optimizer) -> torch.optim.Optimizer:
-    if kind == "sgd":
-        return torch.optim.SGD(groups, fused=True)
-    return torch.optim.AdamW(groups, betas=MOMENTS, eps=EPSILON, weight_decay=0.0, fused=True)
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor:

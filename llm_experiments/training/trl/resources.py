@@ -9,9 +9,8 @@ import warnings
 from dataclasses import dataclass
 
 from llm_experiments.training.config import RunConfig
-from llm_experiments.training.shapes import GIB, ModelShape, adapter_parameters
+from llm_experiments.training.shapes import BYTES, GIB, ModelShape, adapter_parameters
 
-BYTES = {"float32": 4, "bfloat16": 2}
 TILE = 4096, 32768  # tokens and vocabulary of a piece of TRL's output layer
 # Copies of a micro-batch's logits that verl holds at once in a backward pass over padded completions: its own functions
 # took 5.4 to 6.1 on a CPU (2 x 256 and 2 x 512 tokens, a vocabulary of 152,064, bfloat16).
@@ -89,7 +88,6 @@ def estimate(
     gpus: int,
     sharded: bool,
     prompt_tokens: int = 256,
-    completion_tokens: float | None = None,
     accelerator: Accelerator | None = None,
     whole_logits: bool = False,
 ) -> Estimate:
@@ -97,15 +95,12 @@ def estimate(
 
     sharded: Whether weights, gradients and optimizer states are spread over the GPUs (FSDP, ZeRO-3) or held by each.
     prompt_tokens: Length of a prompt.
-    completion_tokens: Mean length of a completion; half of the longest by default. It is vLLM's time that hangs on it:
-        TRL pads all completions of a step to the longest one, and transformers' sampler waits for that.
     accelerator: 80 GB of the H100's kind by default.
     whole_logits: Whether the logits of a micro-batch are held whole, as on verl without flash-attention, and not piece
         by piece.
     """
     accelerator = accelerator or Accelerator()
-    mean = config.sampling.max_new_tokens / 2 if completion_tokens is None else completion_tokens
-    run = _Run(config, shape, gpus, sharded, prompt_tokens, mean, accelerator, whole_logits)
+    run = _Run(config, shape, gpus, sharded, prompt_tokens, accelerator, whole_logits)
     vllm = accelerator.memory_gib * config.vllm_gpu_share if run.vllm else 0.0
     return Estimate(
         passes_gib=run.passes_bytes() / GIB,
@@ -128,9 +123,8 @@ class _Run:
     gpus: int
     sharded: bool
     prompt: int
-    mean: float
     on: Accelerator
-    whole_logits: bool = False
+    whole_logits: bool
 
     @property
     def vllm(self) -> bool:
@@ -255,8 +249,8 @@ class _Run:
     def generation_seconds(self) -> float:
         shape, longest = self.shape, self.config.sampling.max_new_tokens
         at_once, lengths, copies = self.completions, float(longest), 3  # transformers copies its cache at every token
-        if self.vllm:
-            lengths, copies = self.mean, 1
+        if self.vllm:  # a mean length of half of the longest; transformers' sampler waits for the longest
+            lengths, copies = longest / 2, 1
             room = self.on.memory_gib * GIB * self.config.vllm_gpu_share - self.width * shape.parameters
             at_once = min(self.completions, VLLM_AT_ONCE, max(room / (self.cache * (self.prompt + lengths)), 1.0))
         rounds = self.completions * lengths / at_once

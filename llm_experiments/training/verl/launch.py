@@ -23,7 +23,7 @@ from llm_experiments.config import checked, read_yaml
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.experiment import Variant, load_experiment
-from llm_experiments.training.identity import IDENTITY, differences, identity
+from llm_experiments.training.identity import IDENTITY, identity, refuse_others
 from llm_experiments.training.shapes import shape_of
 from llm_experiments.training.verl.command import ADAPTER, ROLLOUTS, VALIDATION, Machines, Places, verl_overrides
 from llm_experiments.training.verl.data import prepare_data
@@ -221,18 +221,13 @@ def _claim(folder: Path, config: RunConfig, machines: Machines) -> None:
     mine = identity(config) | {"processes": machines.processes}
     started = (folder / "checkpoints" / "latest_checkpointed_iteration.txt").exists()
     if started and path.exists():
-        differing = differences(mine, json.loads(path.read_text()))
-        if differing:
-            raise ValueError(
-                f"{folder}: holds checkpoints of a run with other settings ({', '.join(differing)}). Give another "
-                "--out, or remove the folder."
-            )
+        refuse_others(folder, mine, "Give another --out, or remove the folder.")
     write_atomically(path, json.dumps(mine, indent=1))
 
 
-def run_command(command: Sequence[str], folder: Path | None = None) -> int:
+def run_command(command: Sequence[str]) -> int:
     """Run a command to its end. Interrupts from the keyboard reach it by themselves, and it is given time to end."""
-    with subprocess.Popen(command, cwd=folder) as process:
+    with subprocess.Popen(command) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         while True:
             try:

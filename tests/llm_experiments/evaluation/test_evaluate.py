@@ -121,15 +121,11 @@ def policy(monkeypatch):
     def sample_groups(prompts, n, *, seed):
         policy.asked += prompts
         groups = inner(prompts, n, seed=seed)
-        return [[_with_text(each, str(sum(each.token_ids) % 3)) for each in group] for group in groups]
+        return [[replace(each, text=str(sum(each.token_ids) % 3)) for each in group] for group in groups]
 
     policy.sample_groups = sample_groups
     monkeypatch.setattr("llm_experiments.policies.load_policy", lambda *_, **__: policy)
     return policy
-
-
-def _with_text(completion, text):
-    return type(completion)(completion.token_ids, completion.log_probs, text, completion.finished)
 
 
 def evaluation(tmp_path, data, name="small", suite="math500:4,gsm8k:2", **options) -> Evaluation:

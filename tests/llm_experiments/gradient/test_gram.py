@@ -14,12 +14,12 @@ from llm_experiments.gradient.gram import gram_matrix, score_norms
 from llm_experiments.gradient.memory import MemoryBudgetError, MemoryPlan, plan_memory
 from llm_experiments.gradient.pool import CompletionPool
 from llm_experiments.gradient.reverse_pass import ReversePass, undisturbed
-from tests.helpers.small_decoders import END_ID, FAMILIES, LAYERS, PADDING_ID, TEMPERATURE, VOCABULARY, tiny_model
+from tests.helpers.small_decoders import END_ID, FAMILIES, PADDING_ID, TEMPERATURE, VOCABULARY, log_prob, tiny_model
 
 PROMPT = [1, 5, PADDING_ID, 7, 5]  # the padding token, whose embedding torch gives no gradient, and one token twice
 SUBSETS = {
     "all": r".",
-    "final_block": rf"layers\.{LAYERS - 1}\.|lm_head",
+    "final_block": r"layers\.2\.|lm_head",
     r"layers\.1\..*(norm|q_proj)": r"layers\.1\..*(norm|q_proj)",
     "embed_tokens": "embed_tokens",
     "lm_head": "lm_head",
@@ -34,7 +34,7 @@ def pooled(seed=0, n=9, longest=8):
     return [*drawn, drawn[0], drawn[n // 2]]
 
 
-def slow_scores(model, prompt, completions, pattern, temperature=TEMPERATURE):
+def slow_scores(model, prompt, completions, pattern):
     """Gradient of each completion's log-probability by itself, flattened; a tied parameter goes by both names."""
     named = model.named_parameters(remove_duplicate=False)
     chosen = list({id(parameter): parameter for name, parameter in named if re.search(pattern, name)}.values())
@@ -42,11 +42,10 @@ def slow_scores(model, prompt, completions, pattern, temperature=TEMPERATURE):
     model.eval()
     rows, log_probs = [], []
     for completion in completions:
-        logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
-        log_prob = (logits / temperature).log_softmax(-1).gather(1, torch.tensor(completion)[:, None]).sum()
-        gradients = torch.autograd.grad(log_prob, chosen, allow_unused=True, materialize_grads=True)
+        found = log_prob(model, prompt, completion)
+        gradients = torch.autograd.grad(found, chosen, allow_unused=True, materialize_grads=True)
         rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
-        log_probs.append(log_prob.item())
+        log_probs.append(found.item())
     model.train(training)
     return torch.stack(rows).double().numpy(), np.array(log_probs)
 

@@ -9,7 +9,7 @@ from llm_experiments.diagnose.estimators import plain_estimators, weighted_estim
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 from llm_experiments.gradient.gram import gram_matrix
 from llm_experiments.gradient.repeats import gradient_errors
-from tests.helpers.small_decoders import END_ID, TEMPERATURE, VOCABULARY, tiny_model
+from tests.helpers.small_decoders import END_ID, TEMPERATURE, VOCABULARY, log_prob, tiny_model
 
 PROMPTS = ([1, 5, 7], [4, 9, 9, 11], [6])
 N, GROUP_SIZE, REPEATS, PAST, STEP = 10, 4, 3, 3, 7
@@ -55,26 +55,13 @@ def flat_gradient(loss, model):
 
 
 def log_probs(model, prompt, completions):
-    """Of each completion, one after the other; differentiable."""
-    found = []
-    for completion in completions:
-        logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1] / TEMPERATURE
-        found.append(logits.log_softmax(-1).gather(1, torch.tensor(completion)[:, None]).sum())
-    return torch.stack(found)
-
-
-def reference_coefficients(drawn):
-    target = drawn.pool.target
-    return (target - target.mean(axis=1, keepdims=True)) / N
-
-
-def every_estimator(pool):
-    return [*plain_estimators(), *weighted_estimators(pool)]
+    return torch.stack([log_prob(model, prompt, completion) for completion in completions])
 
 
 def test_every_method_has_the_errors_of_its_losses_gradients(model, completions, grams, drawn):
-    reference = reference_coefficients(drawn)
-    estimators = every_estimator(drawn.pool)
+    target = drawn.pool.target
+    reference = (target - target.mean(axis=1, keepdims=True)) / N
+    estimators = [*plain_estimators(), *weighted_estimators(drawn.pool)]
     assert {"none", "reinforce++", "grpo", "kae", "kae_eb", "james_stein", "kae@exact"} <= {e.name for e in estimators}
     advantages = np.stack([drawn.reward - estimator.values(drawn) for estimator in estimators])
     for position, prompt in enumerate(PROMPTS):

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat.integrations.adam_units import FLOOR
 from llm_experiments.law import prompt_scores as module
 from llm_experiments.law.mean_squares import mean_squares
 from llm_experiments.law.prompt_scores import Sketch, prompt_scores
-from tests.helpers.small_decoders import END_ID, TEMPERATURE, VOCABULARY, tiny_model
+from tests.helpers.small_decoders import END_ID, TEMPERATURE, VOCABULARY, log_prob, tiny_model
+from tests.integrations.test_gradient_norms import roots
 
 PROMPT = [1, 5, 7]
 SETTINGS = {"temperature": TEMPERATURE, "batch_tokens": 24}
 REWARDS = np.array([1, 0, 0, 1, 0, 1, 0, 0, 1], dtype=float)
+PAST_REWARDS = np.array([[1, 0, 0, 1], [0, 1, 0, 0.0]])
 
 
 def completions():
@@ -25,42 +26,23 @@ def loop(model, prompt, texts):
     """Each completion's gradient by parameter, float64."""
     rows = []
     for text in texts:
-        logits = model(torch.tensor([[*prompt, *text]])).logits[0, len(prompt) - 1 : -1]
-        log_prob = (logits / TEMPERATURE).log_softmax(-1).gather(1, torch.tensor(text)[:, None]).sum()
-        found = torch.autograd.grad(log_prob, list(model.parameters()), allow_unused=True, materialize_grads=True)
+        score, parameters = log_prob(model, prompt, text), list(model.parameters())
+        found = torch.autograd.grad(score, parameters, allow_unused=True, materialize_grads=True)
         rows.append([each.double() for each in found])
     return rows
 
 
-def slow_factors(square):
-    """Adafactor's, with the floor."""
-    square = square.double()
-    if square.ndim == 1:
-        return (square + FLOOR * square.mean()).rsqrt()
-    row, column = (each + FLOOR * each.mean() for each in (square.mean(1), square.mean(0)))
-    return (square.mean() / (row[:, None] * column[None])).sqrt()
-
-
 def vectors(model, texts, squares=None):
     """Whole gradients in a metric, shape (N, D)."""
-    parameters = list(model.parameters())
-    factors = [1.0 if squares is None else slow_factors(squares[each]) for each in parameters]
+    divisors = [roots(each, squares) for each in model.parameters()]
     rows = loop(model, PROMPT, texts)
-    return torch.stack([torch.cat([(g * f).flatten() for g, f in zip(row, factors, strict=True)]) for row in rows])
+    return torch.stack([torch.cat([(g / d).flatten() for g, d in zip(row, divisors, strict=True)]) for row in rows])
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
 def measured(request):
     model, texts = tiny_model(tied=request.param, dtype=torch.float32), completions()
-    past = [texts[:4], texts[4:8]]
-    squares = mean_squares(
-        model,
-        [PROMPT, [4, 9]],
-        past,
-        np.array([[1, 0, 0, 1], [0, 1, 0, 0.0]]),
-        temperature=TEMPERATURE,
-        batch_tokens=24,
-    )
+    squares = mean_squares(model, [PROMPT, [4, 9]], [texts[:4], texts[4:8]], PAST_REWARDS, **SETTINGS)
     return model, texts, squares, prompt_scores(model, PROMPT, texts, REWARDS, squares, **SETTINGS)
 
 
@@ -81,13 +63,13 @@ def test_norms_sums_and_mean_are_those_of_autograd(measured, metric):
 
 def test_mean_squares_are_those_of_a_loop_over_batches(measured):
     model, texts, squares, _ = measured
-    rewards = np.array([[1, 0, 0, 1], [0, 1, 0, 0.0]])
     scores = [loop(model, PROMPT, texts[:4]), loop(model, [4, 9], texts[4:8])]
     for place, parameter in enumerate(model.parameters()):
         expected = 0
         for batch in range(4):
-            others = [(rewards[row].sum() - rewards[row, batch]) / 3 for row in range(2)]
-            gradient = sum((rewards[row, batch] - others[row]) * scores[row][batch][place] for row in range(2)) / 2
+            others = (PAST_REWARDS.sum(1) - PAST_REWARDS[:, batch]) / 3
+            left = PAST_REWARDS[:, batch] - others
+            gradient = sum(left[row] * scores[row][batch][place] for row in range(2)) / 2
             expected = expected + gradient**2 / 4
         scale = float(expected.max()) or 1.0
         torch.testing.assert_close(squares[parameter].double(), expected, rtol=1e-3, atol=1e-5 * scale)

@@ -39,10 +39,6 @@ def test_a_folder_is_loaded_with_the_settings_of_the_configuration(tmp_path):
     completions = policy.sample("1+1=", 5, seed=0)
     expected = saved.score("1+1=", completions).log_probs
     assert [each.log_probs for each in completions] == [pytest.approx(each, abs=2e-5) for each in expected]
-
-
-def test_the_type_of_the_configuration_is_taken(tmp_path):
-    small_policy().save(tmp_path / "model")
     assert load(tmp_path / "model", tmp_path, chat=False, dtype="bfloat16").model.dtype == torch.bfloat16
 
 

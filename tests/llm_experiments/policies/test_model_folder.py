@@ -25,12 +25,6 @@ def same(first, second) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def changed(model, tokenizer, folder, **settings):
-    """A folder with another model: the same but for settings of its configuration."""
-    config = Qwen2Config(**(model.config.to_dict() | settings))
-    save_model(folder, Qwen2ForCausalLM(config), tokenizer)
-
-
 def test_parameters_are_filled_in_place_so_that_an_optimizer_keeps_them(tmp_path):
     small_policy(seed=1).save(tmp_path / "model")
     policy = small_policy(seed=2)
@@ -72,7 +66,8 @@ def test_other_types_are_cast_to_the_models_own(tmp_path):
 )
 def test_another_architecture_is_refused_and_changes_nothing(tmp_path, settings, message):
     model, tokenizer = small_model()
-    changed(model, tokenizer, tmp_path / "model", **settings)
+    other = Qwen2ForCausalLM(Qwen2Config(**(model.config.to_dict() | settings)))
+    save_model(tmp_path / "model", other, tokenizer)
     before = weights_of(model)
     with pytest.raises(ValueError, match=message):
         load_weights(model, tmp_path / "model")

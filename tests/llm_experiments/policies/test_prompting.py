@@ -5,17 +5,12 @@ import json
 import pytest
 
 from llm_experiments.policies.prompting import encode_prompt, end_token_ids, shipped_end_tokens
-from llm_experiments.policies.tiny import tiny_tokenizer
-from tests.helpers.small_policies import TEMPLATE
+from tests.helpers.small_policies import chat_tokenizer
 
 
 @pytest.fixture
 def tokenizer():
-    """With a chat template whose turns end with another token than the tokenizer's own end."""
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
-    return tokenizer
+    return chat_tokenizer()
 
 
 def test_plain_prompts_are_encoded_as_they_are(tokenizer):

@@ -129,16 +129,19 @@ def test_digits_are_split_off_first_as_in_smollms_training(converted, text, toke
     assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
-def test_an_unknown_splitting_is_refused(tmp_path):
-    weights = write_gguf(tmp_path / "small.gguf", llama(), splitting="another")
-    with pytest.raises(ValueError, match="splits text as 'another'; known are smollm and gpt-2"):
-        smollm2.convert_gguf(weights, tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-
-
-def test_incomplete_weights_are_refused(tmp_path):
-    weights = write_gguf(tmp_path / "small.gguf", llama(), leave_out=["model.layers.1.mlp.up_proj.weight"])
-    with pytest.raises(ValueError, match=r"not a complete Llama model .*missing_keys.*layers.1.mlp.up_proj"):
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"splitting": "another"}, "splits text as 'another'; known are smollm and gpt-2"),
+        (
+            {"leave_out": ["model.layers.1.mlp.up_proj.weight"]},
+            r"not a complete Llama model .*missing_keys.*layers.1.mlp.up_proj",
+        ),
+    ],
+)
+def test_an_unknown_splitting_and_incomplete_weights_are_refused(tmp_path, written, message):
+    weights = write_gguf(tmp_path / "small.gguf", llama(), **written)
+    with pytest.raises(ValueError, match=message):
         smollm2.convert_gguf(weights, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

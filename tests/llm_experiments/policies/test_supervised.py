@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 
 from llm_experiments.config import PretrainingConfig
 from llm_experiments.policies.model_folder import save_model
-from llm_experiments.policies.supervised import fit_answers, taught_folder
+from llm_experiments.policies.supervised import taught_folder
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
 
 SIZE = TinySize(width=16, layers=1, feed_forward=24, context=16)
@@ -48,12 +48,3 @@ def test_a_taught_model_is_made_once(start, tmp_path):
     tokenizer = tiny_tokenizer()
     save_model(other, tiny_model(tokenizer, 1, SIZE), tokenizer)
     assert taught_folder(tmp_path, other, LETTERS, quick, 0) != made, "another model of the same name was taken for it"
-
-
-def test_examples_that_do_not_fit_are_refused():
-    tokenizer = tiny_tokenizer()
-    model = tiny_model(tokenizer, 0, SIZE)
-    with pytest.raises(ValueError, match="examples is empty"):
-        fit_answers(model, tokenizer, [], LESSON, 0, context=16)
-    with pytest.raises(ValueError, match="allowed are 1 to 4"):
-        fit_answers(model, tokenizer, [("abc=", "12")], LESSON, 0, context=4)

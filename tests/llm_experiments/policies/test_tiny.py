@@ -27,13 +27,9 @@ def test_any_text_becomes_its_bytes_and_comes_back(text):
     assert TOKENIZER.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
-def test_every_token_is_a_byte_or_special():
-    assert len(TOKENIZER) == 258
-    assert sorted(TOKENIZER.all_special_ids) == [256, 257]
+def test_the_default_model_has_about_a_million_parameters_and_a_row_for_each_byte_and_special_token():
+    assert len(TOKENIZER) == 258 and sorted(TOKENIZER.all_special_ids) == [256, 257]
     assert TOKENIZER.eos_token_id != TOKENIZER.pad_token_id
-
-
-def test_the_default_model_has_about_a_million_parameters_and_a_row_for_each_token():
     model = tiny_model(TOKENIZER, seed=0)
     assert 0.8e6 < sum(parameter.numel() for parameter in model.parameters()) < 1.2e6
     assert model.config.vocab_size == len(TOKENIZER) == model.lm_head.weight.shape[0]

@@ -31,7 +31,7 @@ def test_scores_are_those_of_autograd_in_float64(model, completions, prompt):
         log_probs, norm = reference_scores(model, prompt, completion, TEMPERATURE)
         np.testing.assert_allclose(found.log_probs[n], log_probs, atol=2e-5)
         assert found.logit_norms[n] == pytest.approx(norm, abs=2e-5)
-    assert found.lengths.tolist() == [len(each) for each in completions]
+    assert [len(each) for each in found.log_probs] == [len(each) for each in completions]
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 5, 14, 10_000])
@@ -92,14 +92,13 @@ def test_a_repeated_prompt_is_computed_once(model):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "completions", "message"),
-    [((), [(1,)], "prompt_ids is empty"), ((1,), [(1,), ()], "none of them empty")],
+    ("prompt", "completions", "batch_tokens", "message"),
+    [
+        ((), [(1,)], 9, "prompt_ids is empty"),
+        ((1,), [(1,), ()], 9, "none of them empty"),
+        (PROMPT, [(1,)], 0, "batch_tokens must be at least 1, got 0"),
+    ],
 )
-def test_nothing_to_score_is_refused(model, prompt, completions, message):
+def test_nothing_to_score_and_a_micro_batch_of_no_token_are_refused(model, prompt, completions, batch_tokens, message):
     with pytest.raises(ValueError, match=message):
-        scores_of(model, prompt, completions, temperature=1.0)
-
-
-def test_a_micro_batch_of_no_token_is_refused(model):
-    with pytest.raises(ValueError, match="batch_tokens must be at least 1, got 0"):
-        scores_of(model, PROMPT, [(1,)], temperature=1.0, batch_tokens=0)
+        scores_of(model, prompt, completions, temperature=1.0, batch_tokens=batch_tokens)

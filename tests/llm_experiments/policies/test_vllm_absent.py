@@ -61,7 +61,7 @@ def test_the_settings_of_a_transformers_policy_go_to_its_companion():
         def __init__(self, folder, sampling, **options):
             seen.update(options, folder=folder, sampling=sampling)
 
-    Recorder.beside(reference, "folder", kv_cache_gib=2.0)
+    Recorder.beside(reference, "folder")
     assert seen == {
         "folder": "folder",
         "sampling": reference.sampling,
@@ -70,5 +70,4 @@ def test_the_settings_of_a_transformers_policy_go_to_its_companion():
         "dtype": "float32",
         "tokenizer": reference.tokenizer,
         "eos_ids": reference.eos_ids,
-        "kv_cache_gib": 2.0,
     }

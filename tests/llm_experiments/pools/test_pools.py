@@ -21,8 +21,8 @@ class FakePolicy(Policy):
     def __init__(self, *, fails_at=""):
         self.sampling, self.fails_at, self.calls = SamplingSettings(max_new_tokens=4), fails_at, []
 
-    def encode(self, prompt):
-        return tuple(prompt.encode())
+    def _sample_groups(self, prompts, n, seed):
+        raise AssertionError("pools are sampled prompt by prompt")
 
     def load_weights(self, checkpoint):
         raise AssertionError("nothing here replaces weights")

@@ -281,21 +281,13 @@ def test_studies_that_cannot_be_run_are_refused(changes, message):
         small(**changes)
 
 
-def stand_in(path, design, base, runs, tests):
-    return pd.DataFrame(runs, columns=["seed", "rate"])
-
-
-def test_the_grid_of_rates_grows_until_the_best_lies_inside(tmp_path, monkeypatch):
+def test_the_grid_of_rates_grows_until_the_best_lies_inside_and_is_refused_where_it_never_does(tmp_path, monkeypatch):
     study = study_in(tmp_path)
+    stand_in = lambda path, design, base, runs, tests: pd.DataFrame(runs, columns=["seed", "rate"])  # noqa: E731
     monkeypatch.setattr(study, "_completed", stand_in)
     for best in (1e-2, 4e-2, 2.5e-3, 0.08):
         monkeypatch.setattr(study_run, "_heights", rising_to(best))
         assert study._choose_rate("grpo_4", 0) == pytest.approx(best)
-
-
-def test_a_rate_that_stays_at_an_edge_is_refused(tmp_path, monkeypatch):
-    study = study_in(tmp_path)
-    monkeypatch.setattr(study, "_completed", stand_in)
     monkeypatch.setattr(study_run, "_heights", rising_to(1e3))
     with pytest.raises(ValueError, match=r"best learning rate of grpo_4 on base model 1, 0\.32, lies at the edge"):
         study._choose_rate("grpo_4", 1)

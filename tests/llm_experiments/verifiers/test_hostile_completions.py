@@ -232,8 +232,7 @@ def run(code: str) -> subprocess.Popen:
 
 
 def read_pids(process: subprocess.Popen) -> list[int]:
-    worker, child = map(int, process.stdout.readline().split())
-    return [worker, child]
+    return list(map(int, process.stdout.readline().split()))
 
 
 @pytest.mark.parametrize("busy", [False, True])

@@ -40,7 +40,8 @@ def test_decimal_commas_go_with_semicolons(tmp_path):
     [
         ("0,5", ("1.024", "2.000"), "length '1.024' may be a thousand or more"),
         ("1", ("1.024", "987"), "length '1.024' may be a thousand or more"),
-        ("1.000", ("2", "3"), "reward '1.000' may be a thousand or more"),
+        ("1", (" 1.024", " 987"), "length ' 1.024' may be a thousand or more"),
+        ("-1.000", ("2", "3"), "reward '-1.000' may be a thousand or more"),
         ("1", ("1.024", "987.5"), None),
         ("1", ("1.024", "0.512"), None),
         ("0,5", ("1024", "987"), None),

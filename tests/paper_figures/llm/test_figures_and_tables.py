@@ -17,7 +17,7 @@ from llm_experiments.diagnose.sensitivity import value_sensitivity
 from llm_experiments.diagnose.value_mse import value_errors
 from paper_figures import results as command
 from paper_figures.llm import figures, tables
-from paper_figures.llm.build import build
+from paper_figures.results import diagnosis as build
 from paper_figures.shared import output
 from tests.helpers.commands import app
 

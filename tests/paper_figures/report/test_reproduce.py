@@ -4,11 +4,11 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
+from bs4 import BeautifulSoup
 from typer.testing import CliRunner
 
 from kaestat.datasets import simulated_run
@@ -21,6 +21,7 @@ from paper_figures.shared.tidy import by_measure, with_error
 from paper_figures.studies import one_shot
 from simulations import studies
 from simulations.harness import Study
+from tests.helpers.commands import app
 
 SCALE = 0.02
 QUICK = tuple(section for section in SECTIONS if section.name in ("table1", "one_shot", "schedule"))
@@ -56,37 +57,16 @@ def repeated(quick, tmp_path):
     return shutil.copytree(quick, tmp_path / "again")
 
 
-class Tables(HTMLParser):
-    """Rows of text cells of every table, and all links."""
+def tables_of(html):
+    """Rows of text cells of every table."""
+    tables = BeautifulSoup(html, "html.parser").find_all("table")
+    return [[[cell.get_text() for cell in row.select("th, td")] for row in each.select("tr")] for each in tables]
 
-    def __init__(self, html: str):
-        super().__init__()
-        self.tables, self.links, self._cell = [], [], None
-        self.feed(html)
 
-    def handle_starttag(self, tag, attributes):
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self._cell = ""
-        elif tag == "a":
-            self.links.append(dict(attributes)["href"])
-
-    def handle_data(self, data):
-        if self._cell is not None:
-            self._cell += data
-
-    def handle_endtag(self, tag):
-        if tag in ("td", "th"):
-            self.tables[-1][-1].append(self._cell)
-            self._cell = None
-
-    def with_head(self, *names):
-        """The table whose head begins so, as a frame."""
-        (found,) = [t for t in self.tables if tuple(t[0][: len(names)]) == names]
-        return pd.DataFrame(found[1:], columns=found[0])
+def table_of(html, *head):
+    """The table whose head begins so, as a frame."""
+    (found,) = [each for each in tables_of(html) if tuple(each[0][: len(head)]) == head]
+    return pd.DataFrame(found[1:], columns=found[0])
 
 
 def page_of(folder):
@@ -133,18 +113,18 @@ def test_every_estimate_of_every_figure_has_an_error(whole):
 @pytest.mark.slow
 def test_page_shows_the_numbers_of_the_csv_files(whole):
     _, folder = whole
-    shown = Tables(page_of(folder))
+    page = page_of(folder)
     stored = pd.read_csv(folder / "table1.csv")
-    entries = shown.with_head("Cell", "Method", "Role", "Ours", "MC error", "Paper")
+    entries = table_of(page, "Cell", "Method", "Role", "Ours", "MC error", "Paper")
     assert entries["Ours"].tolist() == [f"{1000 * value:.2f}" for value in stored["mse"]]
     assert entries["MC error"].tolist() == [f"{1000 * value:.3f}" for value in stored["mcse"]]
     assert entries["Paper"].astype(float).to_numpy() == pytest.approx(1000 * stored["paper"].to_numpy())
     assert entries["Role"].tolist() == stored["role"].tolist()
-    tables = [t for t in shown.tables if t[0][:4] == ["Cell", "Versus", "Role", "Ours (%)"]]
+    tables = [t for t in tables_of(page) if t[0][:4] == ["Cell", "Versus", "Role", "Ours (%)"]]
     stored = pd.read_csv(folder / "table2_reductions.csv")
     assert [row[3] for row in tables[1][1:]] == [f"{value:.2f}" for value in stored["reduction_pct"]]
     assert [float(row[5]) for row in tables[1][1:]] == stored["paper"].tolist()
-    slopes, stored = shown.with_head("Quantity", "Slope"), pd.read_csv(folder / "rates.csv")
+    slopes, stored = table_of(page, "Quantity", "Slope"), pd.read_csv(folder / "rates.csv")
     assert slopes["Quantity"].tolist() == stored["quantity"].tolist()
     expected = [with_error(row.slope, row.se) for row in stored.itertuples()]
     assert slopes["Slope"].tolist() == expected
@@ -153,7 +133,7 @@ def test_page_shows_the_numbers_of_the_csv_files(whole):
 @pytest.mark.slow
 def test_counts_at_the_top_are_those_of_the_findings(whole):
     report, folder = whole
-    counts = Tables(page_of(folder)).with_head("Part", HOLDS, FAILS, OPEN, "failed").drop(columns="Part").astype(int)
+    counts = table_of(page_of(folder), "Part", HOLDS, FAILS, OPEN, "failed").drop(columns="Part").astype(int)
     findings = report.findings()
     assert counts[[HOLDS, FAILS, OPEN]].sum().to_dict() == {
         verdict: sum(finding.verdict == verdict for finding in findings) for verdict in (HOLDS, FAILS, OPEN)
@@ -169,7 +149,7 @@ def test_page_is_self_contained_and_its_links_lead_somewhere(whole):
     html = page_of(folder)
     assert not re.search(r'(src|href)="(https?:)?//', html)
     assert html.count("data:image/svg+xml;base64,") == sum(section.figure is not None for section in SECTIONS)
-    links = Tables(html).links
+    links = [link["href"] for link in BeautifulSoup(html, "html.parser").find_all("a")]
     anchors = set(re.findall(r'id="([^"]+)"', html))
     beside = [link for link in links if not link.startswith("data:")]
     assert all(link[1:] in anchors if link.startswith("#") else (folder / link).is_file() for link in beside)
@@ -230,14 +210,12 @@ def test_command_exits_with_1_if_a_part_failed_and_with_0_if_none_did(repeated, 
     monkeypatch.setattr(
         command, "reproduce", lambda out, **settings: reproduce.reproduce(out, sections=QUICK[1:2], **settings)
     )
-    app = command.typer.Typer()
-    app.command()(command.main)
     arguments = ["--out", str(repeated), "--scale", str(SCALE), "--jobs", "1"]
-    good = CliRunner().invoke(app, arguments)
+    good = CliRunner().invoke(app(command.main), arguments)
     assert good.exit_code == 0, good.output
     assert "index.html" in good.output and "The paper's claims:" in good.output
     break_study(monkeypatch, "one_shot")
-    bad = CliRunner().invoke(app, [*arguments, "--seed", "1"])
+    bad = CliRunner().invoke(app(command.main), [*arguments, "--seed", "1"])
     assert bad.exit_code == 1
     assert "ZeroDivisionError: no prompts left" in bad.output and (repeated / "index.html").exists()
 
@@ -260,9 +238,7 @@ def test_bad_settings_are_refused_before_any_work(tmp_path, monkeypatch, argumen
     if "--out" not in arguments:
         arguments += ["--out", str(out)]
     monkeypatch.setattr(reproduce, "run", lambda *_, **__: pytest.fail("work was started"))
-    app = command.typer.Typer()
-    app.command()(command.main)
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(app(command.main), arguments)
     assert result.exit_code == 2 and message in result.output
     assert not (out / "index.html").exists()
 

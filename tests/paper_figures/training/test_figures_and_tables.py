@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from llm_experiments.training.collect import binned, differences, final, run_ends
 from paper_figures import results as command
+from paper_figures.results import training as build
 from paper_figures.shared import output
 from paper_figures.training import figures, tables
-from paper_figures.training.build import build
 from paper_figures.training.results import VARIANT, read_results
 from tests.helpers.commands import app
 

@@ -9,8 +9,7 @@ from kaestat import AdvantageEstimator
 from llm_experiments.policies.token_scores import token_scores
 from llm_experiments.seeding import seed_of
 from llm_experiments.training.stacked.config import Design, StackConfig
-from llm_experiments.training.stacked.loop import StackedTraining
-from llm_experiments.training.stacked.prompts import Epochs
+from llm_experiments.training.stacked.loop import Epochs, StackedTraining
 
 from .conftest import SEEDS
 
@@ -142,19 +141,25 @@ def test_weights_are_the_squared_norms_of_the_logits_scores(folders, pools, code
         assert weight == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_filtered_step_has_live_groups_and_counts_what_was_dropped(folders, pools, codec, monkeypatch):
+def filtered(folders, pools, codec):
+    """A filtered training, and the facts of its first step."""
+    training = StackedTraining(
+        config(Design(method="grpo", group_size=2, filtered=True)), folders, pools, SEEDS, codec, RATES
+    )
+    return training, training.advance()
+
+
+def test_a_filtered_step_has_live_groups_counts_what_was_dropped_and_ends_where_nothing_is_live(
+    folders, pools, codec, monkeypatch
+):
     easy(monkeypatch)
-    design = Design(method="grpo", group_size=2, filtered=True)
-    training = StackedTraining(config(design), folders, pools, SEEDS, codec, RATES)
-    fact = training.advance()
+    training, fact = filtered(folders, pools, codec)
     assert (fact["live"] == 1).all()
     assert (training.generated >= 8).all() and training.generated.max() > 8
     assert (fact["reward"] == 0.5).all()
-
-
-def test_a_history_of_kept_groups_alone_is_refused():
-    with pytest.raises(ValueError, match="the history of 'kae' would have the kept groups alone"):
-        Design(method="kae", group_size=2, filtered=True)
+    monkeypatch.setattr("llm_experiments.training.stacked.loop.grade", lambda *_: 1.0)
+    training, fact = filtered(folders, pools, codec)
+    assert (fact["live"] == 0).all() and (training.generated == 80).all()
 
 
 def test_no_batch_has_a_prompt_twice_and_every_epoch_has_all():
@@ -165,14 +170,6 @@ def test_no_batch_has_a_prompt_twice_and_every_epoch_has_all():
     assert all(sorted(drawn[start : start + 7]) == list(range(7)) for start in range(0, 56, 7))
     with pytest.raises(ValueError, match="a step has 8 groups, but there are 7 prompts"):
         source.batch(8)
-
-
-def test_a_filtered_step_ends_where_nothing_is_live(folders, pools, codec, monkeypatch):
-    monkeypatch.setattr("llm_experiments.training.stacked.loop.grade", lambda *_: 1.0)
-    design = Design(method="grpo", group_size=2, filtered=True)
-    training = StackedTraining(config(design), folders, pools, SEEDS, codec, RATES)
-    fact = training.advance()
-    assert (fact["live"] == 0).all() and (training.generated == 80).all()
 
 
 def advantages_of(design, folders, pools, codec):
@@ -214,6 +211,7 @@ def test_one_history_for_all_prompts_is_one_number_besides_the_own_reward(folder
     ("changes", "message"),
     [
         ({"method": "grpo", "group_size": 1, "filtered": True}, "group_size above 1"),
+        ({"method": "kae", "group_size": 2, "filtered": True}, "history of 'kae' would have the kept groups alone"),
         ({"method": "kae", "group_size": 4, "keys": "all"}, "one baseline for all prompts"),
         ({"method": "reinforce++", "weights": "adam"}, "same without weights=adam; set scale='none'"),
         ({"method": "kae", "keys": "all", "scale": "batch_std", "weights": "adam"}, "takes it out again"),
@@ -225,11 +223,8 @@ def test_designs_that_make_no_sense_are_refused(changes, message):
         Design(**changes)
 
 
-def test_steps_have_whole_groups():
+def test_steps_have_whole_groups_and_each_seed_a_model_and_a_pool(folders, pools, codec):
     with pytest.raises(ValueError, match="multiple of group_size"):
         config(Design(method="grpo", group_size=3))
-
-
-def test_each_seed_needs_a_model_and_a_pool(folders, pools, codec):
     with pytest.raises(ValueError, match="each of the 3 seeds"):
         StackedTraining(config(DESIGNS["group"]), folders[:2], pools, SEEDS, codec, RATES)

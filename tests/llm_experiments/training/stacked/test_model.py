@@ -38,12 +38,6 @@ def test_gradients_are_those_of_transformers(family, tokens):
             torch.testing.assert_close(parameters[name].grad[run], weight.grad, rtol=1e-4, atol=1e-7)
 
 
-def test_models_of_other_families_are_refused():
-    config = LlamaConfig(tie_word_embeddings=False)
-    with pytest.raises(ValueError, match="tied embeddings"):
-        StackedDecoder(config)
-
-
 def test_a_cache_changes_nothing(family, tokens):
     model, parameters = StackedDecoder.load(family)
     whole = model.logits(parameters, tokens)
@@ -52,13 +46,12 @@ def test_a_cache_changes_nothing(family, tokens):
     torch.testing.assert_close(torch.cat(parts, 2), whole[:, :, :5], rtol=1e-5, atol=1e-6)
 
 
-def test_rows_that_are_too_long_are_refused(folders):
+def test_long_rows_and_models_of_other_families_or_several_shapes_are_refused(folders, tmp_path):
+    with pytest.raises(ValueError, match="tied embeddings"):
+        StackedDecoder(LlamaConfig(tie_word_embeddings=False))
     model, parameters = StackedDecoder.load(folders[:1])
     with pytest.raises(ValueError, match="257 in a row"):
         model.logits(parameters, torch.zeros(1, 1, 257, dtype=torch.long))
-
-
-def test_models_of_several_shapes_are_refused(folders, tmp_path):
     tokenizer = tiny_tokenizer()
     save_model(tmp_path / "wide", tiny_model(tokenizer, 0, TinySize(width=32, layers=2)), tokenizer)
     with pytest.raises(ValueError, match="not of one shape"):

@@ -7,15 +7,15 @@ from transformers import AutoModelForCausalLM
 from llm_experiments.training.stacked.model import StackedDecoder
 from llm_experiments.training.stacked.sampling import tokens_that_count
 from llm_experiments.training.stacked.score_norms import tapped_norms
+from tests.integrations.test_gradient_norms import roots
 
 
-def exact_norms(model, parameters, prompts, completions, *, end, temperature=1.0):
-    """By `tapped_norms`, shape (runs, rows)."""
+def scored(model, parameters, prompts, completions, temperature=1.0):
+    """Scores of all tokens, shape (runs, rows, tokens), with the parameters that they are of and the taps."""
     own, taps = {name: each.detach().requires_grad_() for name, each in parameters.items()}, []
     tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
     logits = model.logits(own, tokens, skip=prompts.shape[2] - 1, taps=taps)
-    scores = (logits / temperature).log_softmax(-1).gather(-1, completions[..., None])[..., 0]
-    return tapped_norms((scores * tokens_that_count(completions, end)).sum(2), taps)
+    return (logits / temperature).log_softmax(-1).gather(-1, completions[..., None])[..., 0], own, taps
 
 
 def test_exact_norms_are_those_of_a_loop(family, codec, pools):
@@ -24,7 +24,8 @@ def test_exact_norms_are_those_of_a_loop(family, codec, pools):
     end, pad = codec.end, codec.pad
     rows = torch.tensor([[97, 98, end, pad], [99, 50, 51, 52], [end, pad, pad, pad], [48, 48, 48, 48]])
     completions = torch.stack([rows, rows.flip(0)])
-    found = exact_norms(model, parameters, prompts, completions, end=end, temperature=0.7)
+    scores, _, taps = scored(model, parameters, prompts, completions, temperature=0.7)
+    found = tapped_norms((scores * tokens_that_count(completions, end)).sum(2), taps)
     assert found.shape == (2, 4)
     for run, folder in enumerate(family):
         plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -44,12 +45,11 @@ def test_norms_in_adams_units_are_those_of_gradients_over_the_factored_root(fold
     squares = {name: torch.rand(each.shape, generator=random) ** 4 for name, each in parameters.items()}
     prompts = torch.stack([codec.tokens([problem.prompt for problem in pool.problems[:3]]) for pool in pools[:2]])
     completions = torch.randint(97, 103, (2, 3, 4), generator=random)
-    own = {name: each.requires_grad_() for name, each in parameters.items()}
-    taps = []
-    logits = model.logits(own, torch.cat([prompts, completions[:, :, :-1]], 2), skip=prompts.shape[2] - 1, taps=taps)
-    scores = logits.log_softmax(-1).gather(-1, completions[..., None])[..., 0].sum(2)
+    scores, own, taps = scored(model, parameters, prompts, completions)
+    scores = scores.sum(2)
     found = tapped_norms(scores, taps, squares)
-    groups = [tap.names for tap in taps if tap.kind != "embedding"]
+    biases = [[f"model.layers.{n}.self_attn.{part}_proj.bias" for part in "qkv"] for n in range(2)]
+    groups = [*(tap.names for tap in taps if tap.kind != "embedding"), *biases]
     for run in range(2):
         for row in range(3):
             each = torch.autograd.grad(scores[run, row], list(own.values()), retain_graph=True)
@@ -58,17 +58,7 @@ def test_norms_in_adams_units_are_those_of_gradients_over_the_factored_root(fold
             for names in groups:
                 gradient = torch.cat([gradients.pop(name)[run] for name in names])
                 square = torch.cat([squares[name][run] for name in names])
-                if square.ndim == 2:
-                    rows, columns = square.mean(1), square.mean(0)
-                    root = (rows + 1e-3 * rows.mean())[:, None] * (columns + 1e-3 * columns.mean()) / square.mean()
-                else:
-                    root = square + 1e-3 * square.mean()
-                expected += float((gradient.square() / root).sum())
-            biases = [f"model.layers.{n}.self_attn.{part}_proj.bias" for n in range(2) for part in "qkv"]
-            for layer in (biases[:3], biases[3:]):
-                gradient = torch.cat([gradients.pop(name)[run] for name in layer])
-                square = torch.cat([squares[name][run] for name in layer])
-                expected += float((gradient.square() / (square + 1e-3 * square.mean())).sum())
+                expected += float((gradient / roots("own", {"own": square})).square().sum())
             assert not gradients
             assert float(found[run, row]) == pytest.approx(expected, rel=1e-3)
 
@@ -78,10 +68,8 @@ def test_a_run_that_has_not_moved_yet_has_plain_norms(folders, codec, pools):
     model, parameters = StackedDecoder.load([folders[0]] * 2)
     prompts = torch.stack([codec.tokens([problem.prompt for problem in pools[0].problems[:2]])] * 2)
     completions = torch.randint(97, 103, (2, 2, 4), generator=torch.Generator().manual_seed(1))
-    own, taps = {name: each.requires_grad_() for name, each in parameters.items()}, []
-    logits = model.logits(own, torch.cat([prompts, completions[:, :, :-1]], 2), skip=prompts.shape[2] - 1, taps=taps)
-    scores = logits.log_softmax(-1).gather(-1, completions[..., None])[..., 0].sum(2)
+    scores, own, taps = scored(model, parameters, prompts, completions)
     squares = {name: torch.stack([torch.zeros_like(each[0]), 4 + 0 * each[1]]) for name, each in own.items()}
-    plain, adam = tapped_norms(scores, taps), tapped_norms(scores, taps, squares)
+    plain, adam = (tapped_norms(scores.sum(2), taps, *given) for given in ((), (squares,)))
     torch.testing.assert_close(adam[0], plain[0])
     torch.testing.assert_close(adam[1], plain[1] / 4, rtol=5e-3, atol=0)  # the floor adds a thousandth, or two
