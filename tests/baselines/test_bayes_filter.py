@@ -32,7 +32,13 @@ def random_run(seed, *, rewards=(0.0, 1.0), n_steps=7, largest=4):
     rng = np.random.default_rng(seed)
     steps = np.cumsum(rng.integers(1, 4, n_steps)).tolist()
     return [
-        (step, {f"p{k}": rng.choice(rewards, rng.integers(1, largest + 1)).tolist() for k in rng.permutation(9)[: 2 + step % 7]})
+        (
+            step,
+            {
+                f"p{k}": rng.choice(rewards, rng.integers(1, largest + 1)).tolist()
+                for k in rng.permutation(9)[: 2 + step % 7]
+            },
+        )
         for step in steps
     ]
 
@@ -195,8 +201,8 @@ def test_the_ways_are_distributions_and_the_state_is_as_large_as_stated():
     assert make_baseline("bayes_filter").state_size == 4 * len(slow_filter.MOVES)
 
 
-def values_of_run(reward):
-    """Values of a run in which all prompts come at each step; rewards and values (T, P, G)."""
+def carried_run(reward):
+    """Values of a run in which all prompts come at each step, and its last carry; rewards and values (T, P, G)."""
     baseline = make_baseline("bayes_filter")
     carry, state, out = baseline.initial_carry(), None, []
     for t, now in enumerate(reward):
@@ -205,7 +211,11 @@ def values_of_run(reward):
         served = baseline.serve(Groups(now), visits, step=t, carry=carry)
         carry, state = served.carry, served.state
         out.append(served.values)
-    return np.stack(out)
+    return np.stack(out), carry
+
+
+def values_of_run(reward):
+    return carried_run(reward)[0]
 
 
 def drawn(value, size, seed):
@@ -239,28 +249,19 @@ def test_after_soft_rewards_zeros_and_ones_are_at_once_taken_for_what_they_are(s
 def test_single_continuous_rewards_have_the_dispersion_that_they_were_drawn_with():
     value, kappa = np.tile(np.linspace(0.1, 0.9, 200), (16, 1)), 20
     reward = np.random.default_rng(24).beta(kappa * value, kappa * (1 - value))[..., None]
-    baseline = make_baseline("bayes_filter")
-    carry, state = baseline.initial_carry(), None
-    for t, now in enumerate(reward):
-        seen = np.ones((200, min(t, 1)))
-        served = baseline.serve(Groups(now), Visits(*[seen] * 4, state=state), step=t, carry=carry)
-        carry, state = served.carry, served.state
-    within, mixed = carry["dispersion"]
+    within, mixed = carried_run(reward)[1]["dispersion"]
     assert within / (within + mixed) == pytest.approx(1 / (kappa + 1), rel=0.08)  # .03 is the spread over seeds
 
 
 def test_single_continuous_rewards_are_believed_from_the_second_visit_on():
     """Forty prompts, ten a step: the noise is known to the second ten, and the first ten do not wait for it."""
-    value, kappa = np.tile(np.linspace(0.02, 0.98, 40)[np.random.default_rng(26).permutation(40)], (2, 1)), 20
-    reward = np.random.default_rng(27).beta(kappa * value, kappa * (1 - value))
-    estimator = AdvantageEstimator("bayes_filter")
-    found = []
-    for t, now in enumerate(reward.reshape(8, 10)):
-        prompts = np.arange(10) + 10 * (t % 4)
-        estimator.step(prompts.tolist(), now.tolist(), t)
-        found.append(estimator.values)
-    error = np.square(np.array(found[4:]) - value[0].reshape(4, 10)).mean(axis=1)
-    assert error[0] < 0.03 and error[1:].mean() < 0.012, error  # a reward alone has an error of 0.008
+    rng, kappa, estimator, error = np.random.default_rng(26), 20, AdvantageEstimator("bayes_filter"), []
+    value = np.tile(rng.permutation(np.linspace(0.02, 0.98, 40)).reshape(4, 10), (2, 1))
+    for step, now in enumerate(value):
+        prompts = [10 * (step % 4) + k for k in range(10)]
+        estimator.step(prompts, rng.beta(kappa * now, kappa * (1 - now)).tolist(), step)
+        error.append(np.square(estimator.values - now).mean())
+    assert error[4] < 0.03 and np.mean(error[5:]) < 0.012, error  # a reward alone has an error of 0.008
 
 
 def test_jumps_of_nearly_certain_rewards_leave_every_value_a_number():
