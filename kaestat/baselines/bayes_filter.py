@@ -144,6 +144,7 @@ class _Now:
     shape: tuple[int, ...]  # (..., P)
     carry: dict[str, Array]
     last_scored: Array  # shape (...,)
+    since: Array  # shape (..., 1); returns of the prompts since that step, 1 at most or where there is none
 
     @classmethod
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:
@@ -186,6 +187,7 @@ class _Now:
                 (*groups.leading, reward.shape[-2]), visits.lag.shape[:-1], (*before["last_scored"].shape, 1)
             ),
             carry=before,
+            since=xp.where(before["last_scored"] >= 0, since.clip(0.0, 1.0), 1.0)[..., None],
             last_scored=xp.where(returns > 0, step, before["last_scored"]),
         )
 
@@ -310,7 +312,7 @@ class _Now:
         if not self.all_scored:
             here = as_type_of(self.scored, self.unit)
             count, total = count * here, total * here
-        return common_shock(mean, size, count, total, self.population.dispersion[..., 0], self.rates)
+        return common_shock(mean, size, count, total, self.population.dispersion[..., 0], self.rates, self.since)
 
     def values_of(
         self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array

@@ -14,7 +14,9 @@ TOGETHER = 1024  # prompts for which all shifts fit the processor's cache
 HALF = 2  # entries of `SHOCKS` per half a logit
 
 
-def common_shock(mean: Array, size: Array, count: Array, total: Array, dispersion: Array, rates: Rates) -> Array | None:
+def common_shock(
+    mean: Array, size: Array, count: Array, total: Array, dispersion: Array, rates: Rates, since: Array
+) -> Array | None:
     """Estimated move of all values in logits: for each prompt from the others, last from all; (..., P + 1).
 
     The evidence for a shift is that of Bernoulli rewards at the means that it leaves, divided by how much more a
@@ -22,9 +24,10 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, dispersio
     half a logit upwards nor downwards is likelier than none, no larger one is.
 
     ``mean`` and ``size``, (..., P), are of each prompt's `posterior_mean`; ``count`` and ``total`` of the group, 0
-    where the prompt does not count. The estimate is the mean of the shifts by their probabilities. It is 0 where none
-    is likelier than all of them: small moves after each step of few rewards would add up. None where that is so for
-    all.
+    where the prompt does not count. ``since``, (..., 1), is the share of a return of all prompts that has passed since
+    the last step: a step of few prompts is rarely the first after a shock. The estimate is the mean of the shifts by
+    their probabilities. It is 0 where none is likelier than all of them: small moves after each step of few rewards
+    would add up. None where that is so for all.
     """
     xp = namespace(mean)
     size = at_least(size, SMALLEST_SIZE)
@@ -41,8 +44,8 @@ def common_shock(mean: Array, size: Array, count: Array, total: Array, dispersio
         m, n, *rest = (of_rows(part, rows) for part in (mean, size, count, total, weight))
         by = _of_mean((m * n)[..., None, :], ((1 - m) * n)[..., None, :], shock)
         gains.append(_gain(by, m, *rest))
-    each = SHOCK / (shock.shape[0] - 1)
-    before = each + (1 - SHOCK - each) * as_type_of(shock == 0, shock)
+    chance, of_none = SHOCK * since[..., None], as_type_of(shock == 0, shock)
+    before = (1 - chance) * of_none + chance / (shock.shape[0] - 1) * (1 - of_none)
     for gain in _of_others(gains):
         gain -= largest(gain)
         likely = xp.exp(gain)

@@ -13,6 +13,7 @@ from kaestat.watch import Feed, Reading, RunMonitor, RunSummary
 from kaestat.watch.monitor_state import monitor_state, restore_monitor
 
 STATE = ".kaestat-watch.state"
+TORN = "The last look was interrupted: the figures lack a part of what it read, and the state saved is an earlier one."
 MINUTE = 60.0
 SAVING_SHARE = 20  # a state is saved once in a minute, or in this many times what saving it takes
 
@@ -107,6 +108,8 @@ class Follower:
         opened, read or written.
         """
         changed, more, waiting = False, True, ""
+        before = self._save_at, self.waiting
+        self._save_at, self.waiting = -float("inf"), TORN  # until all is done, in case of an interruption
         while more:
             try:
                 reading = self._feed.read(last=last)
@@ -123,6 +126,7 @@ class Follower:
             changed |= reading.log is not None or reading.anew or bool(reading.first)
             more, waiting = reading.more, reading.waiting or waiting
         self._refuse_if_nothing(last)
+        self._save_at, self.waiting = before
         self.waiting = waiting or ("" if changed else self.waiting * (not self.monitor.summary().n_steps))
         if changed or self._unwritten:
             self._keep(last=last)

@@ -14,6 +14,7 @@ from kaestat.datasets import simulated_run
 from kaestat.report import watch_command
 from kaestat.report.watch_command import Follower
 from kaestat.report.watch_page import POINTS, binned
+from kaestat.watch import RunMonitor
 
 PROGRAM = "from kaestat.report.cli import main; main()"
 
@@ -120,6 +121,24 @@ def test_a_second_interruption_does_not_wait(interruptible):
         signal.raise_signal(signal.SIGINT)
         done.append("after the second")
     assert done == ["after the first"]
+
+
+def test_a_look_cut_short_by_a_second_interruption_leaves_the_state_saved_before(run_file, tmp_path, monkeypatch):
+    text = run_file.read_text()
+    run_file.write_text(text[: len(text) // 2])
+    following = follower(run_file, tmp_path)
+    following.look()
+    run_file.write_text(text)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunMonitor, "_account", lambda *_: signal.raise_signal(signal.SIGINT))
+        following.look()
+    following.finish()
+    assert "interrupted" in following.waiting
+    (again := follower(run_file, tmp_path)).resume()
+    again.look()
+    (whole := follower(run_file)).look()
+    assert again.summary().n_completions == whole.summary().n_completions
+    assert again.summary().methods[0].error == pytest.approx(whole.summary().methods[0].error, rel=1e-9)
 
 
 def test_where_there_is_no_terminal_a_line_a_minute_is_printed(run_file, monkeypatch, command):
