@@ -16,7 +16,7 @@ from kaestat.baselines.filter_group import likely_of_group, values_of_any, value
 from kaestat.baselines.filter_population import Population, first_carry, moments
 from kaestat.baselines.filter_range import lies_outside, plain_means, say_widened, widened
 from kaestat.baselines.filter_rates import Rates, plain_rates
-from kaestat.baselines.filter_shock import common_shock, posterior_mean, shocked
+from kaestat.baselines.filter_shock import NOTHING_LEFT, Left, before_step, common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, not_negative
 
@@ -47,12 +47,12 @@ class BayesFilter(RangedBaseline):
     - *How often values jump*, by the same likelihoods.
     - *How values are spread*, the Beta prior: by moments from the other prompts of the step, including their groups,
       and from earlier prompts if there are fewer than 100 (as in `KaeEb`).
-    - *A shock*: a move of all values at once, from the other prompts of the same step (`common_shock`).
+    - *A shock*: a move of all values at once, from the other prompts of the same step, and what is left of it at the
+      next steps (`common_shock`).
     - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
       rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Steps of zeros and ones alone discount
-      what earlier steps said by 0.97 per reward. While no reward has another of its prompt beside it, half of their
-      variance counts as that of values. Other rewards in [low, high] count as shares of a success (quasi-likelihood;
-      Wedderburn, 1974).
+      what earlier steps said by 0.97 per reward. Other rewards in [low, high] count as shares of a success
+      (quasi-likelihood; Wedderburn, 1974).
 
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.
@@ -92,8 +92,12 @@ class BayesFilter(RangedBaseline):
 
     def initial_carry(self) -> dict[str, np.ndarray]:
         """What `Population` learns, the last scored step, and the range of the rewards."""
-        fresh = {name: np.array(array) for name, array in first_carry(plain_rates()).items()}
+        fresh = {name: np.array(array) for name, array in (first_carry(plain_rates()) | NOTHING_LEFT).items()}
         return fresh | {"last_scored": np.array(-1.0), "range": np.array([0.0, 1.0])}
+
+    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
+        # States of earlier versions do not tell what is left of a shock.
+        return super().accepts_carry(carry if carry is None else NOTHING_LEFT | carry)
 
     def on_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
         """Rewards mapped from the given range to [0, 1]."""
@@ -146,12 +150,13 @@ class _Now:
     carry: dict[str, Array]
     last_scored: Array  # shape (...,)
     since: Array  # shape (..., 1); returns of the prompts since that step, 1 at most or where there is none
+    of_last_step: Array  # shape (..., P); prompts whose last visit was at that step
 
     @classmethod
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:
         groups, visits = baseline.on_unit(groups, visits)
         xp, reward = groups.xp, groups.reward
-        before = baseline.initial_carry() if carry is None else carry
+        before = baseline.initial_carry() if carry is None else NOTHING_LEFT | carry
         before = {name: as_type_of(array, reward) for name, array in before.items()}
         step = as_type_of(step, reward)
         step = step[..., 0, 0] if step.ndim >= 2 else step
@@ -189,6 +194,7 @@ class _Now:
             ),
             carry=before,
             since=xp.where(before["last_scored"] >= 0, since.clip(0.0, 1.0), 1.0)[..., None],
+            of_last_step=newest <= (step - before["last_scored"])[..., None],
             last_scored=xp.where(returns > 0, step, before["last_scored"]),
         )
 
@@ -248,10 +254,10 @@ class _Now:
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
         past = self.past_of(beliefs, known)
-        each = moments(past[0] + count, past[1] + total)
+        each = moments(past[0] + count, past[1] + total, self.population.dispersion[..., 0])
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each, pooled)
-        shock = self.shock(beliefs, known, count, total)
+        shock, left = self.shock(beliefs, known, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
@@ -265,8 +271,6 @@ class _Now:
             value, likely = self.values_of(*asked, rows, n, s)
             if shock is not None or likely is None:
                 likely = likely_of_group(belief, here, n, s, self.exact(rows))
-            if not known.exact:  # a guess of the dispersion does not tell how a value moved
-                likely = xp.where(self.population.guessed, belief.probability, likely)
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
@@ -275,10 +279,10 @@ class _Now:
             state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
             n, s = self.past_of(afterwards, known)
-            shifted = groups.pooled(moments(n, s))[..., 0, :]
+            shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         carry = self.population.after(sum(learned), self.dispersion_sums(past, count, total))
-        carry |= {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
+        carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
         value = self.fine(values, -2)
         if not self.is_unit:
             value = self.low[..., None] + self.width[..., None] * value
@@ -306,19 +310,24 @@ class _Now:
             both = both * self.population.dispersion
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> Array | None:
-        """See `common_shock`."""
-        if not self.all_scored and not bool(self.scored.any()):
-            return None
+    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
+        """See `common_shock`; nothing moves where no prompt counts."""
+        xp = self.groups.xp
+        some = None if self.all_scored else xp.any(self.scored, axis=-1, keepdims=True)
+        if some is not None and not bool(some.any()):
+            return None, {name: self.carry[name] for name in NOTHING_LEFT}
         each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
-        if not self.all_scored:
+        if some is not None:
             here = as_type_of(self.scored, self.unit)
             count, total = count * here, total * here
+        before = before_step(self.carry, self.scored, self.of_last_step)
         dispersion = self.population.dispersion[..., 0]
-        if not known.exact:  # a guess does not tell of a move
-            dispersion = self.groups.xp.where(self.population.guessed[..., 0], 1.0, dispersion)
-        return common_shock(mean, size, count, total, dispersion, self.rates, self.since)
+        shock, left = common_shock(mean, size, count, total, dispersion, self.rates, before, self.since)
+        if some is not None:
+            shock = shock if shock is None else xp.where(some, shock, 0.0)
+            left = {name: xp.where(some, array, self.carry[name]) for name, array in left.items()}
+        return shock, left
 
     def values_of(
         self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array

@@ -6,28 +6,44 @@ from dataclasses import replace
 
 from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, joined, largest, of_rows
 from kaestat.baselines.filter_belief import Belief, Moving, in_bounds
-from kaestat.baselines.filter_rates import SHOCK, Rates
+from kaestat.baselines.filter_rates import SHOCK, SHOCKS, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
 SMALLEST_SIZE = 0.05  # of a posterior
+SETTLED = 0.98  # probability that no move is left, from which on only a step's own rewards bring one up
+SMALLEST_MOVE = 0.1  # logits by which beliefs are moved
 TOGETHER = 1024  # prompts for which all shifts fit the processor's cache
 HALF = 2  # entries of `SHOCKS` per half a logit
+NOTHING_LEFT = dict.fromkeys(("left", "whole"), 1.0 * (SHOCKS == 0))  # the part of the first carry
+Left = dict[str, Array]
+
+
+def before_step(carry: Left, scored: Array, of_last_step: Array) -> Array:
+    """For each of `Rates.shock` the probability that all values have moved so much more than beliefs; (..., S).
+
+    The last step has moved the beliefs of its own prompts. Others may have come at a step that did so before, or not.
+    """
+    here = as_type_of(scored, carry["left"])
+    share = added_up(here * of_last_step, -1) / at_least(added_up(here, -1), 1.0)
+    return carry["left"] + (1 - share) / 2 * (carry["whole"] - carry["left"])
 
 
 def common_shock(
-    mean: Array, size: Array, count: Array, total: Array, dispersion: Array, rates: Rates, since: Array
-) -> Array | None:
-    """Estimated move of all values in logits: for each prompt from the others, last from all; (..., P + 1).
+    mean: Array, size: Array, count: Array, total: Array, dispersion: Array, rates: Rates, before: Array, since: Array
+) -> tuple[Array | None, Left]:
+    """Estimated move of all values in logits, for each prompt from the others, last from all; (..., P + 1).
+
+    And what is known after the step of a move that is left: for the beliefs that the step moves, and for others. So a
+    move that was estimated too large, or where there is none, is taken back once the next rewards say so.
 
     The evidence for a shift is that of Bernoulli rewards at the means that it leaves, divided by how much more a
     group's mean varies because the posterior means are only estimates. It is concave in the shift, so where neither
     half a logit upwards nor downwards is likelier than none, no larger one is.
 
     ``mean`` and ``size``, (..., P), are of each prompt's `posterior_mean`; ``count`` and ``total`` of the group, 0
-    where the prompt does not count. ``since``, (..., 1), is the share of a return of all prompts that has passed since
-    the last step: a step of few prompts is rarely the first after a shock. The estimate is the mean of the shifts by
-    their probabilities. It is 0 where none is likelier than all of them: small moves after each step of few rewards
-    would add up. None where that is so for all.
+    where the prompt does not count. ``before`` is from `before_step`. ``since``, (..., 1), is the share of a return
+    of all prompts that has passed since the last step: a step of few prompts is rarely the first after a shock. The
+    estimate is the posterior mean. It is 0 where that is small, and None where that is so for all.
     """
     xp = namespace(mean)
     size = at_least(size, SMALLEST_SIZE)
@@ -35,26 +51,34 @@ def common_shock(
     weight = (1 + 1 / size) / (dispersion + count / size)
     shock = as_type_of(rates.shock, mean)
     none = shock.shape[0] // 2
-    nearest = shock[none - HALF : none + HALF + 1 : 2 * HALF] * (size / (size + 1))[..., None, :]
-    asked = (_of_others([_gain(nearest, mean, count, total, weight)])[0] > 0).any(-2)
-    if not bool(asked.any()):
-        return None
-    gains, found = [], []
+    asked = before[..., none, None] < SETTLED
+    if not bool(asked.all()):
+        nearest = shock[none - HALF : none + HALF + 1 : 2 * HALF] * (size / (size + 1))[..., None, :]
+        asked = asked | (_of_others([_gain(nearest, mean, count, total, weight)])[0] > 0).any(-2)
+        if not bool(asked.any()):
+            return None, dict.fromkeys(NOTHING_LEFT, before)
+    gains, found, chance = [], [], SHOCK * since
     for rows in [slice(first, first + TOGETHER) for first in range(0, max(mean.shape[-1], 1), TOGETHER)]:
         m, n, *rest = (of_rows(part, rows) for part in (mean, size, count, total, weight))
         by = _of_mean((m * n)[..., None, :], ((1 - m) * n)[..., None, :], shock)
         gains.append(_gain(by, m, *rest))
-    chance, of_none = SHOCK * since[..., None], as_type_of(shock == 0, shock)
-    before = (1 - chance) * of_none + chance / (shock.shape[0] - 1) * (1 - of_none)
     for gain in _of_others(gains):
         gain -= largest(gain)
         likely = xp.exp(gain)
-        likely *= before
-        some = added_up(likely)[..., 0, :] - likely[..., none, :]
-        mean_shift = added_up(likely * shock)[..., 0, :] / xp.where(some > 0, some, 1.0)
-        found.append(xp.where(some > likely[..., none, :], mean_shift, 0.0))
-    found = xp.where(asked, joined(found), 0.0)
-    return found if bool((found != 0).any()) else None
+        likely *= ((1 - chance) * before + chance / shock.shape[0])[..., None]
+        likely /= added_up(likely)
+        found.append(added_up(likely * shock)[..., 0, :])
+    found = joined(found)
+    found = xp.where(asked & (xp.abs(found) > SMALLEST_MOVE), found, 0.0)
+    # The step's own rewards move the beliefs too, so they leave a smaller share of what is left.
+    came = as_type_of(count > 0, mean)
+    share = added_up(came * size / (size + count / dispersion), -1) / at_least(added_up(came, -1), 1.0)
+    place = (share * (shock[:, 0] - found[..., -1:])).clip(shock[0, 0], shock[-1, 0])
+    onto = not_negative(1 - xp.abs(place[..., None] - shock[:, 0]) / (shock[1, 0] - shock[0, 0]))
+    whole = likely[..., -1]
+    after = {"left": (whole[..., None, :] @ onto)[..., 0, :], "whole": whole}
+    after = {name: xp.where(asked[..., -1:], array, before) for name, array in after.items()}
+    return found if bool((found != 0).any()) else None, after
 
 
 def _gain(by: Array, mean: Array, count: Array, total: Array, weight: Array) -> Array:
