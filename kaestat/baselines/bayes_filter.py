@@ -51,8 +51,9 @@ class BayesFilter(RangedBaseline):
       next steps (`common_shock`).
     - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
       rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Steps of zeros and ones alone discount
-      what earlier steps said by 0.97 per reward. Other rewards in [low, high] count as shares of a success
-      (quasi-likelihood; Wedderburn, 1974).
+      what earlier steps said by 0.97 per reward. While no reward has another of its prompt beside it, half of their
+      variance counts as that of values. Other rewards in [low, high] count as shares of a success (quasi-likelihood;
+      Wedderburn, 1974).
 
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.
@@ -254,7 +255,7 @@ class _Now:
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
         past = self.past_of(beliefs, known)
-        each = moments(past[0] + count, past[1] + total, self.population.dispersion[..., 0])
+        each = moments(past[0] + count, past[1] + total)
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each, pooled)
         shock, left = self.shock(beliefs, known, count, total)
@@ -271,6 +272,8 @@ class _Now:
             value, likely = self.values_of(*asked, rows, n, s)
             if shock is not None or likely is None:
                 likely = likely_of_group(belief, here, n, s, self.exact(rows))
+            if not known.exact:  # a guess of the dispersion does not tell how a value moved
+                likely = xp.where(self.population.guessed, belief.probability, likely)
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
@@ -279,7 +282,7 @@ class _Now:
             state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
             n, s = self.past_of(afterwards, known)
-            shifted = groups.pooled(moments(n, s, self.population.dispersion[..., 0]))[..., 0, :]
+            shifted = groups.pooled(moments(n, s))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         carry = self.population.after(sum(learned), self.dispersion_sums(past, count, total))
         carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
