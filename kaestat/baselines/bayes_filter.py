@@ -326,6 +326,8 @@ class _Now:
             count, total = count * here, total * here
         before = before_step(self.carry, self.scored, self.of_last_step)
         dispersion = self.population.dispersion[..., 0]
+        if not known.exact:  # a guess does not tell of a move
+            dispersion = xp.where(self.population.guessed[..., 0], 1.0, dispersion)
         shock, left = common_shock(mean, size, count, total, dispersion, self.rates, before, self.since)
         if some is not None:
             shock = shock if shock is None else xp.where(some, shock, 0.0)
