@@ -311,6 +311,31 @@ def test_a_shock_is_known_at_once_better_later_and_to_prompts_that_come_later(tu
     assert np.mean(error[7 * turns :]) < 0.0275
 
 
+def errors_in_turns(logit: np.ndarray, turns: int) -> np.ndarray:
+    """Error at each step; ``turns`` parts of the prompts take turns, with one completion each; logit (T, R, P)."""
+    rng, baseline, state, errors = np.random.default_rng(14), make_baseline("bayes_filter"), [None] * turns, []
+    value = 1 / (1 + np.exp(-logit))
+    reward = (rng.random(value.shape) < value).astype(float)
+    carry = baseline.initial_carry()
+    for t in range(len(value) * turns):
+        at = np.s_[..., t % turns :: turns]
+        now, before = reward[t // turns][at], reward[max(t // turns - 1, 0)][at][..., None][..., : t // turns]
+        visits = Visits(turns * np.ones_like(before), np.ones_like(before), before, before, state=state[t % turns])
+        served = baseline.serve(Groups(now[..., None]), visits, step=t, carry=carry)
+        carry, state[t % turns] = served.carry, served.state
+        errors.append(((served.values[..., 0] - value[t // turns][at]) ** 2).mean())
+    return np.array(errors)
+
+
+def test_steps_of_few_rewards_bring_up_no_shock(monkeypatch):
+    logit = np.broadcast_to(np.random.default_rng(15).standard_normal((64, 40)), (16, 64, 40))
+    errors = []
+    for probability in (filter_shock.SHOCK, 0.0):
+        monkeypatch.setattr(filter_shock, "SHOCK", probability)
+        errors.append(errors_in_turns(logit, 4)[8:].mean())
+    assert errors[0] < 1.1 * errors[1]
+
+
 def test_prompts_that_come_one_by_one_are_hardly_taken_for_a_shock(monkeypatch):
     """A fixed chance per step, not per return, has 1.3 times the error where no shock can be."""
     errors = []
