@@ -42,18 +42,12 @@ def ids_of(rewards: np.ndarray, group_size: int = 4) -> list[int]:
     return (np.arange(len(rewards)) // group_size).tolist()
 
 
-# --- the published form -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("missing", [0.0, 0.2, 0.7])
 @pytest.mark.parametrize("seed", range(3))
 def test_gdpo_is_trls_to_rounding(seed, missing):
     rewards, weights = made(seed, missing=missing), [1.0, 0.5, -2.0]
     found = gdpo(NAMES, weights=weights).step(ids_of(rewards), rewards, step=0)
     np.testing.assert_allclose(found, trl_advantages(rewards, weights, 4), atol=1e-12)
-
-
-# --- a history for each reward --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", STATEFUL)
@@ -107,9 +101,6 @@ def test_a_step_of_one_completion_is_left_as_it_is():
     both.step(["x", "y"], np.array([[1.0, 0.0], [0.0, 0.0]]), 0)
     assert both.step(["x"], np.array([[0.0, 1.0]]), 1).tolist() == [0.0]  # -1 + 1
     assert both.step(["y"], np.array([[1.0, 1.0]]), 1).tolist() == [2.0]
-
-
-# --- states -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", STATEFUL)
@@ -172,9 +163,6 @@ def test_each_reward_may_begin_with_a_prior():
     other = SeveralRewards({"right": AdvantageEstimator("kae", prior={"y": (0.25, 8)})})
     with pytest.warns(UserWarning, match="prior"):
         other.step(["x"], [[1.0]], 0)
-
-
-# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

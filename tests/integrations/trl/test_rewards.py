@@ -137,9 +137,6 @@ def test_a_subclass_that_hides_the_rewards_is_found(tmp_path):
         trainer.train()
 
 
-# --- several rewards, each with a baseline of its own -----------------------------------------------------------------
-
-
 def length_reward(completion_ids, **_):
     return [len(ids) / 4 for ids in completion_ids]
 

@@ -53,9 +53,6 @@ def test_kae_by_stream_is_not_kae_and_so_is_compared():
     assert np.abs(difference).max() > 0.01
 
 
-# --- score weights
-
-
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_equal_weights_give_the_plain_form_back(name):
     pool = some_pool()
@@ -115,9 +112,6 @@ def test_an_estimator_without_its_weights_says_which_are_missing():
     assert "history_weight has no 'exact'" in make_estimator("kae@exact").missing(pool)
     assert "target_weight has no 'length'" in make_estimator("grpo@length").missing(pool)
     assert make_estimator("grpo@exact").missing(pool) == ""
-
-
-# --- draws
 
 
 def test_groups_without_replacement_hold_distinct_completions_in_random_order():

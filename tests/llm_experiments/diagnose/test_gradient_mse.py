@@ -49,9 +49,6 @@ class Softmax:
         return pool, SCORES[answer] @ SCORES[answer].swapaxes(1, 2)
 
 
-# --- the companion
-
-
 def test_the_squared_norm_is_its_u_statistic_over_quadruples():
     rng = generator(930)
     score, reward = rng.normal(size=(2, 6, 3)), rng.random((2, 6))
@@ -109,9 +106,6 @@ def test_the_companion_is_its_definition_written_as_loops():
         without = [least_noise(np.delete(weight, h), np.delete(reward, h)) for h in range(9)]
         noise = value_noise(gram, pool.target)[b], 9 * least_noise(weight, reward) - 8 * np.mean(without)
         assert found.per_prompt[b, 2:] == pytest.approx((np.array(noise) - norm[b]) / 3, rel=1e-10)
-
-
-# --- the paper's diagnostic
 
 
 def slow_errors(pool, gram, name, *, group_size, repeats, seed):
@@ -187,9 +181,6 @@ def test_grams_that_do_not_fit_are_refused():
         prompt_gradient_errors(pool, gram * np.nan, group_size=3, **sizes)
     with pytest.raises(ValueError, match="give at least G \\+ 2 = 7"):
         prompt_gradient_errors(pool, gram, group_size=5, **sizes, debiased=True)
-
-
-# --- Assumption 6
 
 
 def test_score_norms_by_hand():

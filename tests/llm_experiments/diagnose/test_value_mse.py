@@ -30,9 +30,6 @@ def estimators(*names):
     return [make_estimator(name) for name in names]
 
 
-# --- the formula
-
-
 def slow_errors(pool, name, *, n_oracle, group_size, repeats, seed):
     """Prompt by prompt, repeat by repeat, completion by completion, in the words of the appendix."""
     baseline = make_baseline(name, **FIXED_PARAMETERS.get(name, {})).leave_one_out()
@@ -90,9 +87,6 @@ def test_the_oracle_pool_is_never_drawn_from():
     np.testing.assert_array_equal(found.errors.per_prompt, 1.0)
 
 
-# --- expectations
-
-
 def test_debiasing_needs_no_rewards_of_0_and_1():
     """Graded rewards, an oracle of 3: the known value 0 as estimate has MSE V^2 exactly."""
     rng = generator(904)
@@ -102,9 +96,6 @@ def test_debiasing_needs_no_rewards_of_0_and_1():
     check_mean(found.debiased.per_prompt[:, 0], target=0.16, detect=0.02)
     with pytest.raises(Discrepancy):
         check_mean(found.errors.per_prompt[:, 0], target=0.16 - 0.01, detect=0.02)
-
-
-# --- the tables
 
 
 def test_the_tables_have_the_agreed_columns_and_paired_differences():
@@ -129,9 +120,6 @@ def test_a_reference_that_may_be_zero_gives_no_ratio():
     frame = value_errors(pool, n_oracle=4, group_size=4, repeats=2, seed=0).differences(n_boot=50, seed=0)
     assert frame.filter(like="ratio").isna().all(axis=None)
     assert frame["difference"].notna().all()
-
-
-# --- what is refused
 
 
 @pytest.mark.parametrize(

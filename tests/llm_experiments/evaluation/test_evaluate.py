@@ -26,9 +26,6 @@ from tests.helpers.small_policies import SIZE, small_policy
 N_PROBLEMS = 7
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_single_completion_has_no_sampling_error():
     assert np.isnan(accuracy(np.array([[1.0], [0.0]])).se_sampling)
 
@@ -75,9 +72,6 @@ def test_what_is_no_table_of_rewards_is_refused(rewards):
         accuracy(rewards)
 
 
-# --- suites -----------------------------------------------------------------------------------------------------------
-
-
 def test_the_papers_suite_has_the_papers_sizes():
     sizes = {each.task: (each.n_problems, each.samples) for each in parse_suite("paper")}
     assert sizes == {
@@ -95,9 +89,6 @@ def test_the_papers_suite_has_the_papers_sizes():
 def test_a_suite_that_cannot_be_read_is_refused(text):
     with pytest.raises(ValueError, match="suite:"):
         parse_suite(text)
-
-
-# --- whole evaluations ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

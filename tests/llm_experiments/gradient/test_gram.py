@@ -201,9 +201,6 @@ def test_scores_can_be_taken_inside_inference_mode_and_without_gradients():
             np.testing.assert_array_equal(gram_matrix(model, PROMPT, completions, temperature=1.0).gram, expected)
 
 
-# --- memory
-
-
 def test_a_smaller_budget_gives_up_time_before_it_refuses():
     model = tiny_model(hidden_size=128, intermediate_size=384, num_hidden_layers=9, vocab_size=500)
     decoder, completions = Decoder.of(model), pooled(n=60, longest=20)
@@ -243,9 +240,6 @@ def test_norms_do_with_a_budget_that_cannot_hold_the_whole_pool():
     norms = score_norms(model, PROMPT, completions, **limits)
     gram = gram_matrix(model, PROMPT, completions, **(limits | {"memory_gib": 2.0})).gram
     np.testing.assert_allclose(norms.squared_norms, np.diagonal(gram), rtol=1e-10)
-
-
-# --- what is refused
 
 
 @pytest.mark.parametrize(

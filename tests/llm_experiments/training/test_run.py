@@ -71,9 +71,6 @@ def models(tmp_path_factory, monkeypatch):
     monkeypatch.setattr("llm_experiments.starting.load_policy", load)
 
 
-# --- configurations ---------------------------------------------------------------------------------------------------
-
-
 def test_an_experiment_is_every_variant_with_every_seed(tmp_path):
     path = tmp_path / "experiment.yaml"
     kae = {"method": "kae:bandwidth=9", "weights": "length", "scale": "batch_std", "reuse": 3}
@@ -170,9 +167,6 @@ def test_missing_or_too_few_data_are_told_before_a_model_is_loaded(tmp_path, mon
         training_run(tmp_path, task={"name": "file", "path": str(tmp_path / path)}, test=None).run()
 
 
-# --- data -------------------------------------------------------------------------------------------------------------
-
-
 def test_rewards_go_to_the_rows_of_their_problems():
     task = arithmetic(kinds=["add-1"], style="bare")
     one, two = task.problems[0], task.problems[5]
@@ -195,9 +189,6 @@ def test_copies_share_their_id_and_chat_prompts_are_messages():
 def test_no_test_problem_is_trained_on():
     problems = [Problem("a", "1+1=", "2"), Problem("b", "1+2=", "3")]
     assert without(problems, [Problem("other name", "1+1=", "2")]) == (problems[1],)
-
-
-# --- whole runs -------------------------------------------------------------------------------------------------------
 
 
 def test_the_curve_and_the_tests_are_those_of_the_records(tmp_path, models):

@@ -51,9 +51,6 @@ def changed(**changes) -> RunConfig:
     return checked(RunConfig, "small", RUN | changes | {"updates": updates})
 
 
-# --- which ------------------------------------------------------------------------------------------------------------
-
-
 def test_snapshots_are_those_asked_for_and_those_that_the_diagnostics_need():
     assert changed().snapshot_steps == (2, 3, 4, 5)
     assert changed(diagnose=None, updates={"snapshot_every": 2}).snapshot_steps == (2, 4, 6)
@@ -84,9 +81,6 @@ def test_snapshots_that_can_not_be_are_refused(changes, message):
         changed(**changes)
 
 
-# --- disk -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_disk_is_counted_from_weights_and_what_stays_of_them():
     run = verl_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml")
     shape = SHAPES["qwen2.5-math-7b"]
@@ -113,9 +107,6 @@ def test_a_run_that_does_not_fit_on_the_disk_is_refused_with_the_remedy(tmp_path
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoint").write_bytes(b"0" * 200)  # what is there already is not needed again
     check_disk(use, tmp_path / "run")
-
-
-# --- verl -------------------------------------------------------------------------------------------------------------
 
 
 def verl_checkpoint(folder: Path, step: int, value: float) -> None:
@@ -157,9 +148,6 @@ def test_snapshots_stay_and_old_checkpoints_of_verl_go(tmp_path):
     assert json.loads((snapshot(tmp_path, 3) / "config.json").read_text())["dtype"] == "bfloat16"
 
 
-# --- from a run to its tables -----------------------------------------------------------------------------------------
-
-
 def command(*arguments) -> None:
     result = CliRunner().invoke(cli.app, [str(each) for each in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -191,9 +179,6 @@ def test_diagnostics_of_a_preset_keep_its_system_message(tmp_path):
     _, parts = diagnostics_of(tmp_path, prompts=Prompts.random)
     found = parts[None]
     assert found.model.system and "step by step" in found.model.system and found.task.n_prompts == 256
-
-
-# --- the paper's sticky minibatch -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -51,9 +51,6 @@ def test_the_tables_that_pages_quote_are_the_committed_ones(name):
     pd.testing.assert_frame_equal(found, kept, rtol=1e-6)
 
 
-# --- percentages
-
-
 def test_percentage_rows_are_exact_but_for_two_that_are_within_rounding():
     frame = recomputed.reductions()
     assert len(frame) == 24
@@ -90,18 +87,12 @@ def test_average_columns_are_exact_and_a_wrong_one_is_found(monkeypatch):
     assert recomputed.averages().set_index("method")["verdict"]["kae"].tolist() == ["differs", "differs"]
 
 
-# --- the text
-
-
 def test_a_wrong_claim_is_found(monkeypatch):
     frame = paper.claims()
     frame.loc[frame["quantity"] == "mean_improvement_dapo", ["low", "high"]] = "12.8"
     monkeypatch.setattr(paper, "claims", lambda: frame)
     verdict = recomputed.text_claims().set_index(frame["quantity"])["verdict"]
     assert verdict["mean_improvement_dapo"] == "differs" and verdict["mean_improvement_math"] == "holds"
-
-
-# --- counts
 
 
 def test_every_accuracy_is_a_count_over_the_benchmarks_size():
@@ -134,9 +125,6 @@ def test_chance_of_arbitrary_accuracies_passing_is_small_everywhere():
     frame = counts.coverage().set_index("benchmark")
     assert frame.loc["math", "share"] == pytest.approx(501 / 10001)
     assert (frame["chance"] < 1e-4).all()
-
-
-# --- sampling errors
 
 
 def test_difference_variance_is_binomial_without_intraclass_correlation():

@@ -66,9 +66,6 @@ def results() -> Results:
     return Results(**whole, provenance={"seed": 0, "model": "made up"})
 
 
-# --- the results folder
-
-
 def test_results_come_back_as_they_were_to_six_digits(results, tmp_path):
     write_results(tmp_path, results)
     back = read_results(tmp_path)
@@ -101,9 +98,6 @@ def test_a_file_that_was_changed_is_refused_by_name(results, tmp_path, change, m
         read_results(tmp_path)
 
 
-# --- tables
-
-
 def test_a_reduction_has_no_lower_end_where_the_ratio_may_be_0():
     row = {"step": 4, "method": "grpo", "reference": "kae", "ratio": 0.5, "ratio_low": -0.1, "ratio_high": 0.8}
     (found,) = tables.reductions(pd.DataFrame([row])).itertuples()
@@ -122,9 +116,6 @@ def test_the_unit_of_the_gradient_is_a_power_of_1000():
     for middle, factor, unit in ((3e-5, 1e6, "1e-06"), (0.02, 1e3, "0.001"), (5.0, 1.0, "1"), (4e4, 1e-3, "1000")):
         found = tables.unit_of(pd.DataFrame({"mse": [middle] * 3}))
         assert found[0] == pytest.approx(factor) and found[1] == unit
-
-
-# --- the command
 
 
 def test_the_command_builds_all_from_the_folder_alone(results, tmp_path):

@@ -243,9 +243,6 @@ def test_bad_settings_are_refused_before_any_work(tmp_path, monkeypatch, argumen
     assert not (out / "index.html").exists()
 
 
-# --- verdicts
-
-
 def test_a_verdict_needs_an_interval_on_one_side_of_the_limit():
     assert below([0.5], [0.1], 1.0) == HOLDS
     assert below([1.5], [0.1], 1.0) == FAILS

@@ -16,9 +16,6 @@ def streams(replicates: int, key: str = "ab") -> Streams:
     return Streams(int(generator().integers(2**31)), key, range(replicates))
 
 
-# --- softmax bandits
-
-
 @pytest.fixture(scope="module")
 def bandit() -> SoftmaxBandit:
     rng = np.random.default_rng(0)
@@ -95,9 +92,6 @@ def test_a_bandit_of_wrong_shape_or_success_is_refused(features, success, messag
         SoftmaxBandit(features, success)
 
 
-# --- value paths
-
-
 @pytest.mark.parametrize("kind", PATHS)
 def test_paths_start_from_the_same_values_and_stay_probabilities(kind):
     drawn = streams(7)
@@ -153,9 +147,6 @@ def test_starting_values_have_the_mean_and_the_reward_variance_of_the_real_run()
 def test_an_unknown_path_is_refused_with_the_names_of_the_known():
     with pytest.raises(ValueError, match=r"'drunk'; choose one of static, inverse_step"):
         value_paths("drunk", streams(2), 3, 2)
-
-
-# --- the Bayes filter
 
 
 def prior_sizes(mean: float, within: float) -> tuple[float, float]:

@@ -42,9 +42,6 @@ def simulated(diagnostic: ValueDiagnostic | GradientDiagnostic, estimators, repl
     return diagnostic.simulate(POPULATION.rates(streams, prompts), streams, estimators)
 
 
-# --- value MSE
-
-
 @pytest.fixture(scope="module")
 def all_outcomes():
     """Every outcome of the diagnostic with G = N_oracle = 2, one past step and two prompts."""
@@ -94,9 +91,6 @@ def test_simulated_mse_of_a_self_including_mean_is_found_out(value_samples):
     expected = SMALL.expected_mse(SMALL.weights()["grpo"], SIGMA2, TAU2)
     with pytest.raises(Discrepancy):
         check_mean(value_samples["self-including|mse"], target=expected, detect=SIGMA2 / SMALL.n_oracle)
-
-
-# --- gradient MSE
 
 
 def test_gradient_error_is_that_of_explicit_softmax_scores():
@@ -152,9 +146,6 @@ def test_simulated_gradient_mse_has_its_expectation_and_not_that_of_an_endless_p
         check_mean(samples, target=endless, detect=detect)
 
 
-# --- calibration
-
-
 @pytest.mark.parametrize("cell", INPUTS, ids=str)
 def test_calibrated_population_gives_the_inputs_back(cell):
     diagnostic = ValueDiagnostic()
@@ -200,9 +191,6 @@ def test_impossible_diagnostics_are_refused_by_name(field, value):
     for own in ("n_reference", "repeats"):
         with pytest.raises(ValueError, match=own):
             GradientDiagnostic(SMALL, **{own: 0})
-
-
-# --- studies
 
 
 def test_cells_name_their_inputs():

@@ -20,9 +20,6 @@ def estimates(study: Study, cell: Cell, samples: Samples) -> dict[tuple[str, str
     return {(e.method, e.measure): e for e in study.summarise(cell, samples)}
 
 
-# --- value_rates
-
-
 @pytest.fixture(scope="module")
 def rates_run(tmp_path_factory):
     settings = RunSettings(out=tmp_path_factory.mktemp("rates"), seed=SEED, scale=0.5, backend="sequential")
@@ -119,9 +116,6 @@ def test_a_run_too_small_for_a_logarithm_says_so_instead_of_failing(tmp_path):
     assert np.isfinite(result.conclusion["exact_slope"]).all()
 
 
-# --- bandwidth_selectors
-
-
 @pytest.fixture(scope="module")
 def selected() -> Samples:
     cell = Cell({"path": "random_walk", "group_size": 8})
@@ -135,9 +129,6 @@ def test_the_exact_risk_of_a_fixed_bandwidth_is_its_mean_squared_error(selected)
         check_mean((simulated_mse - risk) / risk.mean(), target=0.0, detect=0.2)
         with pytest.raises(Discrepancy):
             check_mean((simulated_mse - 0.7 * risk) / risk.mean(), target=0.0, detect=0.2)
-
-
-# --- gradient_mse
 
 
 def gradient_cell(**changes) -> Cell:
@@ -161,9 +152,6 @@ def test_the_excess_gradient_mse_is_the_identity_of_theorem_2():
             check_mean((excess - 0.7 * predicted) / level, target=cross / level, detect=0.15)
 
 
-# --- reuse_schedule
-
-
 def test_past_visits_are_those_of_the_schedule():
     schedule = np.array([[0, 1], [2, 0], [1, 2], [0, 2]])
     total = np.arange(8.0).reshape(1, 4, 2)
@@ -174,9 +162,6 @@ def test_past_visits_are_those_of_the_schedule():
     np.testing.assert_array_equal(visits.lag, [[[3, 2], [2, 1]]])
     np.testing.assert_array_equal(visits.total, [[[0, 3], [2, 5]]])
     np.testing.assert_array_equal(visits.count, np.full((1, 2, 2), reuse_schedule.GROUP_SIZE))
-
-
-# --- policy_regret
 
 
 @pytest.fixture(scope="module")

@@ -116,9 +116,6 @@ def test_odd_names_survive_hydras_grammar():
         assert config.ray_kwargs.ray_init.runtime_env.env_vars.PYTHONPATH == f"/p:{text}"
 
 
-# --- data and rewards
-
-
 class Tokenizer:
     """One token a character."""
 
@@ -219,9 +216,6 @@ def test_verls_reward_manager_grades_by_our_verifiers(prepared, task, right, wro
         assert [graded(config, row, text.format(answer)) for text in (right, wrong)] == [1.0, 0.0]
 
 
-# --- the loss
-
-
 LOSSES = {  # TRL's, for the sum over an update's tokens: of losses (n, t), with their mask, and the longest completion
     "dapo": lambda loss, mask, longest: (loss * mask).sum() / mask.sum(),
     "grpo": lambda loss, mask, longest: ((loss * mask).sum(1) / mask.sum(1)).mean(),
@@ -252,8 +246,6 @@ def test_an_updates_loss_is_normalised_as_on_trl(loss_type):
     expected = LOSSES[loss_type](loss, mask, SMALL["sampling"]["max_new_tokens"])
     torch.testing.assert_close(sum(parts) / 2, expected)  # gradients are averaged over GPUs
 
-
-# --- the start
 
 PROBE = """
 import json, os, ray, sys
