@@ -123,7 +123,9 @@ def test_a_second_interruption_does_not_wait(interruptible):
     assert done == ["after the first"]
 
 
-def test_a_look_cut_short_by_a_second_interruption_leaves_the_state_saved_before(run_file, tmp_path, monkeypatch):
+def test_a_look_cut_short_by_a_second_interruption_leaves_the_saved_state(
+    run_file, tmp_path, monkeypatch, interruptible
+):
     text = run_file.read_text()
     run_file.write_text(text[: len(text) // 2])
     following = follower(run_file, tmp_path)
