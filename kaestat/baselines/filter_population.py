@@ -40,8 +40,9 @@ class Population:
         """The population after so many returns of the prompts, shape (...,)."""
         xp, within, between = namespace(elapsed), carry["dispersion"][..., 0], carry["dispersion"][..., 1]
         dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
-        guessed = within + between == 0
-        dispersion = xp.where(guessed, first_dispersion(carry["population"]), dispersion)
+        guess = first_dispersion(carry["population"])
+        guessed = (within + between == 0) & (guess < 1)  # rewards of 0 and 1 leave nothing to guess
+        dispersion = xp.where(guessed, guess, dispersion)
         learned = carry["each"] / added_up(carry["each"], -1)
         switched = (1 - SWITCH) ** at_least(elapsed, 1.0)[..., None]
         return cls(

@@ -10,8 +10,8 @@ from kaestat.baselines import KaeEb
 from kaestat.core.storage import pack_arrays
 from kaestat.smoothing.selectors import Auto
 from tests.baselines.test_kae_eb import random_case
-from tests.helpers.cases import as_torch
 from tests.helpers.strategies import groups_of, visits_of
+from tests.helpers.tensors import as_torch
 from tests.helpers.weighted_references import kae_eb_from_values
 
 WAYS = ("values_at", "from_values_at")

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, Groups, Visits
-from tests.helpers.cases import as_torch
 from tests.helpers.method_table import carry_before, every_method, flat, only, present, values_of
 from tests.helpers.strategies import Step, case_at, groups_of, runs, visits_of
+from tests.helpers.tensors import as_torch
 
 
 @every_method

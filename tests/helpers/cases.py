@@ -1,7 +1,5 @@
 """Groups and visits written out by hand, for the tests of single baselines."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from kaestat import Groups, Visits
@@ -37,11 +35,3 @@ def visits(*prompts, divergence=None) -> Visits:
 
 
 NO_PAST = visits([])
-
-
-def as_torch(container):
-    """The same groups or visits, of tensors."""
-    import torch
-
-    arrays = {name: torch.from_numpy(value) for name, value in vars(container).items() if isinstance(value, np.ndarray)}
-    return replace(container, **arrays)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kaestat import AdvantageEstimator, make_baseline
 from kaestat.smoothing.selectors import Auto
 from tests.helpers import references as ref
-from tests.helpers.cases import as_torch
 from tests.helpers.method_table import flat
 from tests.helpers.strategies import case_at, groups_of, runs, visits_of
+from tests.helpers.tensors import as_torch
 from tests.helpers.tiers import slow_after
 from tests.helpers.weighted_references import kae_eb_from_values
 
