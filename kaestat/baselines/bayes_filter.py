@@ -47,8 +47,8 @@ class BayesFilter(RangedBaseline):
     - *How often values jump*, by the same likelihoods.
     - *How values are spread*, the Beta prior: by moments from the other prompts of the step, including their groups,
       and from earlier prompts if there are fewer than 100 (as in `KaeEb`).
-    - *A shock*: a move of all values at once, from the other prompts of the same step, and what is left of it at the
-      next steps (`common_shock`).
+    - *A shock* moves all values at once. The other prompts of the same step show it, and the next steps correct the
+      estimate (`common_shock`).
     - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
       rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Steps of zeros and ones alone discount
       what earlier steps said by 0.97 per reward. While no reward has another of its prompt beside it, half of their
@@ -97,7 +97,7 @@ class BayesFilter(RangedBaseline):
         return fresh | {"last_scored": np.array(-1.0), "range": np.array([0.0, 1.0])}
 
     def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
-        # States of earlier versions do not tell what is left of a shock.
+        # States of earlier versions lack these entries; they start without a shock.
         return super().accepts_carry(carry if carry is None else NOTHING_LEFT | carry)
 
     def on_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
