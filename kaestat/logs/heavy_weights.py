@@ -1,0 +1,63 @@
+"""Intervals of gradient noise where a few prompts have most of the weight."""
+
+import math
+
+import numpy as np
+
+from kaestat.core.bootstrap import effective_number, skewed_ends
+from kaestat.logs.few_prompts import FEW
+
+FAR = 1.71  # normal quantile of .956: the near end misses in about half a per cent, and the far end may in 4.4
+
+
+def weighted_ends(
+    noise: np.ndarray, weights: np.ndarray | None, se: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of 95 % intervals of mean noise, (M,), with the far one replaced where weights may be log-normal.
+
+    Noise is about proportional to the weight, so it is the product of two: the mean weight of such prompts, and the
+    noise per weight ``beta = mean(r) / mean(w)``. A sample that lacks the heaviest prompts still shows the mean and
+    variance of log-weights, ``m`` and ``v``, which limit the mean weight: ``m + v / 2`` is normal around its logarithm
+    with the variance ``v / C + v^2 / (2 (C - 1))`` (Cox). The error of beta comes from ``r_i - beta w_i``, which may
+    have a long tail too (`skewed_ends`). Both combine as squares (Zou and Donner, 2008), with the error of beta
+    multiplied by the largest mean weight.
+
+    The end farther from 0 is replaced from 8 prompts on if it is on the side of the long tail, the `effective_number`
+    of weights is below half of the prompts, and the skewness of log-weights is from 2 standard errors below 0 to 1
+    above. The test is one-sided since a tail heavier than log-normal would give an end too near.
+
+    Parameters
+    ----------
+    noise : ndarray, shape (C, M)
+    weights : ndarray, shape (2, C), optional
+        Mean weight of each prompt, and its contribution to the mean weight.
+    se, low, high : ndarray, shape (M,)
+        Of the mean noise; ``se`` may include errors in what prompts share, and the new end then does too.
+
+    References
+    ----------
+    Land (1972), An evaluation of approximate confidence interval estimation methods for lognormal means (Cox's limits).
+    Zou and Donner (2008), Construction of confidence limits about effect measures.
+    """
+    if weights is None or len(noise) < FEW or not weights[0].min() > 0:
+        return low, high
+    (weight, part), number = weights, len(noise)
+    log = np.log(weight)
+    center, spread = log.mean(), log.std()
+    if effective_number(weight[:, None])[0] >= number / 2:
+        return low, high
+    if not -2 < np.mean(((log - center) / spread) ** 3) / math.sqrt(6 / number) < 1:
+        return low, high
+    variance = spread**2 * number / (number - 1)
+    error = math.sqrt(variance / number + variance**2 / (2 * (number - 1)))
+    most = max(math.exp(min(center + variance / 2 + FAR * error - math.log(weight.mean()), 300)), 1)
+    mean = noise.mean(axis=0)
+    side = np.sign(mean)
+    rest = side * (noise - mean - (mean / part.mean()) * (part - part.mean())[:, None])
+    reach = FAR * rest.std(axis=0, ddof=1) / math.sqrt(number)
+    reach = skewed_ends(np.zeros_like(reach), -reach, reach, rest)[1] * most
+    usual = noise.std(axis=0, ddof=1) / math.sqrt(number)
+    shared = np.divide(se, usual, out=np.ones_like(usual), where=usual > 0)
+    far = side * shared * np.hypot(np.abs(mean) * (most - 1), reach)
+    long = skewed_ends(np.zeros_like(mean), -np.ones_like(mean), np.ones_like(mean), side * noise)[1] > 1
+    return np.where(long & (side < 0), mean + far, low), np.where(long & (side > 0), mean + far, high)
