@@ -314,11 +314,12 @@ class _Now:
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
     def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
-        """See `common_shock`; nothing moves where no prompt counts."""
-        xp = self.groups.xp
-        some = None if self.all_scored else xp.any(self.scored, axis=-1, keepdims=True)
-        if some is not None and not bool(some.any()):
+        """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
+        xp, freedom = self.groups.xp, self.carry["population"][..., 4:5]
+        some = xp.any(self.scored, axis=-1, keepdims=True) & (freedom > 0)
+        if not bool(some.any()):
             return None, {name: self.carry[name] for name in NOTHING_LEFT}
+        some = None if self.all_scored and bool(some.all()) else some
         each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
         if some is not None:

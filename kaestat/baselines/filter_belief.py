@@ -145,7 +145,7 @@ class Belief:
         probability *= 1 - known.jump
         probability[..., -AGES, :] = known.jump[..., 0, :]
         drifting = parts[..., -AGES - rates.drift.shape[0] : -AGES, :]
-        moved = _drifted(drifting, known, rates.drift * known.dispersion**0.5)
+        moved = _drifted(drifting, rates.drift * known.dispersion**0.5)
         drifting[..., 0, :, :], drifting[..., 1, :, :] = moved
         _walk(parts, rates, known)
         return self
@@ -167,23 +167,21 @@ class Belief:
         return Belief(self.parts, probability)
 
 
-def _drifted(parts: Array, known: Moving, by: Array) -> tuple[Array, Array]:
-    """Successes and failures after logits move by so much, as precise as before.
+def _drifted(parts: Array, by: Array) -> tuple[Array, Array]:
+    """Successes and failures of the past after logits move by so much, as precise as before.
 
-    With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by).
+    With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by). The prior does not
+    move: it is estimated anew at each step, and has moved already.
     """
-    share, factor = parts[..., 2, :, :], namespace(parts).exp(by)
-    successes, b = _beta(parts, known)
-    size = successes + b
-    failures = successes * factor
-    failures += b
-    failures /= size
-    successes *= failures
-    successes -= share * known.a
-    failures /= factor
-    failures *= b
-    failures -= share * known.b
-    return in_bounds(successes, failures)
+    successes, failures = parts[..., 0, :, :], parts[..., 1, :, :]
+    factor = namespace(parts).exp(by)
+    ratio = successes * factor
+    ratio += failures
+    ratio /= successes + failures + TINY
+    after = ratio / factor
+    after *= failures
+    ratio *= successes
+    return ratio.clip(0.0, LARGEST_COUNT), after.clip(0.0, LARGEST_COUNT)
 
 
 def in_bounds(successes: Array, failures: Array) -> tuple[Array, Array]:
