@@ -37,7 +37,7 @@ class BayesFilter(RangedBaseline):
         then the group:           (n, s) <- (n, s) + the group's
 
     with S of N the rest of the group, divided by the dispersion phi. A walk divides the precision J of a logit by
-    ``1 + q^2 J``, as in a Kalman filter. A drift moves the mean and leaves J unchanged. q and drifts are relative to
+    ``1 + q^2 J``, as in a Kalman filter. A drift moves the mean of the past and leaves J. q and drifts are relative to
     the noise of a reward, sqrt(phi). This is the conjugate updating of West, Harrison and Migon (1985) with the
     interacting models of Blom and Bar-Shalom (1988), which are mixed by weighted means of n and s. What is learned:
 
