@@ -63,8 +63,8 @@ class Population:
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
         prior = prior_of(self.carry["population"][..., None, :], self.dispersion[..., 0])
         parts = prior[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
-        parts = (as_type_of(part, self.rates.variance) for part in parts)
-        return Moving(*parts, exact=bool((self.dispersion == 1).all()))
+        prior, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
+        return Moving(prior, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
 
     def with_prompts(self, each: Array, now: Array) -> tuple[Array, Array]:
         """Sums behind the prior after the step, (..., 6), and each prompt's prior from the other prompts, (..., 2, P).

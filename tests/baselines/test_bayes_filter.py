@@ -322,7 +322,7 @@ CASES = []  # its slow reference takes chains of visits, and stands above
 
 def test_a_prompt_that_does_not_count_leaves_its_prior_a_number():
     """Of no other prompts its own is taken away: what is not a number would spread to those that count."""
-    shape = prior_of(np.array([-1.0, -0.5, -0.25, -0.25, 0.0, -1.0]), np.array(1.0))
+    shape = prior_of(np.array([[-1.0, -0.5, -0.25, -0.25, 0.0, -1.0]]), np.array(1.0))
     assert np.isfinite(shape).all()
 
 
