@@ -180,15 +180,16 @@ def test_the_evidence_is_that_of_a_beta_distribution(convert):
     a, b, n, s = (
         np.array(c) for c in zip(*[(0.05, 3, 8, 1), (2, 500, 8, 0), (1, 1, 1, 1), (40, 3, 6, 2.5)], strict=True)
     )
-    log, factor = evidence(*(convert(c.astype(float)) for c in (a, b, n, s)))
-    found = np.asarray(log) + np.log(np.asarray(factor))
+    case = np.stack([a, b])[:, None], n[None], s[None, None]
+    log, factor = evidence(*(convert(c.astype(float)) for c in case))
+    found = (np.asarray(log) + np.log(np.asarray(factor)))[0, 0]
     exact = [slow_filter.log_evidence(*case, math.lgamma) for case in zip(a, b, n, s, strict=True)]
     np.testing.assert_allclose(found, exact, atol=4e-3)
     np.testing.assert_allclose(found, [slow_filter.log_evidence(*case) for case in zip(a, b, n, s, strict=True)])
 
 
 def test_single_precision_keeps_the_evidence_of_beliefs_that_count_as_millions():
-    case = [np.array(c, dtype=float) for c in ((1e6, 3.0, 4e8), (2.0, 5e4, 6e8), (8, 7, 8), (7, 1, 3))]
+    case = [np.array(c) for c in ([[[1e6, 3.0, 4e8]], [[2.0, 5e4, 6e8]]], [[8.0, 7, 8]], [[[7.0, 1, 3]]])]
     found = [np.log(factor) + log for log, factor in (evidence(*case), evidence(*(c.astype(np.float32) for c in case)))]
     np.testing.assert_allclose(found[1], found[0], atol=1e-4)
 
@@ -329,7 +330,7 @@ CASES = []  # its slow reference takes chains of visits, and stands above
 
 def test_a_prompt_that_does_not_count_leaves_its_prior_a_number():
     """Of no other prompts its own is taken away: what is not a number would spread to those that count."""
-    shape = prior_of(np.array([-1.0, -0.5, -0.25, -0.25, 0.0, -1.0]), np.array(1.0))
+    shape = prior_of(np.array([[-1.0, -0.5, -0.25, -0.25, 0.0, -1.0]]), np.array(1.0))
     assert np.isfinite(shape).all()
 
 
