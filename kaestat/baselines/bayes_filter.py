@@ -10,10 +10,20 @@ import numpy as np
 from array_api_compat import device
 
 from kaestat.baselines.base import Served
-from kaestat.baselines.filter_arrays import Scale, added_up, as_type_of, elapsed, joined, of_rows, summed, together
+from kaestat.baselines.filter_arrays import (
+    Scale,
+    added_up,
+    as_type_of,
+    broadcast_shapes,
+    elapsed,
+    joined,
+    of_rows,
+    summed,
+    together,
+)
 from kaestat.baselines.filter_belief import PARTS, Belief, Moving
 from kaestat.baselines.filter_group import likely_of_group, values_of_any, values_of_binary
-from kaestat.baselines.filter_population import Population, first_carry, moments
+from kaestat.baselines.filter_population import MOMENTS, Population, first_carry, moments
 from kaestat.baselines.filter_range import lies_outside, plain_means, say_widened, widened
 from kaestat.baselines.filter_rates import Rates, plain_rates
 from kaestat.baselines.filter_shock import NOTHING_LEFT, Left, before_step, common_shock, posterior_mean, shocked
@@ -37,7 +47,7 @@ class BayesFilter(RangedBaseline):
         then the group:           (n, s) <- (n, s) + the group's
 
     with S of N the rest of the group, divided by the dispersion phi. A walk divides the precision J of a logit by
-    ``1 + q^2 J``, as in a Kalman filter. A drift moves the mean and leaves J unchanged. q and drifts are relative to
+    ``1 + q^2 J``, as in a Kalman filter. A drift moves the mean of the past and leaves J. q and drifts are relative to
     the noise of a reward, sqrt(phi). This is the conjugate updating of West, Harrison and Migon (1985) with the
     interacting models of Blom and Bar-Shalom (1988), which are mixed by weighted means of n and s. What is learned:
 
@@ -190,7 +200,7 @@ class _Now:
             returning=returning,
             scored=scored,
             all_scored=bool(scored.all()),
-            shape=np.broadcast_shapes(
+            shape=broadcast_shapes(
                 (*groups.leading, reward.shape[-2]), visits.lag.shape[:-1], (*before["last_scored"].shape, 1)
             ),
             carry=before,
@@ -255,16 +265,16 @@ class _Now:
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
         past = self.past_of(beliefs, known)
-        each = moments(past[0] + count, past[1] + total)
+        each = together([*moments(past[0] + count, past[1] + total), *self.dispersion_terms(past, count, total)])
         pooled = groups.pooled(each)
-        sums, prior = self.population.with_prompts(each, pooled)
+        sums, prior = self.population.with_prompts(each[..., :MOMENTS], pooled[..., :MOMENTS])
         shock, left = self.shock(beliefs, known, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
         for rows, belief in zip(self.blocks, beliefs, strict=True):
             n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
-            here = known._replace(a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
+            here = known._replace(prior=self.coarse(of_rows(prior, rows)))
             asked = belief, here
             if shock is not None:
                 asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))
@@ -282,9 +292,9 @@ class _Now:
             state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
             n, s = self.past_of(afterwards, known)
-            shifted = groups.pooled(moments(n, s))[..., 0, :]
+            shifted = groups.pooled(together(moments(n, s)))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
-        carry = self.population.after(sum(learned), self.dispersion_sums(past, count, total))
+        carry = self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
         carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
         value = self.fine(values, -2)
         if not self.is_unit:
@@ -314,11 +324,12 @@ class _Now:
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
     def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
-        """See `common_shock`; nothing moves where no prompt counts."""
-        xp = self.groups.xp
-        some = None if self.all_scored else xp.any(self.scored, axis=-1, keepdims=True)
-        if some is not None and not bool(some.any()):
+        """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
+        xp, freedom = self.groups.xp, self.carry["population"][..., 4:5]
+        some = xp.any(self.scored, axis=-1, keepdims=True) & (freedom > 0)
+        if not bool(some.any()):
             return None, {name: self.carry[name] for name in NOTHING_LEFT}
+        some = None if self.all_scored and bool(some.all()) else some
         each = [posterior_mean(belief, known) for belief in beliefs]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
         if some is not None:
@@ -362,8 +373,8 @@ class _Now:
         inside = unit_total * width + low * self.coarse(self.groups.count[..., rows, 0])
         return Scale(low, width, self.coarse(came) - inside)
 
-    def dispersion_sums(self, past: tuple[Array, Array], count: Array, total: Array) -> Array:
-        """Squares of rewards around their mean, ``u (1 - u)`` of as many, completions, prompts not `plain`; (..., 4).
+    def dispersion_terms(self, past: tuple[Array, Array], count: Array, total: Array) -> list[Array]:
+        """Squares of rewards around their mean, ``u (1 - u)`` of as many, completions, prompts not `plain`; (..., P).
 
         Around the mean of the group, or where a prompt has one completion around that of its past.
         """
@@ -382,7 +393,7 @@ class _Now:
             n = xp.where(known, past[0], 1.0)
             within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
             mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
-        return groups.pooled(together([within, mixed, count, as_type_of(~self.plain, unit)]))[..., 0, :]
+        return [within, mixed, count, as_type_of(~self.plain, unit)]
 
 
 def _zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
