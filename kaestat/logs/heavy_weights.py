@@ -23,8 +23,9 @@ def weighted_ends(
     multiplied by the largest mean weight.
 
     The end farther from 0 is replaced from 8 prompts on if it is on the side of the long tail, the `effective_number`
-    of weights is below half of the prompts, and the skewness of log-weights is from 2 standard errors below 0 to 1
-    above. The test is one-sided since a tail heavier than log-normal would give an end too near.
+    of weights is below half of the prompts, and the skewness of log-weights is at most one standard error above 0, and
+    below 0 at most two of them or .5. A tail heavier than log-normal would give an end too near, a lighter one a needless
+    length.
 
     Parameters
     ----------
@@ -42,22 +43,22 @@ def weighted_ends(
     if weights is None or len(noise) < FEW or not weights[0].min() > 0:
         return low, high
     (weight, part), number = weights, len(noise)
-    log = np.log(weight)
-    center, spread = log.mean(), log.std()
+    log = np.log(weight) - math.log(weight.mean())
     if effective_number(weight[:, None])[0] >= number / 2:
         return low, high
-    if not -2 < np.mean(((log - center) / spread) ** 3) / math.sqrt(6 / number) < 1:
+    skewness, error = np.mean((log - log.mean()) ** 3) / log.std() ** 3, math.sqrt(6 / number)
+    if not -min(2 * error, 0.5) < skewness < error:
         return low, high
-    variance = spread**2 * number / (number - 1)
+    variance = log.var(ddof=1)
     error = math.sqrt(variance / number + variance**2 / (2 * (number - 1)))
-    most = max(math.exp(min(center + variance / 2 + FAR * error - math.log(weight.mean()), 300)), 1)
-    mean = noise.mean(axis=0)
+    most = math.exp(max(0, min(log.mean() + variance / 2 + FAR * error, 300)))  # of the mean weight, over the sample's
+    mean, root = noise.mean(axis=0), math.sqrt(number)
     side = np.sign(mean)
-    rest = side * (noise - mean - (mean / part.mean()) * (part - part.mean())[:, None])
-    reach = FAR * rest.std(axis=0, ddof=1) / math.sqrt(number)
-    reach = skewed_ends(np.zeros_like(reach), -reach, reach, rest)[1] * most
-    usual = noise.std(axis=0, ddof=1) / math.sqrt(number)
+    rest = side * (noise - mean - (part / part.mean() - 1)[:, None] * mean)
+    zero, reach = np.zeros_like(mean), FAR * rest.std(axis=0, ddof=1) / root
+    reach = skewed_ends(zero, -reach, reach, rest)[1] * most
+    usual = noise.std(axis=0, ddof=1) / root
     shared = np.divide(se, usual, out=np.ones_like(usual), where=usual > 0)
     far = side * shared * np.hypot(np.abs(mean) * (most - 1), reach)
-    long = skewed_ends(np.zeros_like(mean), -np.ones_like(mean), np.ones_like(mean), side * noise)[1] > 1
+    long = skewed_ends(zero, zero - 1, zero + 1, side * noise)[1] > 1
     return np.where(long & (side < 0), mean + far, low), np.where(long & (side > 0), mean + far, high)

@@ -6,7 +6,6 @@ from scipy.stats import norm
 
 from kaestat import RewardLog, gradient_differences, gradient_risk
 from kaestat.logs import prompt_risks
-from kaestat.logs.gradient_risk import Row, gradient_scores
 from kaestat.logs.heavy_weights import weighted_ends
 from kaestat.logs.prompt_risks import PromptRisks
 from tests.helpers.statistical import Discrepancy, check_mean, generator
