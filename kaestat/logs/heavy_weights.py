@@ -23,9 +23,8 @@ def weighted_ends(
     multiplied by the largest mean weight.
 
     The end farther from 0 is replaced from 8 prompts on if it is on the side of the long tail, the `effective_number`
-    of weights is below half of the prompts, and the skewness of log-weights is at most one standard error above 0, and
-    below 0 at most two of them or .5. A tail heavier than log-normal would give an end too near, a lighter one a needless
-    length.
+    of weights is below half of the prompts, and the skewness of log-weights is above 0 by less than its standard error,
+    or below 0 by less than two of these and .5. A tail heavier than log-normal would give an end too near.
 
     Parameters
     ----------
