@@ -26,13 +26,8 @@ def weighted_ends(
     of weights is below half of the prompts, and the skewness of log-weights is above 0 by less than its standard error,
     or below 0 by less than two of these and .5. A tail heavier than log-normal would give an end too near.
 
-    Parameters
-    ----------
-    noise : ndarray, shape (C, M)
-    weights : ndarray, shape (2, C), optional
-        Mean weight of each prompt, and its contribution to the mean weight.
-    se, low, high : ndarray, shape (M,)
-        Of the mean noise; ``se`` may include errors in what prompts share, and the new end then does too.
+    ``noise`` has shape (C, M); ``weights``, (2, C), holds each prompt's mean weight and its contribution to the mean of
+    all. ``se`` may include errors in what prompts share, and the new end then does too.
 
     References
     ----------

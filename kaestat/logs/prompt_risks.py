@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,20 +19,9 @@ from kaestat.logs.jackknife import replayed_interval
 if TYPE_CHECKING:
     import pandas as pd
 
-RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
-DIFFERENCE_COLUMNS = [
-    "method",
-    "reference",
-    "difference",
-    "se",
-    "ci_low",
-    "ci_high",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "n_prompts",
-    "n_visits",
-]
+INTERVAL, SIZES = ["se", "ci_low", "ci_high"], ["n_prompts", "n_visits"]
+RISK_COLUMNS = ["method", "mse", *INTERVAL, "vs_grpo", *SIZES]
+DIFFERENCE_COLUMNS = ["method", "reference", "difference", *INTERVAL, "ratio", "ratio_low", "ratio_high", *SIZES]
 FAR_BELOW = 2.0  # standard errors
 
 
@@ -70,16 +59,13 @@ class PromptRisks:
     def take(self, positions: Sequence[int]) -> PromptRisks:
         """The risks of the methods at these positions, in this order."""
         columns = list(positions)
-        return PromptRisks(
-            tuple(self.methods[position] for position in columns),
-            self.per_prompt[:, columns],
-            self.n_visits,
-            self.absolute,
-            tuple(self.pooled[position] for position in columns) if self.pooled else (),
-            None if self.left_out is None else self.left_out[:, columns],
-            None if self.apart is None else self.apart[:, columns],
-            self.rates,
-            self.weights,
+        return replace(
+            self,
+            methods=tuple(self.methods[position] for position in columns),
+            per_prompt=self.per_prompt[:, columns],
+            pooled=tuple(self.pooled[position] for position in columns) if self.pooled else (),
+            left_out=None if self.left_out is None else self.left_out[:, columns],
+            apart=None if self.apart is None else self.apart[:, columns],
         )
 
     def _jackknifed(self) -> tuple[np.ndarray, np.ndarray]:
