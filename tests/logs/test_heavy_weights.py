@@ -65,22 +65,19 @@ def test_ends_stay_where_the_tail_is_not_that_of_log_normal_weights(noise, weigh
 @pytest.mark.filterwarnings("ignore::kaestat.logs.prompt_risks.FewPromptsWarning")
 def test_tables_have_these_ends_for_prompts_of_different_sizes_and_for_methods_that_pool_them(monkeypatch):
     rng, given = generator(3), []
-    prompt = np.repeat(np.arange(40), 4 * rng.integers(2, 6, 40))
-    step = np.concatenate([np.arange(n) // 4 for n in np.bincount(prompt)])
+    prompt, step = np.indices((40, 24)).reshape(2, -1)[:, (np.arange(24) < 4 * rng.integers(2, 7, (40, 1))).ravel()]
     weight = WEIGHTS[prompt] * rng.uniform(0.5, 1.5, len(prompt))
-    log = RewardLog(prompt, step, rng.integers(0, 2, len(prompt)), weight=weight)
+    log = RewardLog(prompt, step // 4, rng.integers(0, 2, len(prompt)), weight=weight)
     monkeypatch.setattr(prompt_risks, "weighted_ends", lambda *found: given.append(found) or weighted_ends(*found))
     tables = gradient_risk(log, ["rloo", "kae_eb"]), gradient_differences(log, ["kae_eb"], "none")
     later = log.frame[log.frame["step"] > 0].groupby("prompt")["weight"].agg(["mean", "size"])
     mean = np.average(later["mean"], weights=later["size"])
     parts = mean + later["size"] / later["size"].mean() * (later["mean"] - mean)
-    for table, (noise, weights, se, low, high) in zip(tables, (given[0], given[-1]), strict=True):
+    for table, (noise, weights, *ends) in zip(tables, (given[0], given[-1]), strict=True):
         np.testing.assert_allclose(weights, [later["mean"], parts], rtol=1e-12)
-        rows = len(table)
-        np.testing.assert_allclose(se[:rows], table["se"])
-        ends = weighted_ends(noise, weights, se, low, high)
-        np.testing.assert_allclose(table[["ci_low", "ci_high"]].T, [end[:rows] for end in ends])
-        assert not np.isclose(ends, [low, high], rtol=1e-6).all(axis=0).any()
+        found = np.array([ends[0], *weighted_ends(noise, weights, *ends)])
+        np.testing.assert_allclose(table[["se", "ci_low", "ci_high"]].T, found[:, : len(table)])
+        assert not np.isclose(found, ends, rtol=1e-6).all(axis=0).any()
 
 
 @pytest.mark.slow
