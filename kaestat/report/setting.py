@@ -82,7 +82,7 @@ class Setting:
             told += f" with bandwidth {steps}"
             told += f" and the {kernel} kernel" if kernel else ""
         if params:
-            told += f" ({', '.join(f'{key}={value}' for key, value in params.items())})"
+            told += f" ({', '.join(f'{key}={_plain(value)}' for key, value in params.items())})"
         return told
 
 
