@@ -37,7 +37,7 @@ class BayesFilter(RangedBaseline):
         then the group:           (n, s) <- (n, s) + the group's
 
     with S of N the rest of the group, divided by the dispersion phi. A walk divides the precision J of a logit by
-    ``1 + q^2 J``, as in a Kalman filter. A drift moves the mean and leaves J unchanged. q and drifts are relative to
+    ``1 + q^2 J``, as in a Kalman filter. A drift moves the mean of the past and leaves J. q and drifts are relative to
     the noise of a reward, sqrt(phi). This is the conjugate updating of West, Harrison and Migon (1985) with the
     interacting models of Blom and Bar-Shalom (1988), which are mixed by weighted means of n and s. What is learned:
 
@@ -254,9 +254,7 @@ class _Now:
             before = before | here
         return belief.moved(self.rates, known).where(returning, unknown)
 
-    def served(
-        self, baseline: BayesFilter, beliefs: list[Belief], pasts: list[Array], means: list[Any], known: Moving
-    ) -> Served:
+    def served(self, baseline: BayesFilter, beliefs: list[Belief], pasts: Any, means: Any, known: Moving) -> Served:
         """Values, carry and state."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
@@ -319,11 +317,12 @@ class _Now:
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
     def shock(self, means: list[Any], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
-        """See `common_shock`; nothing moves where no prompt counts."""
-        xp = self.groups.xp
-        some = None if self.all_scored else xp.any(self.scored, axis=-1, keepdims=True)
-        if some is not None and not bool(some.any()):
+        """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
+        xp, some = self.groups.xp, self.carry["population"][..., 4:5] > 0
+        some = some if self.all_scored else some & xp.any(self.scored, axis=-1, keepdims=True)
+        if not bool(some.any()):
             return None, {name: self.carry[name] for name in NOTHING_LEFT}
+        some = None if self.all_scored and bool(some.all()) else some
         mean, size = (self.fine([pair[j] for pair in means]) for j in (0, 1))
         if some is not None:
             here = as_type_of(self.scored, self.unit)

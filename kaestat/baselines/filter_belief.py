@@ -152,8 +152,7 @@ class Belief:
         probability *= 1 - known.jump
         probability[..., -AGES, :] = known.jump[..., 0, :]
         drifting = parts[..., -AGES - rates.drift.shape[0] : -AGES, :]
-        by = rates.drift if known.exact else rates.drift * known.dispersion**0.5
-        drifting[..., :2, :, :] = _drifted(drifting, known, by)
+        _drift(drifting, rates.drift if known.exact else rates.drift * known.dispersion**0.5)
         _walk(parts, rates, known)
         return self
 
@@ -174,21 +173,19 @@ class Belief:
         return Belief(self.parts, probability)
 
 
-def _drifted(parts: Array, known: Moving, by: Array) -> Array:
-    """Successes and failures after logits move by so much, as precise as before; (..., 2, M, P).
+def _drift(parts: Array, by: Array) -> None:
+    """Move the logits of the past by so much, and leave it as precise; the prior is estimated anew at each step.
 
     With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by).
     """
-    both, factor = _beta(parts, known), namespace(parts).exp(by)
-    a, b = both[..., 0, :, :], both[..., 1, :, :]
+    a, b, factor = parts[..., 0, :, :], parts[..., 1, :, :], namespace(parts).exp(by)
     ratio = a * factor
     ratio += b
-    ratio /= a + b
+    ratio /= a + b + TINY
     a *= ratio
     ratio /= factor
     b *= ratio
-    both -= parts[..., 2:, :, :] * known.prior
-    return in_bounds(both)
+    parts[..., :2, :, :] = parts[..., :2, :, :].clip(0.0, LARGEST_COUNT)
 
 
 def in_bounds(both: Array) -> Array:
