@@ -255,7 +255,7 @@ class _Now:
         return belief.moved(self.rates, known).where(returning, unknown)
 
     def served(self, baseline: BayesFilter, beliefs: list[Belief], pasts: Any, means: Any, known: Moving) -> Served:
-        """Values, carry and state."""
+        """Values, carry and state; ``pasts`` and ``means`` have `Belief.past` and `posterior_mean` of each block."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
         past = self.past_of(pasts, known)
