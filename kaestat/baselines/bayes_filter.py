@@ -10,17 +10,7 @@ import numpy as np
 from array_api_compat import device
 
 from kaestat.baselines.base import Served
-from kaestat.baselines.filter_arrays import (
-    Scale,
-    added_up,
-    as_type_of,
-    broadcast_shapes,
-    elapsed,
-    joined,
-    of_rows,
-    summed,
-    together,
-)
+from kaestat.baselines.filter_arrays import Scale, as_type_of, elapsed, joined, of_rows, summed, together
 from kaestat.baselines.filter_belief import PARTS, Belief, Moving
 from kaestat.baselines.filter_group import likely_of_group, values_of_any, values_of_binary
 from kaestat.baselines.filter_population import MOMENTS, Population, first_carry, moments
@@ -28,7 +18,7 @@ from kaestat.baselines.filter_range import lies_outside, plain_means, say_widene
 from kaestat.baselines.filter_rates import Rates, plain_rates
 from kaestat.baselines.filter_shock import NOTHING_LEFT, Left, before_step, common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Array, Groups, Visits, not_negative
+from kaestat.core.arrays import Array, Groups, Visits, broadcast_shapes, not_negative
 
 BLOCK = 4128  # prompts whose arrays fit the processor's cache
 ALIGNED = 16  # numbers of single precision in a line of the cache
@@ -123,8 +113,12 @@ class BayesFilter(RangedBaseline):
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
         now = _Now.of(self, groups, visits, step, carry)
-        known = now.population.moving()
-        return now.served(self, [now.belief(known, rows) for rows in now.blocks], known)
+        known, beliefs, pasts, means = now.population.moving(), [], [], []
+        for rows in now.blocks:  # each is summed up while it is in the processor's cache
+            beliefs.append(now.belief(known, rows))
+            pasts.append(beliefs[-1].past)
+            means.append(posterior_mean(beliefs[-1], known))
+        return now.served(self, beliefs, pasts, means, known)
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """``p (1 - p) / u - 1`` for posterior mean p and variance u, as for a Beta distribution."""
@@ -257,15 +251,15 @@ class _Now:
             before = before | here
         return belief.moved(self.rates, known).where(returning, unknown)
 
-    def served(self, baseline: BayesFilter, beliefs: list[Belief], known: Moving) -> Served:
-        """Values, carry and state."""
+    def served(self, baseline: BayesFilter, beliefs: list[Belief], pasts: Any, means: Any, known: Moving) -> Served:
+        """Values, carry and state; ``pasts`` and ``means`` have `Belief.past` and `posterior_mean` of each block."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
-        past = self.past_of(beliefs, known)
+        past = self.past_of(pasts, known)
         each = together([*moments(past[0] + count, past[1] + total), *self.dispersion_terms(past, count, total)])
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each[..., :MOMENTS], pooled[..., :MOMENTS])
-        shock, left = self.shock(beliefs, known, count, total)
+        shock, left = self.shock(means, known, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
@@ -288,7 +282,7 @@ class _Now:
             afterwards.append(after)
             state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
-            n, s = self.past_of(afterwards, known)
+            n, s = self.past_of([belief.past for belief in afterwards], known)
             shifted = groups.pooled(together(moments(n, s)))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         carry = self.carry | self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
@@ -312,22 +306,20 @@ class _Now:
             }
         return Served(values=value, carry=carry, settled=baseline, state=state)
 
-    def past_of(self, beliefs: list[Belief], known: Moving) -> tuple[Array, Array]:
+    def past_of(self, pasts: list[Array], known: Moving) -> tuple[Array, Array]:
         """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
-        weighed = [added_up(each.probability[..., None, :, :] * each.parts[..., :2, :, :]) for each in beliefs]
-        both = self.fine([part[..., 0, :] for part in weighed])
+        both = self.fine(pasts)
         if not known.exact:
             both = both * self.population.dispersion
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
+    def shock(self, means: list[Any], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
         """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
-        xp, freedom = self.groups.xp, self.carry["population"][..., 4:5]
-        some = xp.any(self.scored, axis=-1, keepdims=True) & (freedom > 0)
+        xp, some = self.groups.xp, self.carry["population"][..., 4:5] > 0
+        some = some if self.all_scored else some & xp.any(self.scored, axis=-1, keepdims=True)
         if not bool(some.any()):
             return None, {name: self.carry[name] for name in NOTHING_LEFT}
-        each = [posterior_mean(belief, known) for belief in beliefs]
-        mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
+        mean, size = (self.fine([pair[j] for pair in means]) for j in (0, 1))
         here = as_type_of(self.scored, self.unit)
         before = before_step(self.carry, self.scored, self.of_last_step)
         dispersion = self.population.dispersion[..., 0]
