@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import device
 
 from kaestat.baselines.base import Served
-from kaestat.baselines.filter_arrays import (
-    Scale,
-    added_up,
-    as_type_of,
-    broadcast_shapes,
-    elapsed,
-    joined,
-    of_rows,
-    summed,
-    together,
-)
+from kaestat.baselines.filter_arrays import Scale, as_type_of, elapsed, joined, of_rows, summed, together
 from kaestat.baselines.filter_belief import PARTS, Belief, Moving
 from kaestat.baselines.filter_group import likely_of_group, values_of_any, values_of_binary
 from kaestat.baselines.filter_population import MOMENTS, Population, first_carry, moments
@@ -28,7 +18,7 @@ from kaestat.baselines.filter_range import lies_outside, plain_means, say_widene
 from kaestat.baselines.filter_rates import Rates, plain_rates
 from kaestat.baselines.filter_shock import NOTHING_LEFT, Left, before_step, common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Array, Groups, Visits, not_negative
+from kaestat.core.arrays import Array, Groups, Visits, broadcast_shapes, not_negative
 
 BLOCK = 4128  # prompts whose arrays fit the processor's cache
 ALIGNED = 16  # numbers of single precision in a line of the cache
@@ -102,21 +92,18 @@ class BayesFilter(RangedBaseline):
         return PARTS * plain_rates().variance.shape[0]
 
     def initial_carry(self) -> dict[str, np.ndarray]:
-        """What `Population` learns, the last scored step, and the range of the rewards."""
-        fresh = {name: np.array(array) for name, array in (first_carry(plain_rates()) | NOTHING_LEFT).items()}
+        """What `Population` learns, the last scored step, the range given, and that of the rewards in its unit."""
+        fresh = {name: np.array(array) for name, array in (first_carry(plain_rates()) | self._added).items()}
         return fresh | {"last_scored": np.array(-1.0), "range": np.array([0.0, 1.0])}
 
-    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
-        # States of earlier versions lack these entries; they start without a shock.
-        return super().accepts_carry(carry if carry is None else NOTHING_LEFT | carry)
+    @property
+    def _added(self) -> dict[str, np.ndarray]:
+        """What carries of earlier versions lack; they start without a shock."""
+        return NOTHING_LEFT | {"given": np.array([self.low, self.high])}
 
-    def on_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
-        """Rewards mapped from the given range to [0, 1]."""
-        if (self.low, self.high) == (0.0, 1.0):
-            return groups, visits
-        width = self.high - self.low
-        total = (visits.total - self.low * visits.count) / width
-        return replace(groups, reward=(groups.reward - self.low) / width), replace(visits, total=total)
+    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
+        whole, given = self._added | (carry or {}), self._added["given"]
+        return super().accepts_carry(whole) and np.allclose(whole["given"], given, atol=0, rtol=1e-6)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         return self.serve(groups, visits, step=step, carry=carry).values
@@ -126,8 +113,12 @@ class BayesFilter(RangedBaseline):
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
         now = _Now.of(self, groups, visits, step, carry)
-        known = now.population.moving()
-        return now.served(self, [now.belief(known, rows) for rows in now.blocks], known)
+        known, beliefs, pasts, means = now.population.moving(), [], [], []
+        for rows in now.blocks:  # each is summed up while it is in the processor's cache
+            beliefs.append(now.belief(known, rows))
+            pasts.append(beliefs[-1].past)
+            means.append(posterior_mean(beliefs[-1], known))
+        return now.served(self, beliefs, pasts, means, known)
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """``p (1 - p) / u - 1`` for posterior mean p and variance u, as for a Beta distribution."""
@@ -165,9 +156,9 @@ class _Now:
 
     @classmethod
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:
-        groups, visits = baseline.on_unit(groups, visits)
+        groups, visits = baseline.to_unit(groups, visits)
         xp, reward = groups.xp, groups.reward
-        before = baseline.initial_carry() if carry is None else NOTHING_LEFT | carry
+        before = baseline.initial_carry() if carry is None else baseline._added | carry
         before = {name: as_type_of(array, reward) for name, array in before.items()}
         step = as_type_of(step, reward)
         step = step[..., 0, 0] if step.ndim >= 2 else step
@@ -260,15 +251,15 @@ class _Now:
             before = before | here
         return belief.moved(self.rates, known).where(returning, unknown)
 
-    def served(self, baseline: BayesFilter, beliefs: list[Belief], known: Moving) -> Served:
-        """Values, carry and state."""
+    def served(self, baseline: BayesFilter, beliefs: list[Belief], pasts: Any, means: Any, known: Moving) -> Served:
+        """Values, carry and state; ``pasts`` and ``means`` have `Belief.past` and `posterior_mean` of each block."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
-        past = self.past_of(beliefs, known)
+        past = self.past_of(pasts, known)
         each = together([*moments(past[0] + count, past[1] + total), *self.dispersion_terms(past, count, total)])
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each[..., :MOMENTS], pooled[..., :MOMENTS])
-        shock, left = self.shock(beliefs, known, count, total)
+        shock, left = self.shock(means, known, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
@@ -291,11 +282,11 @@ class _Now:
             afterwards.append(after)
             state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
-            n, s = self.past_of(afterwards, known)
+            n, s = self.past_of([belief.past for belief in afterwards], known)
             shifted = groups.pooled(together(moments(n, s)))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
-        carry = self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
-        carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
+        carry = self.carry | self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
+        carry |= left | {"population": sums, "last_scored": self.last_scored}
         value = self.fine(values, -2)
         if not self.is_unit:
             value = self.low[..., None] + self.width[..., None] * value
@@ -315,35 +306,29 @@ class _Now:
             }
         return Served(values=value, carry=carry, settled=baseline, state=state)
 
-    def past_of(self, beliefs: list[Belief], known: Moving) -> tuple[Array, Array]:
+    def past_of(self, pasts: list[Array], known: Moving) -> tuple[Array, Array]:
         """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
-        weighed = [added_up(each.probability[..., None, :, :] * each.parts[..., :2, :, :]) for each in beliefs]
-        both = self.fine([part[..., 0, :] for part in weighed])
+        both = self.fine(pasts)
         if not known.exact:
             both = both * self.population.dispersion
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
+    def shock(self, means: list[Any], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
         """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
-        xp, freedom = self.groups.xp, self.carry["population"][..., 4:5]
-        some = xp.any(self.scored, axis=-1, keepdims=True) & (freedom > 0)
+        xp, some = self.groups.xp, self.carry["population"][..., 4:5] > 0
+        some = some if self.all_scored else some & xp.any(self.scored, axis=-1, keepdims=True)
         if not bool(some.any()):
             return None, {name: self.carry[name] for name in NOTHING_LEFT}
-        some = None if self.all_scored and bool(some.all()) else some
-        each = [posterior_mean(belief, known) for belief in beliefs]
-        mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
-        if some is not None:
-            here = as_type_of(self.scored, self.unit)
-            count, total = count * here, total * here
+        mean, size = (self.fine([pair[j] for pair in means]) for j in (0, 1))
+        here = as_type_of(self.scored, self.unit)
         before = before_step(self.carry, self.scored, self.of_last_step)
         dispersion = self.population.dispersion[..., 0]
         if not known.exact:  # a guess does not tell of a move
             dispersion = xp.where(self.population.guessed[..., 0], 1.0, dispersion)
-        shock, left = common_shock(mean, size, count, total, dispersion, self.rates, before, self.since)
-        if some is not None:
-            shock = shock if shock is None else xp.where(some, shock, 0.0)
-            left = {name: xp.where(some, array, self.carry[name]) for name, array in left.items()}
-        return shock, left
+        told = mean, size, count * here, total * here, dispersion
+        shock, left = common_shock(*told, self.rates, before, self.since)
+        left = {name: xp.where(some, array, self.carry[name]) for name, array in left.items()}
+        return None if shock is None else xp.where(some, shock, 0.0), left
 
     def values_of(
         self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array

@@ -15,7 +15,7 @@ SWITCH = 0.02  # probability per return that prompts are spread over the ways in
 ENOUGH = 100.0  # prompts from which a prior is estimated; fewer at a step are joined by those before
 MIN_OTHERS = 5.0  # degrees of freedom given up in the spread of values
 FIRST_SIZE = 0.7  # completions that a prior counts as while the spread is unknown
-SMALLEST_SIZE, LARGEST_SIZE = 0.05, 100.0
+SMALLEST_SIZE, LARGEST_SIZE = 0.05, 300.0
 SMALLEST_DISPERSION = 0.01
 SOFT_REWARDS = 0.97  # what a reward of 0 or 1 leaves of the evidence for others, where a step has none of these
 MOMENTS = 6  # terms of `moments`
@@ -29,6 +29,7 @@ class Population:
     rates: Rates
     carry: dict[str, Array]
     dispersion: Array  # shape (..., 1, 1)
+    exact: bool  # Whether that is 1
     guessed: Array  # shape (..., 1, 1); whether that is `first_dispersion`
     learned: Array  # shape (..., K); probabilities of the ways where prompts are spread as learned
     # shape (..., C, K); of each manner in which prompts are spread over the ways, the probabilities of these
@@ -45,11 +46,13 @@ class Population:
         guessed = (within + between == 0) & (guess < 1)  # rewards of 0 and 1 leave nothing to guess
         dispersion = xp.where(guessed, guess, dispersion)
         learned = carry["each"] / added_up(carry["each"], -1)
+        dispersion = dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None]
         switched = (1 - SWITCH) ** at_least(elapsed, 1.0)[..., None]
         return cls(
             rates=rates,
             carry=carry,
-            dispersion=dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None],
+            dispersion=dispersion,
+            exact=bool((dispersion == 1).all()),
             guessed=guessed[..., None, None],
             learned=learned,
             mixtures=rates.mixtures + rates.as_learned * learned[..., None, :],
@@ -61,10 +64,10 @@ class Population:
         """The part of the population that beliefs need."""
         ways = (self.mixture[..., None, :] @ self.mixtures)[..., 0, :]
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
-        prior = prior_of(self.carry["population"][..., None, :], self.dispersion[..., 0])
+        prior = self.prior_of(self.carry["population"][..., None, :])
         parts = prior[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
         prior, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
-        return Moving(prior, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
+        return Moving(prior, dispersion, ways, jump, self.exact)
 
     def with_prompts(self, each: Array, now: Array) -> tuple[Array, Array]:
         """Sums behind the prior after the step, (..., 6), and each prompt's prior from the other prompts, (..., 2, P).
@@ -75,7 +78,11 @@ class Population:
         missing = not_negative(ENOUGH - now[..., 0, :1])
         known = before[..., :1]
         past = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0)))
-        return past + now[..., 0, :], prior_of(past[..., None, :] + now - each, self.dispersion[..., 0])
+        return past + now[..., 0, :], self.prior_of(past[..., None, :] + now - each)
+
+    def prior_of(self, sums: Array) -> Array:
+        """See `prior_of`."""
+        return prior_of(sums, None if self.exact else self.dispersion[..., 0])
 
     def after(self, learned: Array, dispersion: Array) -> dict[str, Array]:
         """The carry after a step: each part decays towards its initial value and adds its sum.
@@ -142,15 +149,18 @@ def first_dispersion(sums: Array) -> Array:
     return noisy / (2 - noisy)
 
 
-def prior_of(sums: Array, dispersion: Array) -> Array:
+def prior_of(sums: Array, dispersion: Array | None) -> Array:
     """Parameters of a Beta distribution by the method of moments, from sums of `moments`; (..., P, 6) to (..., 2, P).
+
+    ``dispersion``, (..., 1), is None for 1.
 
     The variance of values is that of the means, less that of their noise; the error of the estimated mean is added to
     it, so that with few prompts the prior fades out (see `kaestat.baselines.kae_eb`).
     """
     xp = namespace(sums)
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
-    freedom, inverse = freedom + (1 - dispersion) * inverse, dispersion * inverse
+    if dispersion is not None:
+        freedom, inverse = freedom + (1 - dispersion) * inverse, dispersion * inverse
     n = at_least(k, 1e-9)
     # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
     middle = ((mean + 0.5) / (n + 1)).clip(1e-3, 1 - 1e-3)
