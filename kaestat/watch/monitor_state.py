@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kaestat.core.storage import decode_keys, encode_keys
+from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.watch.prompt_sums import PromptSums
 from kaestat.watch.step_rows import StepRows
 
@@ -19,7 +20,7 @@ _SUMS = ("_errors", "_raw", "_noises")
 def monitor_state(monitor: RunMonitor) -> dict[str, Any]:
     """The whole state of a monitor; a TypeError if a prompt or a method cannot be stored."""
     return {
-        "estimators": {str(n): method.content()["state"] for n, method in enumerate(monitor._methods.values())},
+        "estimators": {str(n): method.content() for n, method in enumerate(monitor._methods.values())},
         "prompts": encode_keys(list(monitor._number)),
         "streams": encode_keys(list(monitor._stream)),
         "visits": monitor._visits,
@@ -27,8 +28,10 @@ def monitor_state(monitor: RunMonitor) -> dict[str, Any]:
         "open": {str(n): _plain_rows(rows) for n, rows in enumerate(monitor._open)},
         "completions": monitor._completions,
         "late": monitor._late,
-        "highest": monitor._highest,
+        "range": [monitor._lowest, monitor._highest],
         "told": monitor._told,
+        "refused": monitor._refused,
+        "widened": monitor._widened,
         "measure": monitor._measure,
         "steps": {name: np.asarray(column, dtype=float) for name, column in monitor.steps.items()},
     }
@@ -42,8 +45,8 @@ def restore_monitor(monitor: RunMonitor, state: dict[str, Any]) -> None:
     try:
         if set(state["steps"]) != set(monitor.steps) or len(state["estimators"]) != len(monitor._methods):
             raise ValueError("state: of a watch with other methods.")
-        for n, method in enumerate(monitor._methods.values()):
-            method.load_state_dict(state["estimators"][str(n)])
+        for n, name in enumerate(monitor._methods):
+            monitor._methods[name] = AdvantageEstimator.of_content(state["estimators"][str(n)], "state")
         monitor._number = {key: n for n, key in enumerate(decode_keys(state["prompts"]))}
         monitor._stream = {key: n for n, key in enumerate(decode_keys(state["streams"]))}
         monitor._visits = state["visits"].astype(np.int64)
@@ -51,8 +54,9 @@ def restore_monitor(monitor: RunMonitor, state: dict[str, Any]) -> None:
             setattr(monitor, name, PromptSums.of_state(state["sums"][name]))
         monitor._open = [_rows(state["open"][str(n)]) for n in range(len(state["open"]))]
         monitor._completions, monitor._late = int(state["completions"]), int(state["late"])
-        monitor._highest, monitor._measure = float(state["highest"]), str(state["measure"])
-        monitor._told = [str(text) for text in state["told"]]
+        monitor._lowest, monitor._highest = map(float, state["range"])
+        monitor._measure, monitor._widened = str(state["measure"]), str(state["widened"])
+        monitor._told, monitor._refused = ([str(text) for text in state[name]] for name in ("told", "refused"))
         for name in monitor.steps:
             monitor.steps[name] = state["steps"][name].tolist()
     except (KeyError, TypeError, AttributeError, IndexError) as error:

@@ -15,6 +15,7 @@ from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_range import range_so_far
 from kaestat.logs.risk import risk_baseline
 from kaestat.watch.prompt_sums import PromptSums
 from kaestat.watch.step_rows import StepRows
@@ -31,9 +32,10 @@ class RunMonitor:
     """Value errors, dead groups, reach and noise of a run, kept up to date step by step.
 
     Every method's estimator takes each step once, as in training, so an update costs as much as a training step
-    of the estimator, and errors equal those of `kaestat.value_risk` on the whole log. It gives methods the log's range
-    of rewards, which a watch cannot know: name it, as in ``"kalman:low=-1,high=1"``. Steps that wait are served
-    together, in less time; values differ by rounding.
+    of the estimator, and errors equal those of `kaestat.value_risk` on the whole log, if the first step shows the
+    range of rewards. A range that widens later holds from that step on, and `RunSummary.told` says so; you can name it,
+    as in ``"kalman:low=-1,high=1"``. A method that refuses a reward is left out: its figures are NaN, and ``told`` says
+    why. Steps that wait are served together, in less time; values differ by rounding.
 
     Parameters
     ----------
@@ -66,7 +68,8 @@ class RunMonitor:
     def __init__(self, methods: Sequence[str | Baseline] = DEFAULT_METHODS):
         named = {_name(method): method for method in (*methods, *REFERENCES)}
         named |= {name: named.pop(name) for name in REFERENCES}  # at the end
-        self._methods = {name: AdvantageEstimator(risk_baseline(method)) for name, method in named.items()}
+        self._given = {name: risk_baseline(method) for name, method in named.items()}
+        self._methods = {name: AdvantageEstimator(baseline) for name, baseline in self._given.items()}
         self._looking = next((name for name, method in self._methods.items() if method.baseline.horizon > 0), "")
         self._number: dict[Any, int] = {}
         self._stream: dict[Any, int] = {}
@@ -74,8 +77,10 @@ class RunMonitor:
         self._errors, self._raw, self._noises = (PromptSums(len(self._methods)) for _ in range(3))
         self._open: list[StepRows] = []
         self._completions = self._late = 0
-        self._highest = -math.inf
+        self._lowest, self._highest = math.inf, -math.inf
         self._told: list[str] = []
+        self._refused: list[str] = []
+        self._widened = ""
         self._measure = ""
         figures = ("step", "reward", "dead", "right", "returned", "reached", "effective_history")
         of_methods = (f"{what}:{name}" for what in ("error", "noise") for name in self._methods)
@@ -123,21 +128,58 @@ class RunMonitor:
         return rows
 
     def _take(self, steps: list[StepRows]) -> None:
-        """Add complete steps; where it is possible, each method takes them together."""
+        """Add complete steps; each method takes those with one range of rewards together, where it is possible."""
         self._make_room()
         self._measure = self._measure or next((rows.measure for rows in steps if rows.weights), "")
+        lowest = itertools.accumulate((rows.reward.min() for rows in steps), min, initial=self._lowest)
+        highest = itertools.accumulate((rows.reward.max() for rows in steps), max, initial=self._highest)
+        ranges = [range_so_far(float(low), float(high)) for low, high in zip(lowest, highest, strict=True)][1:]
+        for (low, high), part in itertools.groupby(zip(ranges, steps, strict=True), lambda pair: pair[0]):
+            together = [rows for _, rows in part]
+            self._learn_range(low, high, together[0].step)
+            self._take_together(together)
+
+    def _learn_range(self, low: float, high: float, step: int) -> None:
+        """Give the range of rewards, from that step on, to methods that were given none and do not widen their own."""
+        widened = []
+        for name, method in self._methods.items():
+            state, baseline = method.held.state, self._given[name].on_range(low, high)
+            begun = state.last_step >= 0
+            if baseline == method.baseline or (begun and state.carry is not None):
+                continue
+            self._methods[name] = AdvantageEstimator(baseline)
+            if begun:
+                widened.append(name)
+                self._methods[name].cell.put(self._methods[name].held._replace(state=state))
+        if widened:
+            self._widened = (
+                f"{', '.join(widened)}: rewards reach from {low:g} to {high:g} since step {step:,}, and values of "
+                f"earlier steps are for a narrower range. Name the range (low={low:g}, high={high:g}), or use kaestat "
+                "analyze, which knows it."
+            )
+
+    def _take_together(self, steps: list[StepRows]) -> None:
         ends = [0, *itertools.accumulate(len(rows.reward) for rows in steps)]
         each = list(zip(steps, (slice(*pair) for pair in itertools.pairwise(ends)), strict=True))
-        values, own = np.empty((2, len(self._methods), ends[-1]))
+        values, own = np.full((2, len(self._methods), ends[-1]), math.nan)
         reach, log = np.full((2, len(steps)), math.nan), log_of(steps)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for at, (name, method) in enumerate(self._methods.items()):
                 looking = reach if name == self._looking else np.empty_like(reach)
-                if log is None or not served_together(method, log, values[at], own[at], looking):
-                    for number, (rows, part) in enumerate(each):
-                        weight = rows.weights.get(self._measure) if method.baseline.needs_weights else None
+                if name in self._refused or (
+                    log is not None and served_together(method, log, values[at], own[at], looking)
+                ):
+                    continue
+                values[at] = own[at] = looking[:] = math.nan
+                for number, (rows, part) in enumerate(each):
+                    weight = rows.weights.get(self._measure) if method.baseline.needs_weights else None
+                    try:
                         values[at, part], own[at, part], looking[:, number] = _served(method, rows, weight)
+                    except ValueError as error:
+                        self._refused.append(name)
+                        self._told.append(f"{name} is left out from step {rows.step:,} on: {error}")
+                        break
         self._told += [str(warning.message) for warning in caught]
         for number, (rows, part) in enumerate(each):
             self._account(rows, values[:, part], own[:, part], reach[:, number].tolist())
@@ -160,6 +202,7 @@ class RunMonitor:
             self._noises.add(visits.prompt[eligible], noises[:, eligible], visits.count[eligible].astype(float))
         self._visits[visits.prompt] += 1
         self._completions += len(rows.reward)
+        self._lowest = min(self._lowest, float(rows.reward.min()))
         self._highest = max(self._highest, float(rows.reward.max()))
         dead, right = rows.dead_groups(self._highest)
         mean, returned = float(rows.reward.mean()), float(eligible.mean())
@@ -196,7 +239,7 @@ class RunMonitor:
             reference=names[-1],
             methods=method_figures(names, errors, self._noises.means, absolute=absolute),
             late=self._late,
-            told=tuple(dict.fromkeys(self._told)),
+            told=tuple(filter(None, dict.fromkeys((*self._told, self._widened)))),
         )
 
 

@@ -59,15 +59,18 @@ def served_together(
         units = units.after(unit, {name: field[rows[unit], column] for name, field in columns.fields.items()})
         kept.state = columns.state[rows]
     place, first = log.arrays[PLACE], 0
-    with np.errstate(over="ignore", invalid="ignore"):
-        for part in replayed(log, baseline, units=units, onto=kept):
-            there, visit, of_part = place[part.completions], part.block.visit, part.own_derivatives
-            values[there], own[there] = part.values[0], of_part if isinstance(of_part, float) else of_part[0]
-            since = np.where(visit < 0, 0, units.since[visit])
-            found = reach_of(part.settled, part.block.groups, part.block.visits, part.block.step, since)
-            last = first + visit[..., 0].size
-            reach[:, first:last] = np.reshape(np.broadcast_arrays(*found), (2, -1))
-            first = last
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in replayed(log, baseline, units=units, onto=kept):
+                there, visit, of_part = place[part.completions], part.block.visit, part.own_derivatives
+                values[there], own[there] = part.values[0], of_part if isinstance(of_part, float) else of_part[0]
+                since = np.where(visit < 0, 0, units.since[visit])
+                found = reach_of(part.settled, part.block.groups, part.block.visits, part.block.step, since)
+                last = first + visit[..., 0].size
+                reach[:, first:last] = np.reshape(np.broadcast_arrays(*found), (2, -1))
+                first = last
+    except ValueError:  # a reward is refused: the steps one by one say where
+        return False
     if not all(np.isfinite(each).all() for each in (values, *(kept.carry or {}).values())):
         return False
     _record(estimator, state, log, units, kept)

@@ -9,17 +9,18 @@ from kaestat import RewardLog, gradient_risk, risk_differences, value_risk
 from kaestat.datasets import simulated_run
 from kaestat.watch import RunMonitor
 
-METHODS = ["kae_eb", "kae", "kae:bandwidth=5,kernel=exponential", "rloo", "dr_grpo", "krpo", "james_stein", "kalman"]
+METHODS = ["kae_eb", "kae", "kae:bandwidth=5,kernel=exponential", "rloo", "dr_grpo", "krpo", "james_stein"]
+METHODS += ["kalman", "spo", "bayes_filter"]  # in the unit of the range
 
 
-def made_log(*, group_size=6, groups=False, weight=False, n_prompts=40, seed=0) -> RewardLog:
+def made_log(*, group_size=6, groups=False, weight=False, n_prompts=40, seed=0, low=0, high=1) -> RewardLog:
     """Prompts that come and go, with ragged visits."""
     rng = np.random.default_rng(seed)
     frame = simulated_run(n_prompts=n_prompts, n_epochs=12, group_size=group_size, seed=seed).log.frame
     frame = frame[rng.random(len(frame)) < 0.9] if group_size > 1 else frame
     measures = {"weight": rng.exponential(1 + 3 * (frame["reward"] == 0))} if weight else {}
     group = rng.integers(0, 2, len(frame)) if groups else None
-    return RewardLog(frame["prompt"], frame["step"], frame["reward"], group, **measures)
+    return RewardLog(frame["prompt"], frame["step"], low + (high - low) * frame["reward"], group, **measures)
 
 
 def by_steps(log: RewardLog, cut: int = 7):
@@ -41,9 +42,9 @@ def followed(log: RewardLog, methods) -> RunMonitor:
     return monitor
 
 
-@pytest.mark.parametrize("groups", [False, True])
-def test_value_errors_are_those_of_the_whole_log(groups):
-    log = made_log(groups=groups)
+@pytest.mark.parametrize(("groups", "low", "high"), [(False, 0, 1), (True, 0, 1), (False, -2, 8)])
+def test_value_errors_are_those_of_the_whole_log(groups, low, high):
+    log = made_log(groups=groups, low=low, high=high)
     summary = followed(log, METHODS).summary()
     expected = value_risk(log, [row.method for row in summary.methods], n_boot=0)
     assert summary.absolute and len(summary.methods) == len(METHODS) + 2
@@ -51,6 +52,16 @@ def test_value_errors_are_those_of_the_whole_log(groups):
     np.testing.assert_allclose([row.error_se for row in summary.methods], expected["se"], rtol=1e-4)
     np.testing.assert_allclose([row.ratio for row in summary.methods], expected["vs_grpo"], rtol=1e-5)
     assert [row.error for row in summary.methods] == sorted(row.error for row in summary.methods)
+
+
+def test_a_range_that_widens_holds_from_its_step_on_and_is_told():
+    steps = [RewardLog(list("aabb"), [step] * 4, rewards) for step, rewards in enumerate([[0, 3, 1, 2], [8, 7, 1, 0]])]
+    monitor = RunMonitor(["kalman", "kalman:low=0,high=8"])
+    for log in steps:
+        monitor.add(log, whole_steps=True)
+    assert monitor.steps["error:kalman"][1] == monitor.steps["error:kalman:low=0,high=8"][1]
+    (told,) = monitor.summary().told
+    assert told.startswith("kalman: rewards reach from 0 to 8 since step 1,")
 
 
 def test_with_one_completion_per_visit_differences_are_those_of_the_whole_log():

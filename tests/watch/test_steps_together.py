@@ -21,7 +21,7 @@ def rows_of(seed, *, soft=False):
     rng, rows = np.random.default_rng(seed), []
     for step in np.cumsum(rng.integers(1, 4, 24)).tolist():
         for prompt in rng.integers(0, 12, rng.integers(1, 9)).tolist():
-            reward = rng.random(rng.integers(1, 6)) if soft else rng.random(rng.integers(1, 6)) < prompt / 12
+            reward = 8 * rng.random(rng.integers(1, 6)) if soft else rng.random(rng.integers(1, 6)) < prompt / 12
             name = f"p{prompt}" if step % 4 else f"p{prompt} of {step}"
             rows += [(step, name, float(z), int(rng.integers(2)), rng.exponential()) for z in reward]
     return rows
@@ -68,7 +68,6 @@ def assert_alike(found, expected, at="state"):
 @pytest.mark.parametrize("pieces", [1, 5])
 @pytest.mark.parametrize(("groups", "soft", "methods"), [(False, False, METHODS), (True, True, METHODS[::-1])])
 def test_figures_and_state_are_those_of_the_steps_one_by_one(groups, soft, methods, pieces, monkeypatch, tmp_path):
-    methods = [name for name in methods if not (soft and name == "spo")]  # it counts successes
     rows = rows_of(pieces, soft=soft)
     together = followed(rows, pieces, methods, groups=groups, file=tmp_path / "state")
     monkeypatch.setattr(run_monitor, "log_of", lambda steps: None)
@@ -94,7 +93,16 @@ def test_warnings_are_those_of_the_steps_one_by_one(gap, far, words):
     assert words in told[0]
 
 
-def test_rewards_too_large_for_a_method_are_refused_as_one_by_one():
-    log = RewardLog(["p", "p", "q", "q"] * 3, np.arange(12) // 4, [0, 1e60, 1e60, 0] * 3)
-    with pytest.raises(ValueError, match=r"method 'BayesFilter' gives numbers that are not finite"):
-        RunMonitor(["bayes_filter"]).add(log, whole_steps=True)
+def test_a_method_that_refuses_a_reward_is_left_out_from_its_step_on(tmp_path):
+    rows = [(step, name, float(step == 3 or name == "q"), 0, 1.0) for step in range(6) for name in "ppqq"]
+    rows[14] = (3, "q", 2.0, 0, 1.0)
+    refusing, methods = "spo:low=0,high=1.5", ["kae:bandwidth=3", "spo"]
+    for pieces, file in ((1, None), (6, None), (6, tmp_path / "state")):
+        monitor, others = (followed(rows, pieces, m, file=file) for m in ([refusing, *methods], methods))
+        monitor.finish()
+        others.finish()
+        summary, known = monitor.summary(), others.summary()
+        assert summary.n_completions == len(rows)
+        assert [row for row in summary.methods if row.method != refusing] == list(known.methods)
+        assert np.isfinite(monitor.steps[f"error:{refusing}"]).tolist() == [False, True, True] + [False] * 3
+        assert summary.told[0].startswith(f"{refusing} is left out from step 3 on: rewards: spo tracks success")
