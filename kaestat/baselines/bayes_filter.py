@@ -115,17 +115,16 @@ class BayesFilter(RangedBaseline):
         return self.serve(groups, visits, step=step, carry=carry).carry
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        now = _Now.of(self, groups, visits, step, carry)
-        known = now.population.moving()
-        return now.served(self, [now.belief(known, rows) for rows in now.blocks], known)
+        now, beliefs, known = _Now.of(self, groups, visits, step, carry).told_by_others()
+        return now.served(self, beliefs, known)
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """``p (1 - p) / u - 1`` for posterior mean p and variance u, as for a Beta distribution."""
-        now = _Now.of(self, groups, visits, step, carry)
-        known, found = now.population.moving(), []
-        for rows in now.blocks:
-            size = posterior_mean(now.belief(known, rows), known)[1]
-            found.append(size * known.dispersion[..., 0, :])
+        now, beliefs, known = _Now.of(self, groups, visits, step, carry).told_by_others()
+        found = []
+        for rows, belief in zip(now.blocks, beliefs, strict=True):
+            here = known.of(rows)
+            found.append(posterior_mean(belief, here)[1] * here.dispersion[..., 0, :])
         return groups.xp.astype(joined(found), groups.reward.dtype)[..., None]
 
 
@@ -221,6 +220,24 @@ class _Now:
         """The range of earlier steps, where it is not [0, 1]."""
         return None if self.is_unit else Scale(self.coarse(self.low), self.coarse(self.width))
 
+    def told_by_others(self) -> tuple[_Now, list[Belief], Moving]:
+        """This step with the dispersion that other prompts' rewards tell, the beliefs, and what these are made with."""
+        known = self.population.moving()
+        beliefs = [self.belief(known.of(rows), rows) for rows in self.blocks]
+        if self.binary and known.exact:
+            return self, beliefs, known
+        first = bool((self.carry["dispersion"] == 0).all(-1).any())
+        soft = self.groups.pooled_others(as_type_of(~self.plain, self.unit)[..., None])
+        if not first and bool((soft > 0).all()):
+            return self, beliefs, known
+        count, total = self.groups.count[..., 0], summed(self.unit, self.groups.times)
+        squares = self.dispersion_sums(self.past_of(beliefs, known.exact), count, total)
+        now = replace(self, population=self.population.told_by(self.groups.pooled_others(squares)))
+        if first:  # the past, too, has that dispersion
+            known = now.population.moving()
+            beliefs = [now.belief(known.of(rows), rows) for rows in now.blocks]
+        return now, beliefs, known
+
     def belief(self, known: Moving, rows: slice) -> Belief:
         """Of some prompts at their present visit: from what is kept of them, or else from their visits anew."""
         xp, visits, returning = self.groups.xp, self.visits, self.returning[..., rows]
@@ -254,7 +271,10 @@ class _Now:
         """Values, carry and state."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
-        past = self.past_of(beliefs, known)
+        present, now = self.population.present, known
+        if present is not self.population.dispersion:
+            now = known._replace(dispersion=self.coarse(present[..., 0, :]), exact=bool((present == 1).all()))
+        past = self.past_of(beliefs, now.exact)
         each = moments(past[0] + count, past[1] + total)
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each, pooled)
@@ -264,27 +284,28 @@ class _Now:
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
         for rows, belief in zip(self.blocks, beliefs, strict=True):
             n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
-            here = known._replace(a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
+            before, here = known.of(rows), now.of(rows)
+            here = here._replace(a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
             asked = belief, here
             if shock is not None:
-                asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))
-                belief, here = shocked(belief, known, here, self.coarse(shock[..., -1:]))
+                asked = shocked(belief, before, here, self.coarse(shock[..., :-1][..., rows]))
+                belief, here = shocked(belief, before, here, self.coarse(shock[..., -1:]))
             value, likely = self.values_of(*asked, rows, n, s)
             if shock is not None or likely is None:
                 likely = likely_of_group(belief, here, n, s, self.exact(rows))
-            if not known.exact:  # a guess of the dispersion does not tell how a value moved
-                likely = xp.where(self.population.guessed, belief.probability, likely)
+            if not now.exact:  # a guess of the dispersion does not tell how a value moved
+                likely = xp.where(of_rows(self.population.guessed, rows), belief.probability, likely)
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
             values.append(value)
             afterwards.append(after)
-            state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
+            state[..., rows, :] = after.packed(here, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
-            n, s = self.past_of(afterwards, known)
+            n, s = self.past_of(afterwards, now.exact)
             shifted = groups.pooled(moments(n, s))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
-        carry = self.population.after(sum(learned), self.dispersion_sums(past, count, total))
+        carry = self.population.after(sum(learned), groups.pooled(self.dispersion_sums(past, count, total))[..., 0, :])
         carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
         value = self.fine(values, -2)
         if not self.is_unit:
@@ -305,12 +326,12 @@ class _Now:
             }
         return Served(values=value, carry=carry, settled=baseline, state=state)
 
-    def past_of(self, beliefs: list[Belief], known: Moving) -> tuple[Array, Array]:
-        """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
+    def past_of(self, beliefs: list[Belief], exact: bool) -> tuple[Array, Array]:
+        """Completions of this step that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
         weighed = [added_up(each.probability[..., None, :, :] * each.parts[..., :2, :, :]) for each in beliefs]
         both = self.fine([part[..., 0, :] for part in weighed])
-        if not known.exact:
-            both = both * self.population.dispersion
+        if not exact:
+            both = both * self.population.present
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
     def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
@@ -325,9 +346,9 @@ class _Now:
             here = as_type_of(self.scored, self.unit)
             count, total = count * here, total * here
         before = before_step(self.carry, self.scored, self.of_last_step)
-        dispersion = self.population.dispersion[..., 0]
+        dispersion = self.population.present[..., 0, :]
         if not known.exact:  # a guess does not tell of a move
-            dispersion = xp.where(self.population.guessed[..., 0], 1.0, dispersion)
+            dispersion = xp.where(self.population.guessed[..., 0, :], 1.0, dispersion)
         shock, left = common_shock(mean, size, count, total, dispersion, self.rates, before, self.since)
         if some is not None:
             shock = shock if shock is None else xp.where(some, shock, 0.0)
@@ -351,7 +372,7 @@ class _Now:
 
     def exact(self, rows: slice) -> Array:
         """Groups of zeros and ones where the dispersion is 1; (..., 1, P)."""
-        return self.plain[..., None, rows] & (self.population.dispersion == 1)
+        return self.plain[..., None, rows] & of_rows(self.population.present == 1, rows)
 
     def scale_of(self, rows: slice, unit_total: Array) -> Scale | None:
         """For rewards on their own scale, those of the group whatever they are."""
@@ -363,7 +384,7 @@ class _Now:
         return Scale(low, width, self.coarse(came) - inside)
 
     def dispersion_sums(self, past: tuple[Array, Array], count: Array, total: Array) -> Array:
-        """Squares of rewards around their mean, ``u (1 - u)`` of as many, completions, prompts not `plain`; (..., 4).
+        """Squares of rewards around their mean, ``u (1 - u)`` of as many, completions, and 0 if `plain`; (..., P, 4).
 
         Around the mean of the group, or where a prompt has one completion around that of its past.
         """
@@ -382,7 +403,7 @@ class _Now:
             n = xp.where(known, past[0], 1.0)
             within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
             mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
-        return groups.pooled(together([within, mixed, count, as_type_of(~self.plain, unit)]))[..., 0, :]
+        return together([within, mixed, count, as_type_of(~self.plain, unit)])
 
 
 def _zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:

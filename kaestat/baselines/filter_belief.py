@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import device
 
-from kaestat.baselines.filter_arrays import Scale, added_up
+from kaestat.baselines.filter_arrays import Scale, added_up, of_rows
 from kaestat.baselines.filter_rates import AGES, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
@@ -31,6 +31,11 @@ class Moving(NamedTuple):
     ways: Array  # shape (..., K, 1); probabilities of the ways in which values move
     jump: Array  # Probability of a jump
     exact: bool  # Whether the dispersion is 1, so that counts need no division
+
+    def of(self, rows: slice) -> Moving:
+        """For some prompts."""
+        a, b, dispersion = (of_rows(part, rows) for part in (self.a, self.b, self.dispersion))
+        return self._replace(a=a, b=b, dispersion=dispersion)
 
 
 @dataclass(frozen=True, eq=False)

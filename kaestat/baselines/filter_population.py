@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, largest, together
 from kaestat.baselines.filter_belief import TINY, WAYS, Moving
@@ -27,8 +27,9 @@ class Population:
 
     rates: Rates
     carry: dict[str, Array]
-    dispersion: Array  # shape (..., 1, 1)
-    guessed: Array  # shape (..., 1, 1); whether that is `first_dispersion`
+    dispersion: Array  # shape (..., 1, 1 or P); of the past
+    present: Array  # shape (..., 1, 1 or P); of the rewards of this step
+    guessed: Array  # shape (..., 1, 1 or P); whether these are `first_dispersion`
     learned: Array  # shape (..., K); probabilities of the ways where prompts are spread as learned
     # shape (..., C, K); of each manner in which prompts are spread over the ways, the probabilities of these
     mixtures: Array
@@ -38,29 +39,46 @@ class Population:
     @classmethod
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
         """The population after so many returns of the prompts, shape (...,)."""
-        xp, within, between = namespace(elapsed), carry["dispersion"][..., 0], carry["dispersion"][..., 1]
-        dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
-        guess = first_dispersion(carry["population"])
-        guessed = (within + between == 0) & (guess < 1)  # rewards of 0 and 1 leave nothing to guess
-        dispersion = xp.where(guessed, guess, dispersion)
+        dispersion = _dispersion(carry["dispersion"][..., None, :])
+        guess = first_dispersion(carry["population"])[..., None, None]
+        guessed = (carry["dispersion"] == 0).all(-1)[..., None, None] & (guess < 1)  # zeros and ones are certain
+        dispersion = namespace(elapsed).where(guessed, guess, dispersion).clip(SMALLEST_DISPERSION, 1.0)
         learned = carry["each"] / added_up(carry["each"], -1)
         switched = (1 - SWITCH) ** at_least(elapsed, 1.0)[..., None]
         return cls(
             rates=rates,
             carry=carry,
-            dispersion=dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None],
-            guessed=guessed[..., None, None],
+            dispersion=dispersion,
+            present=dispersion,
+            guessed=guessed,
             learned=learned,
             mixtures=rates.mixtures + rates.as_learned * learned[..., None, :],
             mixture=rates.mixture_prior + switched * (_softmax(carry["mixture"]) - rates.mixture_prior),
             kept=DISCOUNT**elapsed,
         )
 
+    def told_by(self, others: Array) -> Population:
+        """The population where the other prompts' rewards tell of the dispersion; sums, (..., P, 4), as for `after`.
+
+        They tell that of the past too if they are its first, and not zeros and ones. Zeros and ones tell their own.
+        """
+        xp, others, earlier = namespace(others), not_negative(others), self.carry["dispersion"][..., None, :]
+        first, told = (earlier == 0).all(-1), others[..., 3] > 0
+        sums = together([earlier[..., 0] + 0 * others[..., 0], earlier[..., 1] * _alike(others)])
+        present = _dispersion(xp.where(first[..., None], others[..., :2], sums))
+        first, told = first[..., None, :], told[..., None, :]
+        return replace(
+            self,
+            dispersion=xp.where(first & told, present, self.dispersion),
+            present=xp.where(first & ~told, self.dispersion, present),
+            guessed=self.guessed & ~told,
+        )
+
     def moving(self) -> Moving:
         """The part of the population that beliefs need."""
         ways = (self.mixture[..., None, :] @ self.mixtures)[..., 0, :]
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
-        a, b = prior_of(self.carry["population"][..., None, :], self.dispersion[..., 0])
+        a, b = prior_of(self.carry["population"][..., None, :], self.dispersion[..., 0, :])
         parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
         a, b, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
         return Moving(a, b, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
@@ -74,26 +92,24 @@ class Population:
         missing = not_negative(ENOUGH - now[..., 0, :1])
         known = before[..., :1]
         past = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0)))
-        return past + now[..., 0, :], prior_of(past[..., None, :] + now - each, self.dispersion[..., 0])
+        return past + now[..., 0, :], prior_of(past[..., None, :] + now - each, self.present[..., 0, :])
 
     def after(self, learned: Array, dispersion: Array) -> dict[str, Array]:
         """The carry after a step: each part decays towards its initial value and adds its sum.
 
         The sums are of `learned_from`, and of squares, as many for zeros and ones, completions and soft rewards.
         """
-        xp, carry, kept, first = namespace(self.kept), self.carry, self.kept[..., None], self.rates.carry
-        now = {"mixture": xp.log(self.mixture), "jumps": carry["jumps"], "each": carry["each"]}
+        carry, kept, first = self.carry, self.kept[..., None], self.rates.carry
+        now = {"mixture": namespace(kept).log(self.mixture), "jumps": carry["jumps"], "each": carry["each"]}
         out, fresh = {}, 1 - kept  # after a change, excluded hypotheses can return
         for name, array in now.items():
             out[name] = kept * array + fresh * first[name] + learned[..., : array.shape[-1]]
             learned = learned[..., array.shape[-1] :]
         for name in ("mixture", "jumps"):
             out[name] = out[name] - largest(out[name], -1)
-        squares, count, soft = dispersion[..., :2], dispersion[..., 2], dispersion[..., 3]
-        alike = SOFT_REWARDS ** xp.where(soft > 0, 0.0, count)  # of the evidence that rewards are not of 0 and 1 alone
         faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN) * carry["dispersion"]
-        faded[..., 1] *= alike
-        return out | {"dispersion": faded + squares}
+        faded[..., 1] *= _alike(dispersion)
+        return out | {"dispersion": faded + dispersion[..., :2]}
 
     def learned_from(self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None) -> Array:
         """What the returns of a step add to the "mixture", the "jumps" and "each" of the carry; (..., C + J + K).
@@ -139,6 +155,17 @@ def first_dispersion(sums: Array) -> Array:
     middle = (sums[..., 1] + 0.5) / (n + 1)
     noisy = 1 - sums[..., 3] / (n * (middle - middle * middle))
     return noisy / (2 - noisy)
+
+
+def _dispersion(sums: Array) -> Array:
+    """The dispersion that such sums of squares tell, (..., P, 2); (..., 1, P)."""
+    within, between = sums[..., 0] + PSEUDO_SQUARES, sums[..., 1]
+    return (within / (within + between)).clip(SMALLEST_DISPERSION, 1.0)[..., None, :]
+
+
+def _alike(sums: Array) -> Array:
+    """What a step leaves of the evidence that rewards are not of 0 and 1 alone; sums as for `Population.after`."""
+    return SOFT_REWARDS ** namespace(sums).where(sums[..., 3] > 0, 0.0, sums[..., 2])
 
 
 def prior_of(sums: Array, dispersion: Array) -> tuple[Array, Array]:
