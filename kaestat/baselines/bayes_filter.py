@@ -293,7 +293,7 @@ class _Now:
             value, likely = self.values_of(*asked, rows, n, s)
             if shock is not None or likely is None:
                 likely = likely_of_group(belief, here, n, s, self.exact(rows))
-            if not now.exact:  # a guess of the dispersion does not tell how a value moved
+            if not before.exact:  # a guess of the dispersion does not tell how a value moved
                 likely = xp.where(of_rows(self.population.guessed, rows), belief.probability, likely)
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
@@ -347,8 +347,6 @@ class _Now:
             count, total = count * here, total * here
         before = before_step(self.carry, self.scored, self.of_last_step)
         dispersion = self.population.present[..., 0, :]
-        if not known.exact:  # a guess does not tell of a move
-            dispersion = xp.where(self.population.guessed[..., 0, :], 1.0, dispersion)
         shock, left = common_shock(mean, size, count, total, dispersion, self.rates, before, self.since)
         if some is not None:
             shock = shock if shock is None else xp.where(some, shock, 0.0)

@@ -60,19 +60,14 @@ class Population:
     def told_by(self, others: Array) -> Population:
         """The population where the other prompts' rewards tell of the dispersion; sums, (..., P, 4), as for `after`.
 
-        They tell that of the past too if they are its first, and not zeros and ones. Zeros and ones tell their own.
+        They tell that of the past too if they are its first, and not zeros and ones.
         """
         xp, others, earlier = namespace(others), not_negative(others), self.carry["dispersion"][..., None, :]
-        first, told = (earlier == 0).all(-1), others[..., 3] > 0
+        first, told = (earlier == 0).all(-1), (others[..., 3] > 0)[..., None, :]
         sums = together([earlier[..., 0] + 0 * others[..., 0], earlier[..., 1] * _alike(others)])
         present = _dispersion(xp.where(first[..., None], others[..., :2], sums))
-        first, told = first[..., None, :], told[..., None, :]
-        return replace(
-            self,
-            dispersion=xp.where(first & told, present, self.dispersion),
-            present=xp.where(first & ~told, self.dispersion, present),
-            guessed=self.guessed & ~told,
-        )
+        dispersion = xp.where(first[..., None, :] & told, present, self.dispersion)
+        return replace(self, dispersion=dispersion, present=present, guessed=self.guessed & ~told)
 
     def moving(self) -> Moving:
         """The part of the population that beliefs need."""
@@ -88,11 +83,15 @@ class Population:
 
         ``each`` are `moments`, (..., P, 6), and ``now`` their sums, (..., 1, 6).
         """
-        xp, before = namespace(each), self.carry["population"]
-        missing = not_negative(ENOUGH - now[..., 0, :1])
-        known = before[..., :1]
-        past = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0)))
-        return past + now[..., 0, :], prior_of(past[..., None, :] + now - each, self.present[..., 0, :])
+        xp, before = namespace(each), self.carry["population"][..., None, :]
+        if self.present is not self.dispersion:
+            inverse = before[..., 5:] * (self.dispersion / self.present)[..., 0, :, None]
+            parts = [before[..., :4] + 0 * inverse, before[..., 4:5] + before[..., 5:] - inverse, inverse]
+            before = xp.concat(parts, axis=-1)
+        missing, known = not_negative(ENOUGH - now[..., :1]), before[..., :1]
+        after = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0))) + now
+        whole = after[..., 0, :] if after.shape[-2] == 1 else xp.mean(after, axis=-2)
+        return whole, prior_of(after - each, self.present[..., 0, :])
 
     def after(self, learned: Array, dispersion: Array) -> dict[str, Array]:
         """The carry after a step: each part decays towards its initial value and adds its sum.

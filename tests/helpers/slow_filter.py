@@ -88,12 +88,15 @@ class SlowFilter:
         each = {name: moments(past[name][0] + len(z), past[name][1] + sum(z)) for name, z in groups.items()}
         now = [math.fsum(column) for column in zip(*each.values(), strict=True)]
         share = min(max(100 - now[0], 0) / (self.population[0] or 1), 1)
-        sums = [share * p + v for p, v in zip(self.population, now, strict=True)]
+        earlier = {
+            name: [*self.population[:4], self.population[4] * was / here] for name, (was, here, _) in told.items()
+        }
+        sums = {name: [share * p + v for p, v in zip(past, now, strict=True)] for name, past in earlier.items()}
 
         values, gains, kept_ways, jumped, after = {}, [0.0] * (K + 2), [0.0] * K, [0.0] * 4, {}
         for name, rewards in groups.items():
             _, phi, guess = told[name]
-            prior = prior_of([s - own for s, own in zip(sums, each[name], strict=True)], phi)
+            prior = prior_of([s - own for s, own in zip(sums[name], each[name], strict=True)], phi)
             values[name] = loo_values(rewards, beliefs[name], ways, jump, prior, phi, self.lgamma)
             after[name], gained = updated(rewards, beliefs[name], ways, prior, phi, self.lgamma, guess)
             if name in self.kept:
@@ -107,7 +110,7 @@ class SlowFilter:
                 for j, p in enumerate(JUMPS):
                     jumped[j] += math.log(1 + p * (min(ratio, 1e6) - 1))
         self._learn(groups, past, elapsed, mixture, gains, kept_ways, jumped)
-        self.population = sums
+        self.population = [math.fsum(column) / len(sums) for column in zip(*sums.values(), strict=True)]
         self.kept |= after
         self.newest |= dict.fromkeys(groups, step)
         self.last = step if lags else self.last
@@ -119,7 +122,7 @@ class SlowFilter:
         within, between = self.dispersion
         if within + between > 0:
             return phi, dispersion(within, between * (1 if soft else 0.97**count)), False
-        return (dispersion(*squares),) * 2 + (False,) if soft else (phi, phi, guess)
+        return (dispersion(*squares),) * 2 + (False,) if soft else (phi, 1.0, guess)
 
     def _learn(self, groups, past, elapsed, mixture, gains, kept_ways, jumped):
         kept = 0.9**elapsed
@@ -138,7 +141,7 @@ class SlowFilter:
 
 
 def squares_of(groups, past):
-    """Squares of rewards around their mean and as many for zeros and ones, completions, and whether some are neither."""
+    """Squares of rewards around their mean, as many for zeros and ones, completions, and whether some are neither."""
     squares = [0.0, 0.0]
     for name, rewards in groups.items():
         mean, count = sum(rewards) / len(rewards), len(rewards)
