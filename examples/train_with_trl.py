@@ -23,8 +23,8 @@ sums = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in itertools.prod
 
 
 def reward(completions, answer, **_):
-    """1 where the completion begins with the right sum, else 0."""
-    return [float(text.strip().startswith(right)) for text, right in zip(completions, answer, strict=True)]
+    """1 where the first word is the right sum, else 0."""
+    return [float(text.split()[:1] == [right]) for text, right in zip(completions, answer, strict=True)]
 
 
 estimator = AdvantageEstimator()

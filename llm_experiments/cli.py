@@ -4,7 +4,7 @@ import sys
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -14,6 +14,7 @@ from llm_experiments.console import print_table, say, timed_progress
 from llm_experiments.diagnose.config import load_config
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.paper.command import paper
+from llm_experiments.training.config import Scale, Weights
 from llm_experiments.training.diagnostics import Prompts, diagnostics_of, gather
 from llm_experiments.training.verl.launch import launch_verl
 
@@ -176,8 +177,8 @@ def train(
     config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/training.")],
     method: Annotated[list[str] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="In place of the file's; several run in turn.")] = None,
-    weights: Annotated[str | None, typer.Option(help="With --method: none, length or score_norm.")] = None,
-    scale: Annotated[str | None, typer.Option(help="With --method: none, group_std or batch_std.")] = None,
+    weights: Annotated[str | None, typer.Option(help=f"With --method: {', '.join(get_args(Weights))}.")] = None,
+    scale: Annotated[str | None, typer.Option(help=f"With --method: {', '.join(get_args(Scale))}.")] = None,
     reuse: Annotated[int | None, typer.Option(help="With --method: steps in a row with the same minibatch.")] = None,
     data: Data = None,
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and records.")] = Path("runs"),

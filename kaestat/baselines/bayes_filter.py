@@ -10,10 +10,20 @@ import numpy as np
 from array_api_compat import device
 
 from kaestat.baselines.base import Served
-from kaestat.baselines.filter_arrays import Scale, added_up, as_type_of, elapsed, joined, of_rows, summed, together
+from kaestat.baselines.filter_arrays import (
+    Scale,
+    added_up,
+    as_type_of,
+    broadcast_shapes,
+    elapsed,
+    joined,
+    of_rows,
+    summed,
+    together,
+)
 from kaestat.baselines.filter_belief import PARTS, Belief, Moving
 from kaestat.baselines.filter_group import likely_of_group, values_of_any, values_of_binary
-from kaestat.baselines.filter_population import Population, first_carry, moments
+from kaestat.baselines.filter_population import MOMENTS, Population, first_carry, moments, squares_of, zeros_and_ones
 from kaestat.baselines.filter_range import lies_outside, plain_means, say_widened, widened
 from kaestat.baselines.filter_rates import Rates, plain_rates
 from kaestat.baselines.filter_shock import NOTHING_LEFT, Left, before_step, common_shock, posterior_mean, shocked
@@ -37,7 +47,7 @@ class BayesFilter(RangedBaseline):
         then the group:           (n, s) <- (n, s) + the group's
 
     with S of N the rest of the group, divided by the dispersion phi. A walk divides the precision J of a logit by
-    ``1 + q^2 J``, as in a Kalman filter. A drift moves the mean and leaves J unchanged. q and drifts are relative to
+    ``1 + q^2 J``, as in a Kalman filter. A drift moves the mean of the past and leaves J. q and drifts are relative to
     the noise of a reward, sqrt(phi). This is the conjugate updating of West, Harrison and Migon (1985) with the
     interacting models of Blom and Bar-Shalom (1988), which are mixed by weighted means of n and s. What is learned:
 
@@ -173,7 +183,7 @@ class _Now:
         unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
         if not is_unit or outside:
             unit = ((unit - low[..., None]) / width[..., None]).clip(0.0, 1.0)
-        rates, (plain, binary) = Rates.of(reward), _zeros_and_ones(unit, groups.times)
+        rates, (plain, binary) = Rates.of(reward), zeros_and_ones(unit, groups.times)
         return cls(
             groups=groups,
             visits=visits,
@@ -189,7 +199,7 @@ class _Now:
             returning=returning,
             scored=scored,
             all_scored=bool(scored.all()),
-            shape=np.broadcast_shapes(
+            shape=broadcast_shapes(
                 (*groups.leading, reward.shape[-2]), visits.lag.shape[:-1], (*before["last_scored"].shape, 1)
             ),
             carry=before,
@@ -231,8 +241,8 @@ class _Now:
         if not first and bool((soft > 0).all()):
             return self, beliefs, known
         count, total = self.groups.count[..., 0], summed(self.unit, self.groups.times)
-        squares = self.dispersion_sums(self.past_of(beliefs, known.exact), count, total)
-        now = replace(self, population=self.population.told_by(self.groups.pooled_others(squares)))
+        squares = squares_of(self.groups, self.unit, self.plain, self.past_of(beliefs, known.exact), count, total)
+        now = replace(self, population=self.population.told_by(self.groups.pooled_others(together(squares))))
         if first:  # the past, too, has that dispersion
             known = now.population.moving()
             beliefs = [now.belief(known.of(rows), rows) for rows in now.blocks]
@@ -275,17 +285,17 @@ class _Now:
         if present is not self.population.dispersion:
             now = known._replace(dispersion=self.coarse(present[..., 0, :]), exact=bool((present == 1).all()))
         past = self.past_of(beliefs, now.exact)
-        each = moments(past[0] + count, past[1] + total)
+        squares = squares_of(groups, unit, self.plain, past, count, total)
+        each = together([*moments(past[0] + count, past[1] + total), *squares])
         pooled = groups.pooled(each)
-        sums, prior = self.population.with_prompts(each, pooled)
+        sums, prior = self.population.with_prompts(each[..., :MOMENTS], pooled[..., :MOMENTS])
         shock, left = self.shock(beliefs, known, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
         for rows, belief in zip(self.blocks, beliefs, strict=True):
             n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
-            before, here = known.of(rows), now.of(rows)
-            here = here._replace(a=self.coarse(of_rows(prior[0], rows)), b=self.coarse(of_rows(prior[1], rows)))
+            before, here = known.of(rows), now.of(rows)._replace(prior=self.coarse(of_rows(prior, rows)))
             asked = belief, here
             if shock is not None:
                 asked = shocked(belief, before, here, self.coarse(shock[..., :-1][..., rows]))
@@ -303,9 +313,9 @@ class _Now:
             state[..., rows, :] = after.packed(here, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
             n, s = self.past_of(afterwards, now.exact)
-            shifted = groups.pooled(moments(n, s))[..., 0, :]
+            shifted = groups.pooled(together(moments(n, s)))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
-        carry = self.population.after(sum(learned), groups.pooled(self.dispersion_sums(past, count, total))[..., 0, :])
+        carry = self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
         carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
         value = self.fine(values, -2)
         if not self.is_unit:
@@ -335,12 +345,13 @@ class _Now:
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
     def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
-        """See `common_shock`; nothing moves where no prompt counts."""
-        xp = self.groups.xp
-        some = None if self.all_scored else xp.any(self.scored, axis=-1, keepdims=True)
-        if some is not None and not bool(some.any()):
+        """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
+        xp, freedom = self.groups.xp, self.carry["population"][..., 4:5]
+        some = xp.any(self.scored, axis=-1, keepdims=True) & (freedom > 0)
+        if not bool(some.any()):
             return None, {name: self.carry[name] for name in NOTHING_LEFT}
-        each = [posterior_mean(belief, known) for belief in beliefs]
+        some = None if self.all_scored and bool(some.all()) else some
+        each = [posterior_mean(belief, known.of(rows)) for rows, belief in zip(self.blocks, beliefs, strict=True)]
         mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
         if some is not None:
             here = as_type_of(self.scored, self.unit)
@@ -380,36 +391,3 @@ class _Now:
         came = self.groups.xp.sum(self.groups.carried, axis=-1)[..., rows]
         inside = unit_total * width + low * self.coarse(self.groups.count[..., rows, 0])
         return Scale(low, width, self.coarse(came) - inside)
-
-    def dispersion_sums(self, past: tuple[Array, Array], count: Array, total: Array) -> Array:
-        """Squares of rewards around their mean, ``u (1 - u)`` of as many, completions, and 0 if `plain`; (..., P, 4).
-
-        Around the mean of the group, or where a prompt has one completion around that of its past.
-        """
-        groups, unit, xp = self.groups, self.unit, self.groups.xp
-        size = 1 + not_negative(count - 1)
-        if self.binary:
-            within, mixed = total * (1 - total / size), 0 * total
-        else:
-            off = unit - (total / size)[..., None]
-            off = off if groups.mask is None else off * groups.present
-            within = summed(off * off, groups.times)
-            mixed = (count - 1) / size * (total - summed(unit * unit, groups.times))
-        alone = count == 1
-        if bool(alone.any()):
-            known = past[0] > 0
-            n = xp.where(known, past[0], 1.0)
-            within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
-            mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
-        return together([within, mixed, count, as_type_of(~self.plain, unit)])
-
-
-def _zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
-    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P).
-
-    And whether all groups do.
-    """
-    plain = unit * unit == unit
-    plain = plain if times is None else plain & (times % 1 == 0)
-    binary = bool(plain.all())
-    return plain[..., 0] if binary and plain.shape[-1] else plain.all(-1), binary

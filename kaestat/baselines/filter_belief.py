@@ -25,8 +25,7 @@ WAYS, JUMPED = slice(None, -AGES), slice(-AGES, None)  # of the hypotheses
 class Moving(NamedTuple):
     """What is known about all prompts while values move; arrays that broadcast to (..., M, P)."""
 
-    a: Array  # Parameters of the prior of the values
-    b: Array
+    prior: Array  # shape (..., 2, M, P); parameters of the prior of the values
     dispersion: Array  # Variance of a reward relative to p (1 - p)
     ways: Array  # shape (..., K, 1); probabilities of the ways in which values move
     jump: Array  # Probability of a jump
@@ -34,8 +33,7 @@ class Moving(NamedTuple):
 
     def of(self, rows: slice) -> Moving:
         """For some prompts."""
-        a, b, dispersion = (of_rows(part, rows) for part in (self.a, self.b, self.dispersion))
-        return self._replace(a=a, b=b, dispersion=dispersion)
+        return self._replace(prior=of_rows(self.prior, rows), dispersion=of_rows(self.dispersion, rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +112,8 @@ class Belief:
         parts = xp.where(mine[..., None, :, :], self.parts, other.parts)
         return Belief(parts, xp.where(mine, self.probability, other.probability))
 
-    def beta(self, known: Moving) -> tuple[Array, Array]:
-        """Parameters of the Beta distributions; (..., M, P) each."""
+    def beta(self, known: Moving) -> Array:
+        """Parameters of the Beta distributions; (..., 2, M, P)."""
         return _beta(self.parts, known)
 
     def moved(self, rates: Rates, known: Moving) -> Belief:
@@ -150,8 +148,7 @@ class Belief:
         probability *= 1 - known.jump
         probability[..., -AGES, :] = known.jump[..., 0, :]
         drifting = parts[..., -AGES - rates.drift.shape[0] : -AGES, :]
-        moved = _drifted(drifting, known, rates.drift * known.dispersion**0.5)
-        drifting[..., 0, :, :], drifting[..., 1, :, :] = moved
+        _drift(drifting, rates.drift * known.dispersion**0.5)
         _walk(parts, rates, known)
         return self
 
@@ -172,44 +169,39 @@ class Belief:
         return Belief(self.parts, probability)
 
 
-def _drifted(parts: Array, known: Moving, by: Array) -> tuple[Array, Array]:
-    """Successes and failures after logits move by so much, as precise as before.
+def _drift(parts: Array, by: Array) -> None:
+    """Move the logits of the past by so much, and leave it as precise; the prior is estimated anew at each step.
 
     With ``r = (b + a e^by) / (a + b)``, a moved value has the distribution Beta(a r, b r e^-by).
     """
-    share, factor = parts[..., 2, :, :], namespace(parts).exp(by)
-    successes, b = _beta(parts, known)
-    size = successes + b
-    failures = successes * factor
-    failures += b
-    failures /= size
-    successes *= failures
-    successes -= share * known.a
-    failures /= factor
-    failures *= b
-    failures -= share * known.b
-    return in_bounds(successes, failures)
+    a, b, factor = parts[..., 0, :, :], parts[..., 1, :, :], namespace(parts).exp(by)
+    ratio = a * factor
+    ratio += b
+    ratio /= a + b + TINY
+    a *= ratio
+    ratio /= factor
+    b *= ratio
+    parts[..., :2, :, :] = parts[..., :2, :, :].clip(0.0, LARGEST_COUNT)
 
 
-def in_bounds(successes: Array, failures: Array) -> tuple[Array, Array]:
-    """Both where neither is negative; if one is, the other compensates. Writes over them."""
-    beyond = successes.clip(-np.inf, 0.0)
-    successes += failures.clip(-np.inf, 0.0)
-    failures += beyond
-    return successes.clip(0.0, LARGEST_COUNT), failures.clip(0.0, LARGEST_COUNT)
+def in_bounds(both: Array) -> Array:
+    """Successes and failures where neither is negative; if one is, the other compensates. Writes over them."""
+    beyond = both.clip(-np.inf, 0.0)
+    both[..., 0, :, :] += beyond[..., 1, :, :]
+    both[..., 1, :, :] += beyond[..., 0, :, :]
+    return both.clip(0.0, LARGEST_COUNT)
 
 
-def _beta(parts: Array, known: Moving) -> tuple[Array, Array]:
-    share = parts[..., 2, :, :]
-    a, b = share * known.a, share * known.b
-    a += parts[..., 0, :, :]
-    b += parts[..., 1, :, :]
-    return a, b
+def _beta(parts: Array, known: Moving) -> Array:
+    both = parts[..., 2:, :, :] * known.prior
+    both += parts[..., :2, :, :]
+    return both
 
 
 def _walk(parts: Array, rates: Rates, known: Moving) -> None:
     """A walk divides a precision J of the logit by 1 + q^2 J; q is relative to the noise of a reward."""
-    a, b = _beta(parts, known)
+    both = _beta(parts, known)
+    a, b = both[..., 0, :, :], both[..., 1, :, :]
     size = a + b
     whole = a * b  # of the prior and the past together: q^2 J
     whole /= size

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array_api_compat import device
+
 from kaestat.baselines.filter_arrays import added_up, as_type_of, largest
 from kaestat.baselines.filter_belief import JUMPED, TINY, WAYS, Belief, Moving
 from kaestat.core.arrays import Array, namespace, not_negative
@@ -52,8 +54,8 @@ def likely_of_group(belief: Belief, known: Moving, count: Array, total: Array, p
     """
     whole = None
     if plain is None or not bool(plain.all()):
-        a, b = belief.beta(known)
-        whole = _gain(*evidence(a, b, count / known.dispersion, total / known.dispersion)) * belief.probability
+        came = count / known.dispersion, (total / known.dispersion)[..., None, :, :]
+        whole = _gain(*evidence(belief.beta(known), *came))[..., 0, :, :] * belief.probability
     if plain is None or not bool(plain.any()):
         return whole
     rest = not_negative(total - 1)[..., None, :, :]
@@ -77,15 +79,15 @@ def _likely_and_expected(belief: Belief, known: Moving, others: Array, rest: Arr
 
     ``others`` is (..., 1, P), and ``rest`` and what is returned have an axis before the hypotheses.
     """
-    a, b = (part[..., None, :, :] for part in belief.beta(known))
-    others, probability = others[..., None, :, :], belief.probability[..., None, :, :]
+    beta, probability = belief.beta(known), belief.probability[..., None, :, :]
+    a, b = beta[..., :1, :, :], beta[..., 1:, :, :]
     if bool((others > 0).any()):
-        likely = _gain(*evidence(a, b, others, rest))
+        likely = _gain(*evidence(beta, others, rest))
         likely *= probability
     else:
         likely = probability + 0 * rest
     expected = a + rest
-    expected /= a + b + others
+    expected /= a + b + others[..., None, :, :]
     expected *= likely
     return likely, expected
 
@@ -100,44 +102,52 @@ def _gain(log: Array, factor: Array) -> Array:
     return gain
 
 
-def evidence(a: Array, b: Array, count: Array, total: Array) -> tuple[Array, Array]:
-    """Probability of some successes and failures, in one order, under Beta(a, b): its logarithm and a factor.
+def evidence(beta: Array, count: Array, total: Array) -> tuple[Array, Array]:
+    """Probability of some successes and failures, in one order, under Beta distributions: its logarithm and a factor.
 
-    It is ``factor * exp(log)`` for ``total`` successes of ``count``, and ``log Gamma`` is that of Stirling's formula
-    from the next integer on, accurate to 0.003.
+    It is ``factor * exp(log)`` for ``total`` successes, (..., C, 1, P), of ``count``, (..., 1, P), under ``beta``,
+    (..., 2, M, P); each is (..., C, M, P). ``log Gamma`` is that of Stirling's formula from the next integer on,
+    accurate to 0.003.
     """
-    xp = namespace(a)
-    of_all, factor, last = _rising(a + b, count)
-    parts = []
-    for z, k in ((a, total), (b, count - total)):
-        part, grown, end = _rising(z, k)
-        end /= last
-        end = xp.log(end)
-        end *= k
-        part += end
-        parts.append(part)
-        factor = factor / grown
-    log, part = parts
-    log -= of_all
-    log += part
+    xp, columns = namespace(beta), total.shape[-3]
+    successes, failures = slice(None, columns), slice(columns, -1)  # and last, both together
+    (*leading, _, n_ways, n_prompts), like = beta.shape, {"dtype": beta.dtype, "device": device(beta)}
+    z = xp.empty((*leading, 2 * columns + 1, n_ways, n_prompts), **like)
+    z[..., successes, :, :] = beta[..., :1, :, :]
+    z[..., failures, :, :] = beta[..., 1:, :, :]
+    z[..., -1, :, :] = beta[..., 0, :, :] + beta[..., 1, :, :]
+    k = xp.empty((*total.shape[:-3], 2 * columns + 1, 1, n_prompts), **like)
+    k[..., successes, :, :] = total
+    k[..., failures, :, :] = count[..., None, :, :] - total
+    k[..., -1, :, :] = count
+    grown = k / z
+    grown += 1
+    factor = grown[..., -1:, :, :] / grown[..., successes, :, :]
+    factor /= grown[..., failures, :, :]
+    del grown  # what comes next takes its place in the processor's cache
+    rising, end = _rising(z, k)
+    share = end[..., :-1, :, :]
+    share /= end[..., -1:, :, :]
+    share = xp.log(share)
+    share *= k[..., :-1, :, :]
+    rising[..., :-1, :, :] += share
+    log = rising[..., successes, :, :]
+    log -= rising[..., -1:, :, :]
+    log += rising[..., failures, :, :]
     return log, factor
 
 
-def _rising(z: Array, k: Array) -> tuple[Array, Array, Array]:
-    """``log (Gamma(z + 1 + k) / Gamma(z + 1)) - k log(end) + k``, the factor ``1 + k / z``, and ``end = z + 1 + k``."""
-    up = z + 1
-    ratio = k / up
+def _rising(z: Array, k: Array) -> tuple[Array, Array]:
+    """``log (Gamma(z + 1 + k) / Gamma(z + 1)) - k log(end) + k``, and ``end = z + 1 + k``; writes over ``z``."""
+    z += 1
+    ratio = k / z
     end = 1 + ratio
     out = namespace(z).log(end)
-    gone = end - 1
-    gone -= ratio
-    out -= gone  # what rounding took, which counts z times
-    end *= up
-    up -= 0.5
-    out *= up
+    out -= end - 1 - ratio  # what rounding took, which counts z times
+    end *= z
+    z -= 0.5
+    out *= z
     ratio /= end
     ratio *= 1 / 12
     out -= ratio
-    grown = k / z
-    grown += 1
-    return out, grown, end
+    return out, end

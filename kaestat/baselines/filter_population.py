@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, largest, together
+from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, largest, summed, together
 from kaestat.baselines.filter_belief import TINY, WAYS, Moving
 from kaestat.baselines.filter_rates import Rates
-from kaestat.core.arrays import Array, namespace, not_negative
+from kaestat.core.arrays import Array, Groups, namespace, not_negative
 
 DISCOUNT = 0.9  # on what was learned, per return of the prompts
 LEAST_RETURN = 0.1  # that a step counts as where no prompt returns
@@ -15,9 +15,10 @@ SWITCH = 0.02  # probability per return that prompts are spread over the ways in
 ENOUGH = 100.0  # prompts from which a prior is estimated; fewer at a step are joined by those before
 MIN_OTHERS = 5.0  # degrees of freedom given up in the spread of values
 FIRST_SIZE = 0.7  # completions that a prior counts as while the spread is unknown
-SMALLEST_SIZE, LARGEST_SIZE = 0.05, 2000.0
+SMALLEST_SIZE, LARGEST_SIZE = 0.05, 100.0
 SMALLEST_DISPERSION = 0.01
 SOFT_REWARDS = 0.97  # what a reward of 0 or 1 leaves of the evidence for others, where a step has none of these
+MOMENTS = 6  # terms of `moments`
 PSEUDO_SQUARES = 0.05  # of binary rewards, while little is known
 
 
@@ -73,13 +74,13 @@ class Population:
         """The part of the population that beliefs need."""
         ways = (self.mixture[..., None, :] @ self.mixtures)[..., 0, :]
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
-        a, b = prior_of(self.carry["population"][..., None, :], self.dispersion[..., 0, :])
-        parts = a[..., None, :], b[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
-        a, b, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
-        return Moving(a, b, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
+        prior = prior_of(self.carry["population"][..., None, :], self.dispersion[..., 0, :])
+        parts = prior[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
+        prior, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
+        return Moving(prior, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
 
-    def with_prompts(self, each: Array, now: Array) -> tuple[Array, tuple[Array, Array]]:
-        """Sums behind the prior after the step, (..., 6), and each prompt's prior from the other prompts, two (..., P).
+    def with_prompts(self, each: Array, now: Array) -> tuple[Array, Array]:
+        """Sums behind the prior after the step, (..., 6), and each prompt's prior from the other prompts, (..., 2, P).
 
         ``each`` are `moments`, (..., P, 6), and ``now`` their sums, (..., 1, 6).
         """
@@ -131,8 +132,8 @@ class Population:
         return added_up(xp.concat(terms, axis=-2), -1, self.learned.dtype)[..., 0]
 
 
-def moments(count: Array, total: Array) -> Array:
-    """Sums to estimate a prior from, for prompts with these counts and sums of rewards, (..., P) each; (..., P, 6).
+def moments(count: Array, total: Array) -> list[Array]:
+    """Terms to estimate a prior from, for prompts with these counts and sums of rewards; (..., P) each.
 
     For the mean m of n completions: ``1, m, m^2, m (1 - m), 1 - 1/n, 1/n``.
     """
@@ -141,7 +142,43 @@ def moments(count: Array, total: Array) -> Array:
     mean = one * total / size
     inverse = one - not_negative(one - one / size)
     square = mean * mean
-    return together([one, mean, square, mean - square, one - inverse, inverse])
+    return [one, mean, square, mean - square, one - inverse, inverse]
+
+
+def squares_of(
+    groups: Groups, unit: Array, plain: Array, past: tuple[Array, Array], count: Array, total: Array
+) -> list[Array]:
+    """Squares of rewards around their mean, ``u (1 - u)`` of as many, completions, prompts not plain; (..., P) each.
+
+    Around the mean of the group, or where a prompt has one completion around that of its past. ``plain`` is from
+    `zeros_and_ones`, ``past`` the completions that the past counts as and the sum of their rewards.
+    """
+    xp, size = groups.xp, 1 + not_negative(count - 1)
+    if bool(plain.all()):
+        within, mixed = total * (1 - total / size), 0 * total
+    else:
+        off = unit - (total / size)[..., None]
+        off = off if groups.mask is None else off * groups.present
+        within = summed(off * off, groups.times)
+        mixed = (count - 1) / size * (total - summed(unit * unit, groups.times))
+    alone = count == 1
+    if bool(alone.any()):
+        known = past[0] > 0
+        n = xp.where(known, past[0], 1.0)
+        within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
+        mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
+    return [within, mixed, count, as_type_of(~plain, unit)]
+
+
+def zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
+    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P).
+
+    And whether all groups do.
+    """
+    plain = unit * unit == unit
+    plain = plain if times is None else plain & (times % 1 == 0)
+    binary = bool(plain.all())
+    return plain[..., 0] if binary and plain.shape[-1] else plain.all(-1), binary
 
 
 def first_dispersion(sums: Array) -> Array:
@@ -167,8 +204,8 @@ def _alike(sums: Array) -> Array:
     return SOFT_REWARDS ** namespace(sums).where(sums[..., 3] > 0, 0.0, sums[..., 2])
 
 
-def prior_of(sums: Array, dispersion: Array) -> tuple[Array, Array]:
-    """Parameters of a Beta distribution by the method of moments, from sums of `moments`; (..., 6) to (...,) each.
+def prior_of(sums: Array, dispersion: Array) -> Array:
+    """Parameters of a Beta distribution by the method of moments, from sums of `moments`; (..., P, 6) to (..., 2, P).
 
     The variance of values is that of the means, less that of their noise; the error of the estimated mean is added to
     it, so that with few prompts the prior fades out (see `kaestat.baselines.kae_eb`).
@@ -187,7 +224,7 @@ def prior_of(sums: Array, dispersion: Array) -> tuple[Array, Array]:
     variance = xp.where(known, variance, largest / (1 + FIRST_SIZE))
     size = (largest / at_least(variance, 1e-6) - 1).clip(SMALLEST_SIZE, LARGEST_SIZE)
     a = middle * size
-    return a, size - a
+    return together([a, size - a]).swapaxes(-1, -2)
 
 
 def first_carry(rates: Rates) -> dict[str, Array]:

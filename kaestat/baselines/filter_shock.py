@@ -129,31 +129,29 @@ def _size_after(a: Array, b: Array, by: Array) -> Array:
     return ratio
 
 
-def shifted(a: Array, b: Array, by: Array) -> tuple[Array, Array]:
-    """Parameters of the Beta distributions after all logits move ``by``."""
+def shifted(beta: Array, by: Array) -> Array:
+    """Parameters of the Beta distributions, (..., 2, M, P), after all logits move ``by``, (..., 1, P)."""
+    xp, a, b = namespace(by), beta[..., 0, :, :], beta[..., 1, :, :]
     by = _of_mean(a, b, by)
-    a, size = a * namespace(by).exp(by), _size_after(a, b, by)
+    a, size = a * xp.exp(by), _size_after(a, b, by)
     size /= a + b
-    return a * size, b * size
+    return xp.stack([a * size, b * size], axis=-3)
 
 
 def shocked(belief: Belief, known: Moving, here: Moving, by: Array) -> tuple[Belief, Moving]:
     """A belief and its prior, of earlier steps and of this one, after all values moved ``by`` logits, (..., 1, P)."""
-    xp, moved, share = namespace(by), by != 0, belief.parts[..., 2, :, :]
-    a, b = shifted(known.a, known.b, by)
-    successes, failures = shifted(*belief.beta(known), by)
-    successes -= share * a
-    failures -= share * b
+    xp, moved, share = namespace(by), (by != 0)[..., None, :, :], belief.parts[..., 2:, :, :]
+    prior, both = shifted(known.prior, by), shifted(belief.beta(known), by)
+    both -= share * prior
     parts = xp.asarray(belief.parts, copy=True)
-    for j, part in enumerate(in_bounds(successes, failures)):
-        parts[..., j, :, :] = xp.where(moved, part, parts[..., j, :, :])
-    prior = {"a": xp.where(moved, a, here.a), "b": xp.where(moved, b, here.b)}
-    return replace(belief, parts=parts), here._replace(**prior)
+    parts[..., :2, :, :] = xp.where(moved, in_bounds(both), parts[..., :2, :, :])
+    return replace(belief, parts=parts), here._replace(prior=xp.where(moved, prior, here.prior))
 
 
 def posterior_mean(belief: Belief, known: Moving) -> tuple[Array, Array]:
     """Mean of each prompt's posterior, and the size of the Beta distribution that matches its moments; (..., P)."""
-    a, b = belief.beta(known)
+    both = belief.beta(known)
+    a, b = both[..., 0, :, :], both[..., 1, :, :]
     size = a + b
     mean = a / size
     middle = added_up(belief.probability * mean)

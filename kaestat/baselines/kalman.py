@@ -40,7 +40,8 @@ class Kalman(RangedBaseline):
     variance_count : float
         Number of pseudo-completions in the plug-in variance.
     low, high : float
-        Range of the rewards; see `RangedBaseline`. All other parameters are for rewards mapped to [0, 1].
+        Range of the rewards; see `RangedBaseline`. Rewards outside cause a warning. All other parameters are for
+        rewards mapped to [0, 1].
     """
 
     shrinks: ClassVar[bool] = True
@@ -78,6 +79,7 @@ class Kalman(RangedBaseline):
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp
         groups, visits = self.to_unit(groups, visits)
+        self.check_in_unit("kalman's prior and drift are of success rates", groups, visits, warn=True)
         noise = self._reward_variance(groups, visits)
         mean, variance = self._predict(visits, noise)
         others_mass, others_carried = groups.others()

@@ -1,5 +1,6 @@
 """Rewards of a known range mapped to [0, 1], for the baselines whose parameters assume success rates."""
 
+import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TypeVar
 
@@ -53,8 +54,8 @@ class RangedBaseline(Baseline):
         """The possible rounding error of a mapped square: squares of rewards far from 0 cancel."""
         return 1e-9 + 1e-15 * (max(abs(self.low), abs(self.high)) / (self.high - self.low)) ** 2
 
-    def check_in_unit(self, reason: str, groups: Groups, visits: Visits) -> None:
-        """Raise a ValueError with the reason unless rewards mapped by `to_unit` lie in [0, 1]."""
+    def check_in_unit(self, reason: str, groups: Groups, visits: Visits, *, warn: bool = False) -> None:
+        """Raise a ValueError with the reason, or warn, unless rewards mapped by `to_unit` lie in [0, 1]."""
         xp = groups.xp
         # z^2 > z for every reward outside [0, 1]; completions are checked one by one, visits by their sums.
         for total, total_sq, count in (
@@ -62,11 +63,14 @@ class RangedBaseline(Baseline):
             (groups.carried, groups.carried * groups.reward, groups.present),
         ):
             rounding = self.rounding * count
-            if bool(xp.any((total < -rounding) | (total_sq > total + rounding))):
-                raise ValueError(
-                    f"rewards: {reason}, so every reward must lie in [{self.low:g}, {self.high:g}]; give the range of "
-                    "others as low= and high=."
-                )
+            if not bool(xp.any((total < -rounding) | (total_sq > total + rounding))):
+                continue
+            told = f"rewards: {reason}, so every reward {'should' if warn else 'must'} lie in "
+            told += f"[{self.low:g}, {self.high:g}]; give the range of others as low= and high=."
+            if not warn:
+                raise ValueError(told)
+            warnings.warn(told, stacklevel=3)
+            return
 
     def from_unit(self, value: Array) -> Array:
         """A value on [0, 1], mapped back to the rewards' own range."""

@@ -11,6 +11,7 @@ from kaestat.estimator.held_state import Held
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.steps.call import Outcome
 from kaestat.estimator.stored import opening
+from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior
 
 
@@ -50,7 +51,7 @@ def noticed(held: Held, outcome: Outcome, samples: StepSamples, *, new: bool) ->
         newest = order.newest(record.visits)
         said = returns.see(newest.lag[:, -1][newest.count[:, -1] > 0])
     unmet = unmet_prior(held.state.priors, record) if new else None
-    alien = alien_prior(held.state.priors, record) if new else None
+    alien = alien_prior(held.state.priors, record, None) if new else None
     late = None if held.told_late else order.too_late(held.state, serving.method, samples, record)
     lost = None if serving.baseline.horizon == 0 else lost_digits_of(record.groups, record.visits)
     texts = said, unmet, alien, late, None if lost is None else f"{serving.method}: {lost}"
@@ -69,16 +70,19 @@ def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
     )
 
 
-def alien_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
-    """The warning if rewards of the first step lie outside [0, 1] and a prior has rewards of 0 and 1 alone."""
+def alien_prior(priors: tuple[Prior, ...], record: StepRecord | None, history: RewardHistory | None) -> str | None:
+    """The warning if rewards of the first step, or past ones, leave [0, 1], and a prior has rewards 0 and 1 alone."""
     if not any(each.prompt_ids and (each.sums["total_sq"] == each.sums["total"]).all() for each in priors):
         return None
-    reward = record.groups.reward  # 0 in the padding
-    low, high = float(reward.min(initial=0.0)), float(reward.max(initial=1.0))
-    if (low, high) == (0.0, 1.0):
-        return None
-    return (
-        f"prior: it holds rewards of 0 and 1 alone, but the first step has one of {low if low < 0 else high:g}; give "
-        "the two rewards of its rates as low= and high= to Prior.of_mapping, of_rates, of_table or read, or rewards to "
-        "Prior.of_rewards."
+    found = None
+    if record is not None:
+        reward = record.groups.reward  # 0 in the padding
+        low, high = float(reward.min(initial=0.0)), float(reward.max(initial=1.0))
+        found = None if (low, high) == (0.0, 1.0) else f"the first step has one of {low if low < 0 else high:g}"
+    elif history is not None:
+        total, squares = (history.columns.fields[name] for name in ("total", "total_sq"))
+        found = "the run has had some outside [0, 1]" if (squares > total + 1e-6 * squares).any() else None
+    return found and (
+        f"prior: it holds rewards of 0 and 1 alone, but {found}; give the two rewards of its rates as low= and high= "
+        "to Prior.of_mapping, of_rates, of_table or read, or rewards to Prior.of_rewards."
     )

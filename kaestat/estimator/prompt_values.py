@@ -12,6 +12,7 @@ from kaestat.core.checks import check_ids, whole_step
 from kaestat.core.locked import Locked
 from kaestat.core.storage import pack_arrays, save_state, unpack_arrays
 from kaestat.estimator.held_state import Cell, Change, Held, Sender, make_changes, settle
+from kaestat.estimator.notices import alien_prior
 from kaestat.estimator.plan import Plan
 from kaestat.estimator.prediction import Prediction
 from kaestat.estimator.state import EstimatorState
@@ -147,7 +148,8 @@ class PromptValues(Locked):
         as if this estimator had recorded the visit at that date: it fades like any visit, predictions use it, and a
         saved state holds it, so do not give it again after a resume. Prompts without a prior
         begin without data, and ids that never occur do no harm. A warning says so if no prompt of the
-        first step has a prior, or if its rewards leave [0, 1] and the prior is of zeros and ones: a bare mean is.
+          begin without data, and ids that never occur do no harm. A warning says so if no prompt of the
+          first step has a prior, or if rewards leave [0, 1] and the prior is of zeros and ones: a bare mean is.
 
         - You can add several priors, for example of several checkpoints, each with its date.
         - Deltas for other workers do not hold it: give every worker the same prior.
@@ -185,7 +187,9 @@ class PromptValues(Locked):
         check_prior(self.baseline, self.method, known)
         with self.lock:
             held = self.held
-            self._change(held._replace(state=with_prior(held.state, self.baseline, known)))
+            after = held._replace(state=with_prior(held.state, self.baseline, known))
+            alien = alien_prior((known,), None, held.state.history)
+            make_changes([Change(self.cell, after, warnings=() if alien is None else (alien,))])
 
     def merge(self, delta: HistoryDelta) -> None:
         """Add what others recorded, with ``order="any"``: associative and commutative, up to the rounding of sums.

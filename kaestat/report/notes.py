@@ -115,13 +115,13 @@ def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
     if lost is not None:
         yield f"Do not trust these numbers: {lost}"
     named = _specified(scored)
-    ranged = [method for method in named if isinstance(risk_baseline(method), RangedBaseline)]
+    ranged = dict.fromkeys(method for method in named if isinstance(risk_baseline(method), RangedBaseline))
     if (low, high) != (0.0, 1.0):
         if ranged:
             yield (
                 f"Rewards lie between {low:g} and {high:g}. For methods that expect rewards in [0, 1] "
-                f"({', '.join(ranged)}) they are mapped from that range. In training, give the range as low={low:g}, "
-                f"high={high:g}."
+                f"({', '.join(ranged)}) they are mapped from that range. In training, give the range that rewards can "
+                f"have, at least low={low:g}, high={high:g}."
             )
         if {"none", "krpo"} & set(named):
             yield "none and krpo start from a value of 0, as published, whatever 0 means in these rewards."

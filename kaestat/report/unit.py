@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SMALLEST_SHOWN = 0.5  # of the middle risk, in its unit
+ROUNDING = 1e-12  # of the largest risk
 NAMES = {0: "1", -3: "0.001", 3: "1,000"}
 
 
@@ -25,9 +26,10 @@ class Unit:
 
     @classmethod
     def of(cls, risks: Iterable[float]) -> Unit:
-        """The unit in which the median of some risks (in size) is between 0.5 and 500."""
+        """The unit in which the median of some risks (in size) is between 0.5 and 500; rounding errors do not count."""
         sizes = np.abs(np.asarray(list(risks), dtype=float))
-        sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+        sizes = sizes[np.isfinite(sizes)]
+        sizes = sizes[sizes > ROUNDING * sizes.max(initial=0.0)]
         if len(sizes) == 0:
             return cls()
         return cls(3 * math.floor(math.log10(float(np.median(sizes)) / SMALLEST_SHOWN) / 3))

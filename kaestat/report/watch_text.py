@@ -79,7 +79,7 @@ def watch_headline(summary: RunSummary) -> str:
         told.append(
             f"Lowest value error so far: {best.method}. With one completion per prompt only differences are known."
         )
-    elif best.method == summary.reference:
+    elif best.method == summary.reference or math.isnan(best.ratio):
         told.append(f"No method has a lower value error than {summary.reference} so far.")
     else:
         told.append(

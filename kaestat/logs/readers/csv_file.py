@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -109,7 +110,10 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
 
 
 def _check_thousands(path: Path, columns: dict[str, pd.Series[Any]]) -> None:
-    """Raise a ValueError where 1.000 may be a thousand: beside whole numbers, or where another column has commas."""
+    """Raise a ValueError where 1.000 may be a thousand: beside whole numbers, or where another column has commas.
+
+    A warning where all values of a column are like it.
+    """
     commas = any(column.dtype.kind == "f" for column in columns.values())
     for name, column in columns.items():
         texts = set() if column.dtype.kind in "biuf" else {text for text in column.unique() if isinstance(text, str)}
@@ -118,6 +122,12 @@ def _check_thousands(path: Path, columns: dict[str, pd.Series[Any]]) -> None:
             raise ValueError(
                 f"{path}: {name} {min(grouped)!r} may be a thousand or more, or a decimal number; write whole numbers "
                 "without points, and others alike: 1,0 or 1.0."
+            )
+        if grouped and grouped == texts:
+            warnings.warn(
+                f"{path}: {name} {min(grouped)!r} is read as a decimal number, like all of this column; if it is a "
+                "thousand or more, write whole numbers without points.",
+                stacklevel=4,
             )
 
 

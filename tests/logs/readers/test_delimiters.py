@@ -58,6 +58,13 @@ def test_points_that_may_part_thousands_are_refused(tmp_path, reward, lengths, t
             read_log(tmp_path / "run.csv")
 
 
+def test_a_column_whose_points_may_all_part_thousands_is_told(tmp_path):
+    (tmp_path / "run.csv").write_text("prompt;step;reward;length\na;0;0.500;1.000\na;0;1.000;2.000\n")
+    with pytest.warns(UserWarning, match="length '1.000' is read as a decimal number") as told:
+        assert read_log(tmp_path / "run.csv").frame["length"].tolist() == [1, 2]
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize(
     ("header", "row", "expected"),
     [
