@@ -237,12 +237,12 @@ class _Now:
         if self.binary and known.exact:
             return self, beliefs, known
         first = bool((self.carry["dispersion"] == 0).all(-1).any())
-        soft = self.groups.pooled_others(as_type_of(~self.plain, self.unit)[..., None])
-        if not first and bool((soft > 0).all()):
+        soft = as_type_of(~self.plain, self.unit)
+        if not first and bool((self.groups.pooled_others(soft[..., None]) > 0).all()):
             return self, beliefs, known
         count, total = self.groups.count[..., 0], summed(self.unit, self.groups.times)
-        squares = squares_of(self.groups, self.unit, self.plain, self.past_of(beliefs, known.exact), count, total)
-        now = replace(self, population=self.population.told_by(self.groups.pooled_others(together(squares))))
+        squares = squares_of(self.groups, self.unit, self.binary, self.past_of(beliefs, known.exact), count, total)
+        now = replace(self, population=self.population.told_by(self.groups.pooled_others(together([*squares, soft]))))
         if first:  # the past, too, has that dispersion
             known = now.population.moving()
             beliefs = [now.belief(known.of(rows), rows) for rows in now.blocks]
@@ -285,8 +285,8 @@ class _Now:
         if present is not self.population.dispersion:
             now = known._replace(dispersion=self.coarse(present[..., 0, :]), exact=bool((present == 1).all()))
         past = self.past_of(beliefs, now.exact)
-        squares = squares_of(groups, unit, self.plain, past, count, total)
-        each = together([*moments(past[0] + count, past[1] + total), *squares])
+        squares = squares_of(groups, unit, self.binary, past, count, total)
+        each = together([*moments(past[0] + count, past[1] + total), *squares, as_type_of(~self.plain, unit)])
         pooled = groups.pooled(each)
         sums, prior = self.population.with_prompts(each[..., :MOMENTS], pooled[..., :MOMENTS])
         shock, left = self.shock(beliefs, known, count, total)

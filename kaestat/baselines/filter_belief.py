@@ -33,6 +33,8 @@ class Moving(NamedTuple):
 
     def of(self, rows: slice) -> Moving:
         """For some prompts."""
+        if self.dispersion.shape[-1] == 1:  # the same for all
+            return self
         return self._replace(prior=of_rows(self.prior, rows), dispersion=of_rows(self.dispersion, rows))
 
 

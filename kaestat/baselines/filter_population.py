@@ -146,15 +146,15 @@ def moments(count: Array, total: Array) -> list[Array]:
 
 
 def squares_of(
-    groups: Groups, unit: Array, plain: Array, past: tuple[Array, Array], count: Array, total: Array
+    groups: Groups, unit: Array, binary: bool, past: tuple[Array, Array], count: Array, total: Array
 ) -> list[Array]:
-    """Squares of rewards around their mean, ``u (1 - u)`` of as many, completions, prompts not plain; (..., P) each.
+    """Squares of rewards around their mean, ``u (1 - u)`` of as many, and completions; (..., P) each.
 
-    Around the mean of the group, or where a prompt has one completion around that of its past. ``plain`` is from
-    `zeros_and_ones`, ``past`` the completions that the past counts as and the sum of their rewards.
+    Around the mean of the group, or where a prompt has one completion around that of its past. ``past`` has the
+    completions that this counts as, and the sum of their rewards.
     """
     xp, size = groups.xp, 1 + not_negative(count - 1)
-    if bool(plain.all()):
+    if binary:
         within, mixed = total * (1 - total / size), 0 * total
     else:
         off = unit - (total / size)[..., None]
@@ -167,7 +167,7 @@ def squares_of(
         n = xp.where(known, past[0], 1.0)
         within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
         mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
-    return [within, mixed, count, as_type_of(~plain, unit)]
+    return [within, mixed, count]
 
 
 def zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
