@@ -288,7 +288,7 @@ class _Now:
         squares = squares_of(groups, unit, self.binary, past, count, total)
         each = together([*moments(past[0] + count, past[1] + total), *squares, as_type_of(~self.plain, unit)])
         pooled = groups.pooled(each)
-        sums, prior = self.population.with_prompts(each[..., :MOMENTS], pooled[..., :MOMENTS])
+        sums, prior = self.population.with_prompts(groups, each[..., :MOMENTS], pooled[..., :MOMENTS])
         shock, left = self.shock(beliefs, known, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size

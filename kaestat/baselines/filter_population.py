@@ -79,7 +79,7 @@ class Population:
         prior, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
         return Moving(prior, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
 
-    def with_prompts(self, each: Array, now: Array) -> tuple[Array, Array]:
+    def with_prompts(self, groups: Groups, each: Array, now: Array) -> tuple[Array, Array]:
         """Sums behind the prior after the step, (..., 6), and each prompt's prior from the other prompts, (..., 2, P).
 
         ``each`` are `moments`, (..., P, 6), and ``now`` their sums, (..., 1, 6).
@@ -91,8 +91,10 @@ class Population:
             before = xp.concat(parts, axis=-1)
         missing, known = not_negative(ENOUGH - now[..., :1]), before[..., :1]
         after = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0))) + now
-        whole = after[..., 0, :] if after.shape[-2] == 1 else xp.mean(after, axis=-2)
-        return whole, prior_of(after - each, self.present[..., 0, :])
+        whole = after  # as many completions of one prompt as of another, or their mean
+        if after.shape[-2] != 1:
+            whole = groups.pooled(each[..., :1] * after) / at_least(now[..., :1], 1.0)
+        return whole[..., 0, :], prior_of(after - each, self.present[..., 0, :])
 
     def after(self, learned: Array, dispersion: Array) -> dict[str, Array]:
         """The carry after a step: each part decays towards its initial value and adds its sum.
