@@ -60,10 +60,10 @@ class BayesFilter(RangedBaseline):
     - *A shock* moves all values at once. The other prompts of the same step show it, and the next steps correct the
       estimate (`common_shock`).
     - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
-      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Steps of zeros and ones alone discount
-      what earlier steps said by 0.97 per reward. While no reward has another of its prompt beside it, half of their
-      variance counts as that of values. Other rewards in [low, high] count as shares of a success (quasi-likelihood;
-      Wedderburn, 1974).
+      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. At the first step that tells it, each
+      prompt takes that of the others. If these have zeros and ones alone, they discount what earlier steps said by
+      0.97 per reward, and the past keeps its worth. Other rewards in [low, high] count as shares of a success
+      (quasi-likelihood; Wedderburn, 1974).
 
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.

@@ -184,7 +184,7 @@ def zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
 
 
 def first_dispersion(sums: Array) -> Array:
-    """The dispersion while no reward has another of its prompt beside it; from sums of `moments`, (..., 6) to (...,).
+    """A guess while no reward has another of its prompt beside it; from sums of `moments`, (..., 6) to (...,).
 
     Rewards alone tell their variance around the mean m of all, ``u m (1 - m)``, where u is the dispersion if all values
     are alike. Half of that variance counts as that of values. For zeros and ones u is 1, and so is the dispersion.
