@@ -3,7 +3,6 @@
 
 BENCHMARKS = (
     "advantage_step",
-    "untuned_step",
     "default_step",
     "analyze",
     "watch_step",

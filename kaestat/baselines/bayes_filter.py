@@ -10,17 +10,7 @@ import numpy as np
 from array_api_compat import device
 
 from kaestat.baselines.base import Served
-from kaestat.baselines.filter_arrays import (
-    Scale,
-    added_up,
-    as_type_of,
-    broadcast_shapes,
-    elapsed,
-    joined,
-    of_rows,
-    summed,
-    together,
-)
+from kaestat.baselines.filter_arrays import Scale, as_type_of, elapsed, joined, of_rows, summed, together
 from kaestat.baselines.filter_belief import PARTS, Belief, Moving
 from kaestat.baselines.filter_group import likely_of_group, values_of_any, values_of_binary
 from kaestat.baselines.filter_population import MOMENTS, Population, first_carry, moments, squares_of, zeros_and_ones
@@ -28,8 +18,9 @@ from kaestat.baselines.filter_range import lies_outside, plain_means, say_widene
 from kaestat.baselines.filter_rates import Rates, plain_rates
 from kaestat.baselines.filter_shock import NOTHING_LEFT, Left, before_step, common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Array, Groups, Visits, not_negative
+from kaestat.core.arrays import Array, Groups, Visits, broadcast_shapes, not_negative
 
+_Believed = tuple[list[Belief], list[Array], list[tuple[Array, Array]], Moving]  # See `_Now.believed`
 BLOCK = 4128  # prompts whose arrays fit the processor's cache
 ALIGNED = 16  # numbers of single precision in a line of the cache
 
@@ -125,16 +116,14 @@ class BayesFilter(RangedBaseline):
         return self.serve(groups, visits, step=step, carry=carry).carry
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        now, beliefs, known = _Now.of(self, groups, visits, step, carry).told_by_others()
-        return now.served(self, beliefs, known)
+        now, found = _Now.of(self, groups, visits, step, carry).told_by_others()
+        return now.served(self, *found)
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """``p (1 - p) / u - 1`` for posterior mean p and variance u, as for a Beta distribution."""
-        now, beliefs, known = _Now.of(self, groups, visits, step, carry).told_by_others()
-        found = []
-        for rows, belief in zip(now.blocks, beliefs, strict=True):
-            here = known.of(rows)
-            found.append(posterior_mean(belief, here)[1] * here.dispersion[..., 0, :])
+        now, (_, _, means, known) = _Now.of(self, groups, visits, step, carry).told_by_others()
+        dispersions = (known.of(rows).dispersion[..., 0, :] for rows in now.blocks)
+        found = [size * dispersion for (_, size), dispersion in zip(means, dispersions, strict=True)]
         return groups.xp.astype(joined(found), groups.reward.dtype)[..., None]
 
 
@@ -230,23 +219,30 @@ class _Now:
         """The range of earlier steps, where it is not [0, 1]."""
         return None if self.is_unit else Scale(self.coarse(self.low), self.coarse(self.width))
 
-    def told_by_others(self) -> tuple[_Now, list[Belief], Moving]:
-        """This step with the dispersion that other prompts' rewards tell, the beliefs, and what these are made with."""
-        known = self.population.moving()
-        beliefs = [self.belief(known.of(rows), rows) for rows in self.blocks]
+    def told_by_others(self) -> tuple[_Now, _Believed]:
+        """This step with the dispersion that other prompts' rewards tell, and what is believed before it."""
+        found = _, pasts, _, known = self.believed()
         if self.binary and known.exact:
-            return self, beliefs, known
+            return self, found
         first = bool((self.carry["dispersion"] == 0).all(-1).any())
         soft = as_type_of(~self.plain, self.unit)
         if not first and bool((self.groups.pooled_others(soft[..., None]) > 0).all()):
-            return self, beliefs, known
+            return self, found
         count, total = self.groups.count[..., 0], summed(self.unit, self.groups.times)
-        squares = squares_of(self.groups, self.unit, self.binary, self.past_of(beliefs, known.exact), count, total)
-        now = replace(self, population=self.population.told_by(self.groups.pooled_others(together([*squares, soft]))))
-        if first:  # the past, too, has that dispersion
-            known = now.population.moving()
-            beliefs = [now.belief(known.of(rows), rows) for rows in now.blocks]
-        return now, beliefs, known
+        squares = squares_of(self.groups, self.unit, self.binary, self.past_of(pasts, known.exact), count, total)
+        others = self.groups.pooled_others(together([*squares, soft]))
+        now = replace(self, population=self.population.told_by(others))
+        return now, now.believed() if first else found  # if it is the first, the past has that dispersion too
+
+    def believed(self) -> _Believed:
+        """Beliefs of each block before the step, their `Belief.past` and `posterior_mean`, and what they come from."""
+        known, beliefs, pasts, means = self.population.moving(), [], [], []
+        for rows in self.blocks:  # each is summed up while it is in the processor's cache
+            here = known.of(rows)
+            beliefs.append(self.belief(here, rows))
+            pasts.append(beliefs[-1].past)
+            means.append(posterior_mean(beliefs[-1], here))
+        return beliefs, pasts, means, known
 
     def belief(self, known: Moving, rows: slice) -> Belief:
         """Of some prompts at their present visit: from what is kept of them, or else from their visits anew."""
@@ -277,19 +273,20 @@ class _Now:
             before = before | here
         return belief.moved(self.rates, known).where(returning, unknown)
 
-    def served(self, baseline: BayesFilter, beliefs: list[Belief], known: Moving) -> Served:
-        """Values, carry and state."""
+    def served(self, baseline: BayesFilter, beliefs: list[Belief], pasts: Any, means: Any, known: Moving) -> Served:
+        """Values, carry and state; ``pasts`` and ``means`` have `Belief.past` and `posterior_mean` of each block."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
-        present, now = self.population.present, known
-        if present is not self.population.dispersion:
+        population, now = self.population, known
+        if population.present is not population.dispersion:
+            present = population.present
             now = known._replace(dispersion=self.coarse(present[..., 0, :]), exact=bool((present == 1).all()))
-        past = self.past_of(beliefs, now.exact)
+        past = self.past_of(pasts, now.exact)
         squares = squares_of(groups, unit, self.binary, past, count, total)
         each = together([*moments(past[0] + count, past[1] + total), *squares, as_type_of(~self.plain, unit)])
         pooled = groups.pooled(each)
-        sums, prior = self.population.with_prompts(groups, each[..., :MOMENTS], pooled[..., :MOMENTS])
-        shock, left = self.shock(beliefs, known, count, total)
+        sums, prior = population.with_prompts(groups, each[..., :MOMENTS], pooled[..., :MOMENTS])
+        shock, left = self.shock(means, known, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
@@ -312,7 +309,7 @@ class _Now:
             afterwards.append(after)
             state[..., rows, :] = after.packed(here, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
-            n, s = self.past_of(afterwards, now.exact)
+            n, s = self.past_of([belief.past for belief in afterwards], now.exact)
             shifted = groups.pooled(together(moments(n, s)))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         carry = self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
@@ -336,23 +333,21 @@ class _Now:
             }
         return Served(values=value, carry=carry, settled=baseline, state=state)
 
-    def past_of(self, beliefs: list[Belief], exact: bool) -> tuple[Array, Array]:
+    def past_of(self, pasts: list[Array], exact: bool) -> tuple[Array, Array]:
         """Completions of this step that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
-        weighed = [added_up(each.probability[..., None, :, :] * each.parts[..., :2, :, :]) for each in beliefs]
-        both = self.fine([part[..., 0, :] for part in weighed])
+        both = self.fine(pasts)
         if not exact:
             both = both * self.population.present
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, beliefs: list[Belief], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
+    def shock(self, means: list[Any], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
         """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
-        xp, freedom = self.groups.xp, self.carry["population"][..., 4:5]
-        some = xp.any(self.scored, axis=-1, keepdims=True) & (freedom > 0)
+        xp, some = self.groups.xp, self.carry["population"][..., 4:5] > 0
+        some = some if self.all_scored else some & xp.any(self.scored, axis=-1, keepdims=True)
         if not bool(some.any()):
             return None, {name: self.carry[name] for name in NOTHING_LEFT}
         some = None if self.all_scored and bool(some.all()) else some
-        each = [posterior_mean(belief, known.of(rows)) for rows, belief in zip(self.blocks, beliefs, strict=True)]
-        mean, size = (self.fine([pair[j] for pair in each]) for j in (0, 1))
+        mean, size = (self.fine([pair[j] for pair in means]) for j in (0, 1))
         if some is not None:
             here = as_type_of(self.scored, self.unit)
             count, total = count * here, total * here

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device
 
-from kaestat.core.arrays import Array, namespace, not_negative, row_sums
+from kaestat.core.arrays import Array, namespace, row_sums
 
 # Until a process has freed one large block, glibc returns the end of its heap to the system whenever 128 KiB are free
 # there, and each step faults those pages in again: a third of the time of a step of 1,024 prompts. After that it keeps
@@ -25,9 +24,6 @@ class Scale(NamedTuple):
     low: Array
     width: Array
     beyond: Array | float = 0.0
-
-
-broadcast_shapes = lru_cache(maxsize=64)(np.broadcast_shapes)
 
 
 def as_type_of(array: Any, model: Array) -> Array:
@@ -69,8 +65,8 @@ def elapsed(step: Array, newest: Array, scored: Array, last: Array) -> tuple[Arr
     """Returns of prompts since the last step with a return, and how many prompts return now."""
     xp = namespace(newest)
     lag, returns = (added_up(each, -1)[..., 0] for each in (xp.where(scored, newest, 0.0), as_type_of(scored, newest)))
-    since = xp.where((last >= 0) & (returns > 0), step - last, 0.0)
-    return not_negative(since) * returns / xp.where(lag > 0, lag, 1.0), returns
+    since = xp.where(last >= 0, step - last, 0.0)
+    return at_least(since, 0.0) * returns / at_least(lag, 1.0), returns
 
 
 def summed(column: Array, times: Array | None) -> Array:

@@ -111,21 +111,25 @@ def evidence(beta: Array, count: Array, total: Array) -> tuple[Array, Array]:
     """
     xp, columns = namespace(beta), total.shape[-3]
     successes, failures = slice(None, columns), slice(columns, -1)  # and last, both together
-    (*leading, _, n_ways, n_prompts), like = beta.shape, {"dtype": beta.dtype, "device": device(beta)}
-    z = xp.empty((*leading, 2 * columns + 1, n_ways, n_prompts), **like)
-    z[..., successes, :, :] = beta[..., :1, :, :]
-    z[..., failures, :, :] = beta[..., 1:, :, :]
-    z[..., -1, :, :] = beta[..., 0, :, :] + beta[..., 1, :, :]
-    k = xp.empty((*total.shape[:-3], 2 * columns + 1, 1, n_prompts), **like)
-    k[..., successes, :, :] = total
-    k[..., failures, :, :] = count[..., None, :, :] - total
-    k[..., -1, :, :] = count
-    grown = k / z
-    grown += 1
-    factor = grown[..., -1:, :, :] / grown[..., successes, :, :]
-    factor /= grown[..., failures, :, :]
-    del grown  # what comes next takes its place in the processor's cache
-    rising, end = _rising(z, k)
+    z, k = _pieces(beta, count, total, successes, failures)
+    ratio = k / z
+    ratio += 1
+    factor = ratio[..., -1:, :, :] / ratio[..., successes, :, :]
+    factor /= ratio[..., failures, :, :]
+    z += 1
+    ratio[...] = k
+    ratio /= z
+    end = 1 + ratio
+    gone = end - 1
+    gone -= ratio
+    rising = xp.log(end)
+    rising -= gone  # what rounding took, which counts z times
+    end *= z
+    z -= 0.5
+    rising *= z
+    ratio /= end
+    ratio *= 1 / 12
+    rising -= ratio  # log (Gamma(z + k) / Gamma(z)) - k log(end) + k, for the z that was one more, and end = z + k
     share = end[..., :-1, :, :]
     share /= end[..., -1:, :, :]
     share = xp.log(share)
@@ -137,17 +141,15 @@ def evidence(beta: Array, count: Array, total: Array) -> tuple[Array, Array]:
     return log, factor
 
 
-def _rising(z: Array, k: Array) -> tuple[Array, Array]:
-    """``log (Gamma(z + 1 + k) / Gamma(z + 1)) - k log(end) + k``, and ``end = z + 1 + k``; writes over ``z``."""
-    z += 1
-    ratio = k / z
-    end = 1 + ratio
-    out = namespace(z).log(end)
-    out -= end - 1 - ratio  # what rounding took, which counts z times
-    end *= z
-    z -= 0.5
-    out *= z
-    ratio /= end
-    ratio *= 1 / 12
-    out -= ratio
-    return out, end
+def _pieces(beta: Array, count: Array, total: Array, successes: slice, failures: slice) -> tuple[Array, Array]:
+    """Parameters, (..., 2 C + 1, M, P), and how many completions each grows by, (..., 2 C + 1, 1, P)."""
+    xp, like, size = namespace(beta), {"dtype": beta.dtype, "device": device(beta)}, 2 * total.shape[-3] + 1
+    z = xp.empty((*beta.shape[:-3], size, *beta.shape[-2:]), **like)
+    z[..., successes, :, :] = beta[..., :1, :, :]
+    z[..., failures, :, :] = beta[..., 1:, :, :]
+    z[..., -1, :, :] = beta[..., 0, :, :] + beta[..., 1, :, :]
+    k = xp.empty((*total.shape[:-3], size, *total.shape[-2:]), **like)
+    k[..., successes, :, :] = total
+    k[..., failures, :, :] = count[..., None, :, :] - total
+    k[..., -1, :, :] = count
+    return z, k

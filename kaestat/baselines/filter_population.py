@@ -29,8 +29,9 @@ class Population:
     rates: Rates
     carry: dict[str, Array]
     dispersion: Array  # shape (..., 1, 1 or P); of the past
-    present: Array  # shape (..., 1, 1 or P); of the rewards of this step
-    guessed: Array  # shape (..., 1, 1 or P); whether these are `first_dispersion`
+    exact: bool  # Whether that is 1
+    present: Array  # shape (..., 1, 1 or P); dispersion of the rewards of this step
+    guessed: Array  # shape (..., 1, 1 or P); whether that of the past is `first_dispersion`
     learned: Array  # shape (..., K); probabilities of the ways where prompts are spread as learned
     # shape (..., C, K); of each manner in which prompts are spread over the ways, the probabilities of these
     mixtures: Array
@@ -50,6 +51,7 @@ class Population:
             rates=rates,
             carry=carry,
             dispersion=dispersion,
+            exact=bool((dispersion == 1).all()),
             present=dispersion,
             guessed=guessed,
             learned=learned,
@@ -68,33 +70,38 @@ class Population:
         sums = together([earlier[..., 0] + 0 * others[..., 0], earlier[..., 1] * _alike(others)])
         present = _dispersion(xp.where(first[..., None], others[..., :2], sums))
         dispersion = xp.where(first[..., None, :] & told, present, self.dispersion)
-        return replace(self, dispersion=dispersion, present=present, guessed=self.guessed & ~told)
+        exact = bool((dispersion == 1).all())
+        return replace(self, dispersion=dispersion, exact=exact, present=present, guessed=self.guessed & ~told)
 
     def moving(self) -> Moving:
         """The part of the population that beliefs need."""
         ways = (self.mixture[..., None, :] @ self.mixtures)[..., 0, :]
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
-        prior = prior_of(self.carry["population"][..., None, :], self.dispersion[..., 0, :])
+        prior = prior_of(self.carry["population"][..., None, :], None if self.exact else self.dispersion[..., 0, :])
         parts = prior[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
         prior, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
-        return Moving(prior, dispersion, ways, jump, exact=bool((self.dispersion == 1).all()))
+        return Moving(prior, dispersion, ways, jump, self.exact)
 
     def with_prompts(self, groups: Groups, each: Array, now: Array) -> tuple[Array, Array]:
         """Sums behind the prior after the step, (..., 6), and each prompt's prior from the other prompts, (..., 2, P).
 
         ``each`` are `moments`, (..., P, 6), and ``now`` their sums, (..., 1, 6).
         """
-        xp, before = namespace(each), self.carry["population"][..., None, :]
-        if self.present is not self.dispersion:
+        xp, before, changed = (
+            namespace(each),
+            self.carry["population"][..., None, :],
+            self.present is not self.dispersion,
+        )
+        if changed:
             inverse = before[..., 5:] * (self.dispersion / self.present)[..., 0, :, None]
             parts = [before[..., :4] + 0 * inverse, before[..., 4:5] + before[..., 5:] - inverse, inverse]
             before = xp.concat(parts, axis=-1)
         missing, known = not_negative(ENOUGH - now[..., :1]), before[..., :1]
         after = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0))) + now
-        whole = after  # as many completions of one prompt as of another, or their mean
-        if after.shape[-2] != 1:
-            whole = groups.pooled(each[..., :1] * after) / at_least(now[..., :1], 1.0)
-        return whole[..., 0, :], prior_of(after - each, self.present[..., 0, :])
+        prior = prior_of(after - each, None if self.exact and not changed else self.present[..., 0, :])
+        if changed:  # what is learned has the mean
+            after = groups.pooled(each[..., :1] * after) / at_least(now[..., :1], 1.0)
+        return after[..., 0, :], prior
 
     def after(self, learned: Array, dispersion: Array) -> dict[str, Array]:
         """The carry after a step: each part decays towards its initial value and adds its sum.
@@ -206,15 +213,18 @@ def _alike(sums: Array) -> Array:
     return SOFT_REWARDS ** namespace(sums).where(sums[..., 3] > 0, 0.0, sums[..., 2])
 
 
-def prior_of(sums: Array, dispersion: Array) -> Array:
+def prior_of(sums: Array, dispersion: Array | None) -> Array:
     """Parameters of a Beta distribution by the method of moments, from sums of `moments`; (..., P, 6) to (..., 2, P).
+
+    ``dispersion``, (..., 1 or P), is None for 1.
 
     The variance of values is that of the means, less that of their noise; the error of the estimated mean is added to
     it, so that with few prompts the prior fades out (see `kaestat.baselines.kae_eb`).
     """
     xp = namespace(sums)
     k, mean, square, within, freedom, inverse = (sums[..., j] for j in range(sums.shape[-1]))
-    freedom, inverse = freedom + (1 - dispersion) * inverse, dispersion * inverse
+    if dispersion is not None:
+        freedom, inverse = freedom + (1 - dispersion) * inverse, dispersion * inverse
     n = at_least(k, 1e-9)
     # A prompt that does not count has one other fewer than none: what comes out for it must only be a number.
     middle = ((mean + 0.5) / (n + 1)).clip(1e-3, 1 - 1e-3)

@@ -23,6 +23,8 @@ def before_step(carry: Left, scored: Array, of_last_step: Array) -> Array:
 
     The last step has moved the beliefs of its own prompts. Others may have come at a step that did so before, or not.
     """
+    if carry["left"] is carry["whole"]:  # as `common_shock` leaves them where there is no shock
+        return carry["left"]
     here = as_type_of(scored, carry["left"])
     share = added_up(here * of_last_step, -1) / at_least(added_up(here, -1), 1.0)
     return carry["left"] + (1 - share) / 2 * (carry["whole"] - carry["left"])

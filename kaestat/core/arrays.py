@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -25,6 +26,7 @@ Array = Any  # a NumPy array or a torch tensor; the array API standard has no co
 Namespace = Any  # the functions on them; the standard has no type for it either
 # NumPy follows the array API from 2.1 on; the wrapper for earlier ones takes longer to import than NumPy itself.
 NUMPY: Namespace = np if hasattr(np, "__array_namespace_info__") else import_module("array_api_compat.numpy")
+broadcast_shapes = lru_cache(maxsize=64)(np.broadcast_shapes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +115,7 @@ class Groups:
     def leading(self) -> tuple[int, ...]:
         """Shape of the leading axes, including those of ``among``."""
         own = tuple(self.reward.shape[:-2])
-        return own if self.among is None else np.broadcast_shapes(own, tuple(self.among.shape[:-2]))
+        return own if self.among is None else broadcast_shapes(own, tuple(self.among.shape[:-2]))
 
     def pooled(self, per_prompt: Array) -> Array:
         """Sum over the prompts of the step; (..., P, k) becomes (..., 1, k)."""
@@ -356,7 +358,7 @@ def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Na
         found = numerator / denominator
         if type(otherwise) is float:
             return found
-        shape = np.broadcast_shapes(np.shape(numerator), positive.shape, np.shape(otherwise))
+        shape = broadcast_shapes(np.shape(numerator), positive.shape, np.shape(otherwise))
         return found if found.shape == shape else np.broadcast_to(found, shape)
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
 

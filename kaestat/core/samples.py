@@ -57,16 +57,12 @@ class CodedIds:
         TypeError
             If an id is not hashable.
         """
-        bounds, lengths, heads = _run_bounds(ids), None, ids
-        if bounds is not None:  # the first sample of each run of equal ids
-            lengths = bounds[1:] - bounds[:-1]
-            alike = bool((lengths == lengths[0]).all())  # a slice takes a third of the time of so many positions
-            heads = ids[:: int(lengths[0])] if alike else ids[bounds[:-1]]
+        lengths, heads = _runs(ids)
         if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads) > FEW_IDS:
             keys, codes = _code_integers(heads)
         else:
             listed = heads.tolist() if isinstance(heads, np.ndarray) else heads
-            keys, codes = _code_objects(listed, in_runs=bounds is not None)
+            keys, codes = _code_objects(listed, in_runs=lengths is not None)
         return cls(keys, codes, lengths)
 
     @cached_property
@@ -314,17 +310,19 @@ def as_type_of(samples: np.ndarray, template: Any) -> Array:
     return samples.astype(dtype if dtype in _FLOATS else np.float64)
 
 
-def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
-    """Where runs of equal ids begin, and N; None where few equal ids are side by side, or they cannot be compared.
+def _runs(ids: list[Any] | np.ndarray) -> tuple[np.ndarray | None, list[Any] | np.ndarray]:
+    """Lengths of runs of equal ids, and the first id of each.
+
+    None and all ids where few equal ones are side by side, or they cannot be compared.
 
     Where most of the ids side by side are one object, a run ends with the object: the next may be of an equal one.
     """
     if len(ids) <= FEW_IDS or isinstance(ids, list):
-        return None  # a look into a dictionary for each id costs no more
+        return None, ids  # a look into a dictionary for each id costs no more
     begins = np.ones(len(ids) + 1, dtype=bool)
     try:
         if ids.dtype.kind == "O" and sum(map(eq, ids[:FEW_IDS], ids[1 : FEW_IDS + 1])) < FEW_IDS / 2:
-            return None
+            return None, ids
         if ids.dtype.kind == "O":  # the completions of a prompt mostly share one object
             ids = np.ascontiguousarray(ids)
             address = np.ctypeslib.as_array(ctypes.cast(ids.ctypes.data, ctypes.POINTER(ctypes.c_ssize_t)), ids.shape)
@@ -332,14 +330,15 @@ def _run_bounds(ids: list[Any] | np.ndarray) -> np.ndarray | None:
         if ids.dtype.kind != "O" or 2 * np.count_nonzero(begins) > len(ids):
             np.not_equal(ids[1:], ids[:-1], out=begins[1:-1])
     except Exception:  # arrays and pandas.NA compare in their own ways; they are refused once they are known
-        return None
+        return None, ids
     n_runs = np.count_nonzero(begins) - 1
     if 2 * (n_runs + 1) > len(ids):
-        return None
+        return None, ids
     length, rest = divmod(len(ids), n_runs)
-    if rest == 0 and begins[::length].all():  # mostly so, and known in a third of the time
-        return np.arange(0, len(begins), length)
-    return np.flatnonzero(begins)
+    if rest == 0 and begins[::length].all():  # mostly so, and a slice takes a third of the time of so many positions
+        return np.full(n_runs, length), ids[::length]
+    bounds = np.flatnonzero(begins)
+    return bounds[1:] - bounds[:-1], ids[bounds[:-1]]
 
 
 def _code_objects(ids: list[Any], *, in_runs: bool) -> tuple[list[Hashable], np.ndarray]:

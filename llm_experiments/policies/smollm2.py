@@ -97,7 +97,7 @@ def _fresh_copy(loaded: LlamaForCausalLM) -> LlamaForCausalLM:
 
 
 def _follow_the_file(tokenizer: PreTrainedTokenizerBase, weights: Path) -> None:
-    """Give the tokenizer the end token and the splitting of text of the file; transformers reads neither safely.
+    """Give the tokenizer the end token and the splitting of text in the file; transformers reads neither safely.
 
     Some of its versions take the first special token for the end. SmolLM splits off each digit first: without that,
     "\\n\\n5" would be three tokens that the model never saw together.

@@ -88,8 +88,8 @@ class Serving:
                 weighed = weighed * slope(past_rates(self.baseline, groups, visits, step, carry))
             advantages = self._scaled(weighed, groups, visits, step)
             sums = {} if self.baseline.horizon == 0 else visit_sums(groups)
-        kept = [*sums.values(), *(np.ravel(part) for part in (served.carry or {}).values())]
-        self.check_finite(*([np.concatenate(kept)] if kept else []))  # small, and checked at once
+        kept = [*sums.values(), *(served.carry or {}).values()]
+        self.check_finite(*([np.concatenate(kept, axis=None)] if kept else []))  # small, and checked at once
         record = StepRecord(step, served.settled, packing, groups, visits, past.state.carry, values, advantages)
         return Computed(record, sums, served)
 
