@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,21 +93,18 @@ class BayesFilter(RangedBaseline):
         return PARTS * plain_rates().variance.shape[0]
 
     def initial_carry(self) -> dict[str, np.ndarray]:
-        """What `Population` learns, the last scored step, and the range of the rewards."""
-        fresh = {name: np.array(array) for name, array in (first_carry(plain_rates()) | NOTHING_LEFT).items()}
+        """What `Population` learns, the last scored step, the range given, and that of the rewards in its unit."""
+        fresh = {name: np.array(array) for name, array in (first_carry(plain_rates()) | self._added).items()}
         return fresh | {"last_scored": np.array(-1.0), "range": np.array([0.0, 1.0])}
 
-    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
-        # States of earlier versions lack these entries; they start without a shock.
-        return super().accepts_carry(carry if carry is None else NOTHING_LEFT | carry)
+    @property
+    def _added(self) -> dict[str, np.ndarray]:
+        """What carries of earlier versions lack; they start without a shock."""
+        return NOTHING_LEFT | {"given": np.array([self.low, self.high])}
 
-    def on_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
-        """Rewards mapped from the given range to [0, 1]."""
-        if (self.low, self.high) == (0.0, 1.0):
-            return groups, visits
-        width = self.high - self.low
-        total = (visits.total - self.low * visits.count) / width
-        return replace(groups, reward=(groups.reward - self.low) / width), replace(visits, total=total)
+    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
+        whole, given = self._added | (carry or {}), self._added["given"]
+        return super().accepts_carry(whole) and np.allclose(whole["given"], given, atol=0, rtol=1e-6)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         return self.serve(groups, visits, step=step, carry=carry).values
@@ -153,9 +150,9 @@ class _Now:
 
     @classmethod
     def of(cls, baseline: BayesFilter, groups: Groups, visits: Visits, step: int | Array, carry: Any) -> _Now:
-        groups, visits = baseline.on_unit(groups, visits)
+        groups, visits = baseline.to_unit(groups, visits)
         xp, reward = groups.xp, groups.reward
-        before = baseline.initial_carry() if carry is None else NOTHING_LEFT | carry
+        before = baseline.initial_carry() if carry is None else baseline._added | carry
         before = {name: as_type_of(array, reward) for name, array in before.items()}
         step = as_type_of(step, reward)
         step = step[..., 0, 0] if step.ndim >= 2 else step
@@ -286,7 +283,7 @@ class _Now:
         each = together([*moments(past[0] + count, past[1] + total), *squares, as_type_of(~self.plain, unit)])
         pooled = groups.pooled(each)
         sums, prior = population.with_prompts(groups, each[..., :MOMENTS], pooled[..., :MOMENTS])
-        shock, left = self.shock(means, known, count, total)
+        shock, left = self.shock(means, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
@@ -312,8 +309,8 @@ class _Now:
             n, s = self.past_of([belief.past for belief in afterwards], now.exact)
             shifted = groups.pooled(together(moments(n, s)))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
-        carry = self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
-        carry |= left | {"population": sums, "last_scored": self.last_scored, "range": self.carry["range"]}
+        carry = self.carry | self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
+        carry |= left | {"population": sums, "last_scored": self.last_scored}
         value = self.fine(values, -2)
         if not self.is_unit:
             value = self.low[..., None] + self.width[..., None] * value
@@ -340,24 +337,19 @@ class _Now:
             both = both * self.population.present
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, means: list[Any], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
+    def shock(self, means: list[Any], count: Array, total: Array) -> tuple[Array | None, Left]:
         """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
         xp, some = self.groups.xp, self.carry["population"][..., 4:5] > 0
         some = some if self.all_scored else some & xp.any(self.scored, axis=-1, keepdims=True)
         if not bool(some.any()):
             return None, {name: self.carry[name] for name in NOTHING_LEFT}
-        some = None if self.all_scored and bool(some.all()) else some
         mean, size = (self.fine([pair[j] for pair in means]) for j in (0, 1))
-        if some is not None:
-            here = as_type_of(self.scored, self.unit)
-            count, total = count * here, total * here
+        here = as_type_of(self.scored, self.unit)
         before = before_step(self.carry, self.scored, self.of_last_step)
-        dispersion = self.population.present[..., 0, :]
-        shock, left = common_shock(mean, size, count, total, dispersion, self.rates, before, self.since)
-        if some is not None:
-            shock = shock if shock is None else xp.where(some, shock, 0.0)
-            left = {name: xp.where(some, array, self.carry[name]) for name, array in left.items()}
-        return shock, left
+        told = mean, size, count * here, total * here, self.population.present[..., 0, :]
+        shock, left = common_shock(*told, self.rates, before, self.since)
+        left = {name: xp.where(some, array, self.carry[name]) for name, array in left.items()}
+        return None if shock is None else xp.where(some, shock, 0.0), left
 
     def values_of(
         self, belief: Belief, known: Moving, rows: slice, count: Array, total: Array

@@ -49,7 +49,7 @@ def prior_of(sums, phi):
         noise = within / freedom * inverse / n
         spread = max(square - mean**2 / n, 0) / max(n - 5, 0.5) - noise
         variance = max(spread, 0) * (1 + 1 / n) + noise / n
-    size = min(max(middle * (1 - middle) / max(variance, 1e-6) - 1, 0.05), 100)
+    size = min(max(middle * (1 - middle) / max(variance, 1e-6) - 1, 0.05), 300)
     return middle * size, (1 - middle) * size
 
 
