@@ -274,7 +274,11 @@ class SeveralRewards(Locked):
 
     def _columns(self, rewards: Any) -> np.ndarray:
         found = rewards.detach().cpu().numpy() if hasattr(rewards, "detach") else rewards
-        reward = np.asarray(found, dtype=np.float64)
+        try:
+            reward = np.asarray(found, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            columns = ", ".join(self.estimators)
+            raise TypeError(f"rewards must be numbers in an array with the columns {columns}: {error}.") from error
         if reward.ndim != 2 or reward.shape[1] != len(self.estimators):
             raise ValueError(
                 f"rewards must have shape (N, {len(self.estimators)}), a column for each of "

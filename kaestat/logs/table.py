@@ -84,7 +84,8 @@ class Table:
         values = self.numbers(name)
         with np.errstate(invalid="ignore"):
             whole = (values >= 0) & (values <= MAX_STEP) & (values == np.floor(values))
-        self._refuse(~whole, name, f"a step must be a whole number from 0 to {MAX_STEP}. Remove or fix the row")
+        why = f"a step must be a whole number from 0 to {MAX_STEP}. Number them 0, 1, 2, ..., or fix the row"
+        self._refuse(~whole, name, why)
         return values.astype(np.int64)
 
     def labels(self, name: str) -> Labels:

@@ -87,6 +87,10 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
         f"A difference counts as shown if 0 is outside an interval that holds for all {found.n_tested} differences at "
         "once: mean reward at the end, dead groups, lengths, and completions to an equal mean reward."
     )
+    if found.errors.empty:
+        yield "Value errors are not compared: in one run every visit has one completion, or no prompt comes back."
+    else:
+        yield "Value MSE of each method in each run, as in kaestat analyze: how well values can be estimated there."
     if not common:
         n_prompts = " and ".join(f"{facts.n_prompts:,}" for facts in found.facts)
         seen = ", ".join(f"of {name} {prompt!r:.60}" for name, prompt in zip(found.names, found.ids, strict=True))
@@ -102,8 +106,6 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
         f"({found.level:.3f}), as a share of the completions that {found.names[0]} takes; 95 % interval by bootstrap "
         "over prompts."
     )
-    if not found.errors.empty:
-        yield "Value MSE of each method in each run, as in kaestat analyze: how well values can be estimated there."
 
 
 def _shown(row: Any, unit: Unit, *, digits: int) -> tuple[str, ...]:

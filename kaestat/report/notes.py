@@ -125,6 +125,8 @@ def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
             )
         if {"none", "krpo"} & set(named):
             yield "none and krpo start from a value of 0, as published, whatever 0 means in these rewards."
+        if "bnpo" in named and (low < 0 or high > 1):
+            yield "bnpo refuses such rewards in training; shift and scale them to [0, 1]."
 
 
 def _specified(scored: PromptRisks) -> list[str]:

@@ -88,8 +88,9 @@ def reaching(
     n = len(names)
     drawn = np.array([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(n_boot)])
     found = np.sort(_shares(before, after, drawn[:, sides[0]], drawn[:, sides[1]]))
+    found = found[~np.isnan(found)]  # draws without a prompt of one run
     # Order statistics, not means of two: one of them may be infinite.
-    low, high = (float(found[min(int(q * n_boot), n_boot - 1)]) for q in QUANTILES)
+    low, high = (float(found[min(int(q * len(found)), len(found) - 1)]) for q in QUANTILES)
     return level, (share, low, high)
 
 
@@ -99,7 +100,8 @@ def _shares(
     levels = before.means(times_before)
     level = levels[..., -1:]
     needed = [_first(curve, means >= level) for curve, means in ((before, levels), (after, after.means(times_after)))]
-    return np.asarray(needed[1] / needed[0])
+    with np.errstate(invalid="ignore"):
+        return np.asarray(needed[1] / needed[0])
 
 
 def _first(curve: RewardCurve, there: np.ndarray) -> np.ndarray:

@@ -40,9 +40,9 @@ class Setting:
         baseline = risk_baseline(specification)
         if isinstance(baseline, KernelBaseline) and fixed_bandwidth(baseline) is not None and returns(log):
             params = {**params, "bandwidth": fixed_bandwidth(baseline), "kernel": as_kernel(baseline.kernel).name}
-        low_high = reward_range(log)
-        if isinstance(baseline, RangedBaseline) and low_high != (0.0, 1.0):
-            params = {"low": low_high[0], "high": low_high[1], **params}
+        ranged = baseline.on_range(*reward_range(log))  # which was scored, also where 0 and 1 were given
+        if isinstance(ranged, RangedBaseline) and (ranged.low, ranged.high) != (0.0, 1.0):
+            params = {"low": ranged.low, "high": ranged.high} | {**params, "low": ranged.low, "high": ranged.high}
         return Setting(name, params)
 
     def python_line(self, time_axis: str, weights: str = "none") -> str:
@@ -82,7 +82,7 @@ class Setting:
             told += f" with bandwidth {steps}"
             told += f" and the {kernel} kernel" if kernel else ""
         if params:
-            told += f" ({', '.join(f'{key}={value}' for key, value in params.items())})"
+            told += f" ({', '.join(f'{key}={_plain(value)}' for key, value in params.items())})"
         return told
 
 

@@ -236,6 +236,7 @@ class PromptSampler:
         if keep is not None:
             reward, weight = reward[keep], None if weight is None else weight[keep]
         rows = self._known(coded.keys)
+        self.policy.warn_of(reward)
         packing = Packing.of(coded)
         packed = packing.pack(reward)
         state = self.policy.observed(

@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,16 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import range_so_far
-from kaestat.logs.risk import risk_baseline
+from kaestat.logs.risk import listed, risk_baseline
 from kaestat.watch.prompt_sums import PromptSums
 from kaestat.watch.step_rows import StepRows
 from kaestat.watch.steps_together import log_of, reach_of, served_together
 from kaestat.watch.summary import Recent, RunSummary, method_figures
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULT_METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
 REFERENCES = ("reinforce++", "grpo")  # the last one is the reference for the others
@@ -66,7 +69,7 @@ class RunMonitor:
     """
 
     def __init__(self, methods: Sequence[str | Baseline] = DEFAULT_METHODS):
-        named = {_name(method): method for method in (*methods, *REFERENCES)}
+        named = {_name(method): method for method in (*listed(methods), *REFERENCES)}
         named |= {name: named.pop(name) for name in REFERENCES}  # at the end
         self._given = {name: risk_baseline(method) for name, method in named.items()}
         self._methods = {name: AdvantageEstimator(baseline) for name, baseline in self._given.items()}
@@ -96,18 +99,18 @@ class RunMonitor:
         """The newest complete step; -1 if there is none."""
         return int(self.steps["step"][-1]) if self.steps["step"] else -1
 
-    def add(self, log: RewardLog, *, whole_steps: bool = False) -> None:
+    def add(self, log: RewardLog | pd.DataFrame, *, whole_steps: bool = False) -> None:
         """Add new completions; a step is complete once one of a later step arrives.
 
         Parameters
         ----------
-        log : RewardLog
+        log : RewardLog or DataFrame
             New completions. Those of complete steps are counted as late, and left out.
         whole_steps : bool
             Whether the log's newest step is complete too.
         """
         done: list[StepRows] = []
-        for rows in StepRows.of_log(log, self._number, self._stream):
+        for rows in StepRows.of_log(as_log(log), self._number, self._stream):
             last = done[-1].step if done else self.last_step
             if rows.step <= last or (self._open and rows.step < self._open[0].step):
                 self._late += len(rows.reward)
@@ -130,7 +133,7 @@ class RunMonitor:
     def _take(self, steps: list[StepRows]) -> None:
         """Add complete steps; each method takes those with one range of rewards together, where it is possible."""
         self._make_room()
-        self._measure = self._measure or next((rows.measure for rows in steps if rows.weights), "")
+        self._measure = self._measure or next((name for rows in steps for name in rows.weights), "")
         lowest = itertools.accumulate((rows.reward.min() for rows in steps), min, initial=self._lowest)
         highest = itertools.accumulate((rows.reward.max() for rows in steps), max, initial=self._highest)
         ranges = [range_so_far(float(low), float(high)) for low, high in zip(lowest, highest, strict=True)][1:]

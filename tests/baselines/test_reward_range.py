@@ -67,3 +67,11 @@ def test_spo_says_how_to_give_the_range_of_other_rewards():
     assert estimator.step(["a", "a"], [-1.0, 1.0], 0).tolist() == [-1.0, 1.0]
     with pytest.raises(ValueError, match=r"must lie in \[-1, 1\]"):
         estimator.step(["a"], [1.1], 1)
+
+
+def test_a_state_in_the_unit_of_another_range_is_refused():
+    saved = AdvantageEstimator("bayes_filter", low=-1, high=1)
+    saved.step(["a", "a"], [-1.0, 1.0], 0)
+    with pytest.raises(ValueError, match="built with the parameters that were saved"):
+        AdvantageEstimator("bayes_filter").load_state_dict(saved.state_dict())
+    AdvantageEstimator("bayes_filter", low=-1, high=1).load_state_dict(saved.state_dict())

@@ -109,6 +109,16 @@ def test_value_errors_are_those_of_each_log(found):
     np.testing.assert_allclose(found.errors["before_high"].astype(float), expected["ci_high"], rtol=1e-12)
     single = compare_runs(made(0.02, group=1), made(0.04, group=1, seed=1), n_boot=0)
     assert single.errors.empty and len(single.figures) == 2
+    assert any(
+        note.startswith("Value errors are not compared: in one run every visit has")
+        for note in comparison_notes(single)
+    )
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_run_of_one_prompt_is_compared():
+    one = RewardLog(["a"] * 40, np.arange(40) // 4, np.arange(40) % 3 == 0)
+    assert compare_runs(one, made(0.02), n_boot=50).share_low >= 0
 
 
 def test_curves_are_running_means_by_a_slow_way():

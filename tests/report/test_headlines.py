@@ -141,8 +141,9 @@ def test_rewards_of_another_range_are_named_and_lead_to_the_same_recommendation(
         for note in labelled.notes
     )
     assert not any("Rewards lie" in note for note in plain.notes)
-    kalman = analyze(relabelled(log, scale=2, shift=-1), ["kalman", "grpo"], n_boot=50)
-    assert paste_lines(kalman)[0][1] == 'AdvantageEstimator("kalman", low=-1, high=1)'
+    for method in ("kalman", "kalman:high=1,low=0"):  # the defaults count as not given
+        kalman = analyze(relabelled(log, scale=2, shift=-1), [method, "grpo"], n_boot=50)
+        assert paste_lines(kalman)[0][1] == 'AdvantageEstimator("kalman", low=-1, high=1)'
 
 
 def test_large_rewards_are_shown_in_a_unit_of_their_size():

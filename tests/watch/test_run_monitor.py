@@ -142,6 +142,16 @@ def test_nothing_is_known_of_a_run_that_has_not_begun():
     assert all(math.isnan(row.error) for row in summary.methods)
 
 
+def test_a_table_is_a_log_and_a_name_is_no_list():
+    of_log, of_table = RunMonitor(["kae"]), RunMonitor(["kae"])
+    log = made_log()
+    of_log.add(log, whole_steps=True)
+    of_table.add(log.frame, whole_steps=True)
+    assert [row.error for row in of_table.summary().methods] == [row.error for row in of_log.summary().methods]
+    with pytest.raises(TypeError, match="methods must be a list of names, specifications or baselines, got 'kae'"):
+        RunMonitor("kae")
+
+
 def test_memory_grows_with_prompts_and_not_with_steps():
     monitor = RunMonitor(["rloo"])
     for step in range(3):

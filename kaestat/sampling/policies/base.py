@@ -1,5 +1,6 @@
 """The base class of all sampling policies: small frozen objects that score prompts from their past."""
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -39,10 +40,22 @@ class Policy(ABC):
         Whether some prompts may have a score of 0.
     takes_groups : bool
         Whether prompts can get whole groups of a fixed size; False if the policy chooses the size.
+    of_rates : bool
+        Whether the policy takes rewards for successes, so that they should lie between 0 and 1.
     """
 
     leaves_out: ClassVar[bool] = False
     takes_groups: ClassVar[bool] = True
+    of_rates: ClassVar[bool] = False
+
+    def warn_of(self, rewards: np.ndarray) -> None:
+        """Warn where rewards lie outside [0, 1], and the policy takes them for successes."""
+        if self.of_rates and ((rewards < 0) | (rewards > 1)).any():
+            warnings.warn(
+                f"rewards: the policy {type(self).__name__.lower()} draws by success rates, so rewards should lie in "
+                "[0, 1]; map them, or choose policy='neyman'.",
+                stacklevel=3,
+            )
 
     @abstractmethod
     def score(self, ask: Ask) -> np.ndarray:

@@ -39,6 +39,7 @@ class Greso(Policy):
     target: float = 0.25
 
     leaves_out: ClassVar[bool] = True
+    of_rates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("easy", "hard", "target"):

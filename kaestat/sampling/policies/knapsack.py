@@ -31,6 +31,7 @@ class Knapsack(Policy):
     largest: int = 128
 
     leaves_out: ClassVar[bool] = True
+    of_rates: ClassVar[bool] = True
     takes_groups: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

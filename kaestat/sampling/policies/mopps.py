@@ -35,6 +35,7 @@ class Mopps(Policy):
     target: float = 0.5
 
     leaves_out: ClassVar[bool] = True
+    of_rates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_share("decay", self.decay)

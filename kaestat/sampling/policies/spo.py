@@ -1,6 +1,7 @@
 """SPO's own sampling weights (Xu and Ding, 2025)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ class SpoWeights(Policy):
     epsilon : float
         Gives prompts of value 0 and 1 a positive weight.
     """
+
+    of_rates: ClassVar[bool] = True
 
     epsilon: float = 0.05
 

@@ -52,7 +52,7 @@ def make_selector(name: str, **params: Any) -> Selector:
         raise TypeError(f"selector must be a name, got {type(name).__name__}.")
     if name not in SELECTORS:
         near = nearest(name, SELECTORS)
-        raise ValueError(f"selector: unknown name {name!r}{near}; choose one of {', '.join(SELECTORS)}.")
+        raise ValueError(f"selector: unknown name {name!r}{near}; choose one of {', '.join(SELECTORS)}, or give steps.")
     check_parameters(f"selector {name!r}", SELECTORS[name], params)
     return SELECTORS[name](**params)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kaestat.estimator.prediction import Population, Prediction
-from kaestat.sampling import POLICIES, make_policy
+from kaestat.sampling import POLICIES, PromptSampler, make_policy
 from kaestat.sampling.policies import Ask
 from kaestat.sampling.policies.dapo import live_groups
 
@@ -117,6 +117,15 @@ def test_knapsack_gives_nothing_to_what_is_certain():
 
 def test_dapo_keeps_groups_with_both_right_and_wrong():
     assert live_groups(np.array([[1, 1, 1], [0, 1, 0], [0, 0, 0]])).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("policy", ["greso", "knapsack", "mopps", "spo", "neyman"])
+def test_policies_for_success_rates_warn_of_other_rewards(policy, recwarn):
+    sampler = PromptSampler(["a", "b"], budget=2, policy=policy)
+    sampler.observe(["a", "b"], [1.0, 0.5], 0)
+    assert not any("success rates" in str(each.message) for each in recwarn)
+    sampler.observe(["a", "b"], [1.0, 1.5], 1)
+    assert any("draws by success rates" in str(each.message) for each in recwarn) == (policy != "neyman")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
