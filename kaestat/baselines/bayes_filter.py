@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,13 +13,14 @@ from kaestat.baselines.base import Served
 from kaestat.baselines.filter_arrays import Scale, as_type_of, elapsed, joined, of_rows, summed, together
 from kaestat.baselines.filter_belief import PARTS, Belief, Moving
 from kaestat.baselines.filter_group import likely_of_group, values_of_any, values_of_binary
-from kaestat.baselines.filter_population import MOMENTS, Population, first_carry, moments
+from kaestat.baselines.filter_population import MOMENTS, Population, first_carry, moments, squares_of, zeros_and_ones
 from kaestat.baselines.filter_range import lies_outside, plain_means, say_widened, widened
 from kaestat.baselines.filter_rates import Rates, plain_rates
 from kaestat.baselines.filter_shock import NOTHING_LEFT, Left, before_step, common_shock, posterior_mean, shocked
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, broadcast_shapes, not_negative
 
+_Believed = tuple[list[Belief], list[Array], list[tuple[Array, Array]], Moving]  # See `_Now.believed`
 BLOCK = 4128  # prompts whose arrays fit the processor's cache
 ALIGNED = 16  # numbers of single precision in a line of the cache
 
@@ -50,10 +51,10 @@ class BayesFilter(RangedBaseline):
     - *A shock* moves all values at once. The other prompts of the same step show it, and the next steps correct the
       estimate (`common_shock`).
     - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
-      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. Steps of zeros and ones alone discount
-      what earlier steps said by 0.97 per reward. While no reward has another of its prompt beside it, half of their
-      variance counts as that of values. Other rewards in [low, high] count as shares of a success (quasi-likelihood;
-      Wedderburn, 1974).
+      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. At the first step that tells it, each
+      prompt takes that of the others. If these have zeros and ones alone, they discount what earlier steps said by
+      0.97 per reward, and the past keeps its worth. Other rewards in [low, high] count as shares of a success
+      (quasi-likelihood; Wedderburn, 1974).
 
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.
@@ -64,6 +65,7 @@ class BayesFilter(RangedBaseline):
     ----------
     low, high : float
         Initial range of the rewards; see `RangedBaseline`. Rewards outside widen it, with one warning.
+        Clip rare rewards that lie far from all others.
 
     Raises
     ------
@@ -112,21 +114,14 @@ class BayesFilter(RangedBaseline):
         return self.serve(groups, visits, step=step, carry=carry).carry
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        now = _Now.of(self, groups, visits, step, carry)
-        known, beliefs, pasts, means = now.population.moving(), [], [], []
-        for rows in now.blocks:  # each is summed up while it is in the processor's cache
-            beliefs.append(now.belief(known, rows))
-            pasts.append(beliefs[-1].past)
-            means.append(posterior_mean(beliefs[-1], known))
-        return now.served(self, beliefs, pasts, means, known)
+        now, found = _Now.of(self, groups, visits, step, carry).told_by_others()
+        return now.served(self, *found)
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """``p (1 - p) / u - 1`` for posterior mean p and variance u, as for a Beta distribution."""
-        now = _Now.of(self, groups, visits, step, carry)
-        known, found = now.population.moving(), []
-        for rows in now.blocks:
-            size = posterior_mean(now.belief(known, rows), known)[1]
-            found.append(size * known.dispersion[..., 0, :])
+        now, (_, _, means, known) = _Now.of(self, groups, visits, step, carry).told_by_others()
+        dispersions = (known.of(rows).dispersion[..., 0, :] for rows in now.blocks)
+        found = [size * dispersion for (_, size), dispersion in zip(means, dispersions, strict=True)]
         return groups.xp.astype(joined(found), groups.reward.dtype)[..., None]
 
 
@@ -175,7 +170,7 @@ class _Now:
         unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
         if not is_unit or outside:
             unit = ((unit - low[..., None]) / width[..., None]).clip(0.0, 1.0)
-        rates, (plain, binary) = Rates.of(reward), _zeros_and_ones(unit, groups.times)
+        rates, (plain, binary) = Rates.of(reward), zeros_and_ones(unit, groups.times)
         return cls(
             groups=groups,
             visits=visits,
@@ -222,6 +217,31 @@ class _Now:
         """The range of earlier steps, where it is not [0, 1]."""
         return None if self.is_unit else Scale(self.coarse(self.low), self.coarse(self.width))
 
+    def told_by_others(self) -> tuple[_Now, _Believed]:
+        """This step with the dispersion that other prompts' rewards tell, and what is believed before it."""
+        found = _, pasts, _, known = self.believed()
+        if self.binary and known.exact:
+            return self, found
+        first = bool((self.carry["dispersion"] == 0).all(-1).any())
+        soft = as_type_of(~self.plain, self.unit)
+        if not first and bool((self.groups.pooled_others(soft[..., None]) > 0).all()):
+            return self, found
+        count, total = self.groups.count[..., 0], summed(self.unit, self.groups.times)
+        squares = squares_of(self.groups, self.unit, self.binary, self.past_of(pasts, known.exact), count, total)
+        others = self.groups.pooled_others(together([*squares, soft]))
+        now = replace(self, population=self.population.told_by(others))
+        return now, now.believed() if first else found  # if it is the first, the past has that dispersion too
+
+    def believed(self) -> _Believed:
+        """Beliefs of each block before the step, their `Belief.past` and `posterior_mean`, and what they come from."""
+        known, beliefs, pasts, means = self.population.moving(), [], [], []
+        for rows in self.blocks:  # each is summed up while it is in the processor's cache
+            here = known.of(rows)
+            beliefs.append(self.belief(here, rows))
+            pasts.append(beliefs[-1].past)
+            means.append(posterior_mean(beliefs[-1], here))
+        return beliefs, pasts, means, known
+
     def belief(self, known: Moving, rows: slice) -> Belief:
         """Of some prompts at their present visit: from what is kept of them, or else from their visits anew."""
         xp, visits, returning = self.groups.xp, self.visits, self.returning[..., rows]
@@ -255,34 +275,39 @@ class _Now:
         """Values, carry and state; ``pasts`` and ``means`` have `Belief.past` and `posterior_mean` of each block."""
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
-        past = self.past_of(pasts, known)
-        each = together([*moments(past[0] + count, past[1] + total), *self.dispersion_terms(past, count, total)])
+        population, now = self.population, known
+        if population.present is not population.dispersion:
+            present = population.present
+            now = known._replace(dispersion=self.coarse(present[..., 0, :]), exact=bool((present == 1).all()))
+        past = self.past_of(pasts, now.exact)
+        squares = squares_of(groups, unit, self.binary, past, count, total)
+        each = together([*moments(past[0] + count, past[1] + total), *squares, as_type_of(~self.plain, unit)])
         pooled = groups.pooled(each)
-        sums, prior = self.population.with_prompts(each[..., :MOMENTS], pooled[..., :MOMENTS])
-        shock, left = self.shock(means, known, count, total)
+        sums, prior = population.with_prompts(groups, each[..., :MOMENTS], pooled[..., :MOMENTS])
+        shock, left = self.shock(means, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
         for rows, belief in zip(self.blocks, beliefs, strict=True):
             n, s = self.coarse(of_rows(count, rows)), self.coarse(of_rows(total, rows))
-            here = known._replace(prior=self.coarse(of_rows(prior, rows)))
+            before, here = known.of(rows), now.of(rows)._replace(prior=self.coarse(of_rows(prior, rows)))
             asked = belief, here
             if shock is not None:
-                asked = shocked(belief, known, here, self.coarse(shock[..., :-1][..., rows]))
-                belief, here = shocked(belief, known, here, self.coarse(shock[..., -1:]))
+                asked = shocked(belief, before, here, self.coarse(shock[..., :-1][..., rows]))
+                belief, here = shocked(belief, before, here, self.coarse(shock[..., -1:]))
             value, likely = self.values_of(*asked, rows, n, s)
             if shock is not None or likely is None:
                 likely = likely_of_group(belief, here, n, s, self.exact(rows))
-            if not known.exact:  # a guess of the dispersion does not tell how a value moved
-                likely = xp.where(self.population.guessed, belief.probability, likely)
+            if not before.exact:  # a guess of the dispersion does not tell how a value moved
+                likely = xp.where(of_rows(self.population.guessed, rows), belief.probability, likely)
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
             values.append(value)
             afterwards.append(after)
-            state[..., rows, :] = after.packed(known, self.scale_of(rows, s))
+            state[..., rows, :] = after.packed(here, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
-            n, s = self.past_of([belief.past for belief in afterwards], known)
+            n, s = self.past_of([belief.past for belief in afterwards], now.exact)
             shifted = groups.pooled(together(moments(n, s)))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         carry = self.carry | self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
@@ -306,14 +331,14 @@ class _Now:
             }
         return Served(values=value, carry=carry, settled=baseline, state=state)
 
-    def past_of(self, pasts: list[Array], known: Moving) -> tuple[Array, Array]:
-        """Completions that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
+    def past_of(self, pasts: list[Array], exact: bool) -> tuple[Array, Array]:
+        """Completions of this step that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
         both = self.fine(pasts)
-        if not known.exact:
-            both = both * self.population.dispersion
+        if not exact:
+            both = both * self.population.present
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, means: list[Any], known: Moving, count: Array, total: Array) -> tuple[Array | None, Left]:
+    def shock(self, means: list[Any], count: Array, total: Array) -> tuple[Array | None, Left]:
         """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
         xp, some = self.groups.xp, self.carry["population"][..., 4:5] > 0
         some = some if self.all_scored else some & xp.any(self.scored, axis=-1, keepdims=True)
@@ -322,10 +347,7 @@ class _Now:
         mean, size = (self.fine([pair[j] for pair in means]) for j in (0, 1))
         here = as_type_of(self.scored, self.unit)
         before = before_step(self.carry, self.scored, self.of_last_step)
-        dispersion = self.population.dispersion[..., 0]
-        if not known.exact:  # a guess does not tell of a move
-            dispersion = xp.where(self.population.guessed[..., 0], 1.0, dispersion)
-        told = mean, size, count * here, total * here, dispersion
+        told = mean, size, count * here, total * here, self.population.present[..., 0, :]
         shock, left = common_shock(*told, self.rates, before, self.since)
         left = {name: xp.where(some, array, self.carry[name]) for name, array in left.items()}
         return None if shock is None else xp.where(some, shock, 0.0), left
@@ -347,7 +369,7 @@ class _Now:
 
     def exact(self, rows: slice) -> Array:
         """Groups of zeros and ones where the dispersion is 1; (..., 1, P)."""
-        return self.plain[..., None, rows] & (self.population.dispersion == 1)
+        return self.plain[..., None, rows] & of_rows(self.population.present == 1, rows)
 
     def scale_of(self, rows: slice, unit_total: Array) -> Scale | None:
         """For rewards on their own scale, those of the group whatever they are."""
@@ -357,36 +379,3 @@ class _Now:
         came = self.groups.xp.sum(self.groups.carried, axis=-1)[..., rows]
         inside = unit_total * width + low * self.coarse(self.groups.count[..., rows, 0])
         return Scale(low, width, self.coarse(came) - inside)
-
-    def dispersion_terms(self, past: tuple[Array, Array], count: Array, total: Array) -> list[Array]:
-        """Squares of rewards around their mean, ``u (1 - u)`` of as many, completions, prompts not `plain`; (..., P).
-
-        Around the mean of the group, or where a prompt has one completion around that of its past.
-        """
-        groups, unit, xp = self.groups, self.unit, self.groups.xp
-        size = 1 + not_negative(count - 1)
-        if self.binary:
-            within, mixed = total * (1 - total / size), 0 * total
-        else:
-            off = unit - (total / size)[..., None]
-            off = off if groups.mask is None else off * groups.present
-            within = summed(off * off, groups.times)
-            mixed = (count - 1) / size * (total - summed(unit * unit, groups.times))
-        alone = count == 1
-        if bool(alone.any()):
-            known = past[0] > 0
-            n = xp.where(known, past[0], 1.0)
-            within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
-            mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
-        return [within, mixed, count, as_type_of(~self.plain, unit)]
-
-
-def _zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
-    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P).
-
-    And whether all groups do.
-    """
-    plain = unit * unit == unit
-    plain = plain if times is None else plain & (times % 1 == 0)
-    binary = bool(plain.all())
-    return plain[..., 0] if binary and plain.shape[-1] else plain.all(-1), binary

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import device
 
-from kaestat.baselines.filter_arrays import Scale, added_up
+from kaestat.baselines.filter_arrays import Scale, added_up, of_rows
 from kaestat.baselines.filter_rates import AGES, Rates
 from kaestat.core.arrays import Array, namespace, not_negative
 
@@ -31,6 +31,12 @@ class Moving(NamedTuple):
     ways: Array  # shape (..., K, 1); probabilities of the ways in which values move
     jump: Array  # Probability of a jump
     exact: bool  # Whether the dispersion is 1, so that counts need no division
+
+    def of(self, rows: slice) -> Moving:
+        """For some prompts."""
+        if self.dispersion.shape[-1] == 1:  # the same for all
+            return self
+        return self._replace(prior=of_rows(self.prior, rows), dispersion=of_rows(self.dispersion, rows))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, largest, together
+from kaestat.baselines.filter_arrays import added_up, as_type_of, at_least, largest, summed, together
 from kaestat.baselines.filter_belief import TINY, WAYS, Moving
 from kaestat.baselines.filter_rates import Rates
-from kaestat.core.arrays import Array, namespace, not_negative
+from kaestat.core.arrays import Array, Groups, namespace, not_negative
 
 DISCOUNT = 0.9  # on what was learned, per return of the prompts
 LEAST_RETURN = 0.1  # that a step counts as where no prompt returns
@@ -28,9 +28,10 @@ class Population:
 
     rates: Rates
     carry: dict[str, Array]
-    dispersion: Array  # shape (..., 1, 1)
+    dispersion: Array  # shape (..., 1, 1 or P); of the past
     exact: bool  # Whether that is 1
-    guessed: Array  # shape (..., 1, 1); whether that is `first_dispersion`
+    present: Array  # shape (..., 1, 1 or P); dispersion of the rewards of this step
+    guessed: Array  # shape (..., 1, 1 or P); whether that of the past is `first_dispersion`
     learned: Array  # shape (..., K); probabilities of the ways where prompts are spread as learned
     # shape (..., C, K); of each manner in which prompts are spread over the ways, the probabilities of these
     mixtures: Array
@@ -40,68 +41,84 @@ class Population:
     @classmethod
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
         """The population after so many returns of the prompts, shape (...,)."""
-        xp, within, between = namespace(elapsed), carry["dispersion"][..., 0], carry["dispersion"][..., 1]
-        dispersion = (within + PSEUDO_SQUARES) / (within + between + PSEUDO_SQUARES)
-        guess = first_dispersion(carry["population"])
-        guessed = (within + between == 0) & (guess < 1)  # rewards of 0 and 1 leave nothing to guess
-        dispersion = xp.where(guessed, guess, dispersion)
+        dispersion = _dispersion(carry["dispersion"][..., None, :])
+        guess = first_dispersion(carry["population"])[..., None, None]
+        guessed = (carry["dispersion"] == 0).all(-1)[..., None, None] & (guess < 1)  # zeros and ones are certain
+        dispersion = namespace(elapsed).where(guessed, guess, dispersion).clip(SMALLEST_DISPERSION, 1.0)
         learned = carry["each"] / added_up(carry["each"], -1)
-        dispersion = dispersion.clip(SMALLEST_DISPERSION, 1.0)[..., None, None]
         switched = (1 - SWITCH) ** at_least(elapsed, 1.0)[..., None]
         return cls(
             rates=rates,
             carry=carry,
             dispersion=dispersion,
             exact=bool((dispersion == 1).all()),
-            guessed=guessed[..., None, None],
+            present=dispersion,
+            guessed=guessed,
             learned=learned,
             mixtures=rates.mixtures + rates.as_learned * learned[..., None, :],
             mixture=rates.mixture_prior + switched * (_softmax(carry["mixture"]) - rates.mixture_prior),
             kept=DISCOUNT**elapsed,
         )
 
+    def told_by(self, others: Array) -> Population:
+        """The population where the other prompts' rewards tell of the dispersion; sums, (..., P, 4), as for `after`.
+
+        They tell that of the past too if they are its first, and not zeros and ones.
+        """
+        xp, others, earlier = namespace(others), not_negative(others), self.carry["dispersion"][..., None, :]
+        first, told = (earlier == 0).all(-1), (others[..., 3] > 0)[..., None, :]
+        sums = together([earlier[..., 0] + 0 * others[..., 0], earlier[..., 1] * _alike(others)])
+        present = _dispersion(xp.where(first[..., None], others[..., :2], sums))
+        dispersion = xp.where(first[..., None, :] & told, present, self.dispersion)
+        exact = bool((dispersion == 1).all())
+        return replace(self, dispersion=dispersion, exact=exact, present=present, guessed=self.guessed & ~told)
+
     def moving(self) -> Moving:
         """The part of the population that beliefs need."""
         ways = (self.mixture[..., None, :] @ self.mixtures)[..., 0, :]
         jump = added_up(_softmax(self.carry["jumps"]) * self.rates.jump, -1)[..., 0]
-        prior = self.prior_of(self.carry["population"][..., None, :])
+        prior = prior_of(self.carry["population"][..., None, :], None if self.exact else self.dispersion[..., 0, :])
         parts = prior[..., None, :], self.dispersion, ways[..., None], jump[..., None, None]
         prior, dispersion, ways, jump = (as_type_of(part, self.rates.variance) for part in parts)
         return Moving(prior, dispersion, ways, jump, self.exact)
 
-    def with_prompts(self, each: Array, now: Array) -> tuple[Array, Array]:
+    def with_prompts(self, groups: Groups, each: Array, now: Array) -> tuple[Array, Array]:
         """Sums behind the prior after the step, (..., 6), and each prompt's prior from the other prompts, (..., 2, P).
 
         ``each`` are `moments`, (..., P, 6), and ``now`` their sums, (..., 1, 6).
         """
-        xp, before = namespace(each), self.carry["population"]
-        missing = not_negative(ENOUGH - now[..., 0, :1])
-        known = before[..., :1]
-        past = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0)))
-        return past + now[..., 0, :], self.prior_of(past[..., None, :] + now - each)
-
-    def prior_of(self, sums: Array) -> Array:
-        """See `prior_of`."""
-        return prior_of(sums, None if self.exact else self.dispersion[..., 0])
+        xp, before, changed = (
+            namespace(each),
+            self.carry["population"][..., None, :],
+            self.present is not self.dispersion,
+        )
+        if changed:
+            inverse = before[..., 5:] * (self.dispersion / self.present)[..., 0, :, None]
+            parts = [before[..., :4] + 0 * inverse, before[..., 4:5] + before[..., 5:] - inverse, inverse]
+            before = xp.concat(parts, axis=-1)
+        missing, known = not_negative(ENOUGH - now[..., :1]), before[..., :1]
+        after = before * (1 - not_negative(1 - missing / xp.where(known > 0, known, 1.0))) + now
+        prior = prior_of(after - each, None if self.exact and not changed else self.present[..., 0, :])
+        if changed:  # what is learned has the mean
+            after = groups.pooled(each[..., :1] * after) / at_least(now[..., :1], 1.0)
+        return after[..., 0, :], prior
 
     def after(self, learned: Array, dispersion: Array) -> dict[str, Array]:
         """The carry after a step: each part decays towards its initial value and adds its sum.
 
         The sums are of `learned_from`, and of squares, as many for zeros and ones, completions and soft rewards.
         """
-        xp, carry, kept, first = namespace(self.kept), self.carry, self.kept[..., None], self.rates.carry
-        now = {"mixture": xp.log(self.mixture), "jumps": carry["jumps"], "each": carry["each"]}
+        carry, kept, first = self.carry, self.kept[..., None], self.rates.carry
+        now = {"mixture": namespace(kept).log(self.mixture), "jumps": carry["jumps"], "each": carry["each"]}
         out, fresh = {}, 1 - kept  # after a change, excluded hypotheses can return
         for name, array in now.items():
             out[name] = kept * array + fresh * first[name] + learned[..., : array.shape[-1]]
             learned = learned[..., array.shape[-1] :]
         for name in ("mixture", "jumps"):
             out[name] = out[name] - largest(out[name], -1)
-        squares, count, soft = dispersion[..., :2], dispersion[..., 2], dispersion[..., 3]
-        alike = SOFT_REWARDS ** xp.where(soft > 0, 0.0, count)  # of the evidence that rewards are not of 0 and 1 alone
         faded = kept.clip(0.0, DISCOUNT**LEAST_RETURN) * carry["dispersion"]
-        faded[..., 1] *= alike
-        return out | {"dispersion": faded + squares}
+        faded[..., 1] *= _alike(dispersion)
+        return out | {"dispersion": faded + dispersion[..., :2]}
 
     def learned_from(self, before: Array, likely: Array, after: Array, known: Moving, here: Array | None) -> Array:
         """What the returns of a step add to the "mixture", the "jumps" and "each" of the carry; (..., C + J + K).
@@ -137,8 +154,44 @@ def moments(count: Array, total: Array) -> list[Array]:
     return [one, mean, square, mean - square, one - inverse, inverse]
 
 
+def squares_of(
+    groups: Groups, unit: Array, binary: bool, past: tuple[Array, Array], count: Array, total: Array
+) -> list[Array]:
+    """Squares of rewards around their mean, ``u (1 - u)`` of as many, and completions; (..., P) each.
+
+    Around the mean of the group, or where a prompt has one completion around that of its past. ``past`` has the
+    completions that this counts as, and the sum of their rewards.
+    """
+    xp, size = groups.xp, 1 + not_negative(count - 1)
+    if binary:
+        within, mixed = total * (1 - total / size), 0 * total
+    else:
+        off = unit - (total / size)[..., None]
+        off = off if groups.mask is None else off * groups.present
+        within = summed(off * off, groups.times)
+        mixed = (count - 1) / size * (total - summed(unit * unit, groups.times))
+    alone = count == 1
+    if bool(alone.any()):
+        known = past[0] > 0
+        n = xp.where(known, past[0], 1.0)
+        within = within + xp.where(known & alone, n / (n + 1), 0.0) * (total - past[1] / n) ** 2
+        mixed = xp.where(count > 1, mixed, xp.where(known & alone, total * (1 - total), 0.0))
+    return [within, mixed, count]
+
+
+def zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
+    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P).
+
+    And whether all groups do.
+    """
+    plain = unit * unit == unit
+    plain = plain if times is None else plain & (times % 1 == 0)
+    binary = bool(plain.all())
+    return plain[..., 0] if binary and plain.shape[-1] else plain.all(-1), binary
+
+
 def first_dispersion(sums: Array) -> Array:
-    """The dispersion while no reward has another of its prompt beside it; from sums of `moments`, (..., 6) to (...,).
+    """A guess while no reward has another of its prompt beside it; from sums of `moments`, (..., 6) to (...,).
 
     Rewards alone tell their variance around the mean m of all, ``u m (1 - m)``, where u is the dispersion if all values
     are alike. Half of that variance counts as that of values. For zeros and ones u is 1, and so is the dispersion.
@@ -149,10 +202,21 @@ def first_dispersion(sums: Array) -> Array:
     return noisy / (2 - noisy)
 
 
+def _dispersion(sums: Array) -> Array:
+    """The dispersion that such sums of squares tell, (..., P, 2); (..., 1, P)."""
+    within, between = sums[..., 0] + PSEUDO_SQUARES, sums[..., 1]
+    return (within / (within + between)).clip(SMALLEST_DISPERSION, 1.0)[..., None, :]
+
+
+def _alike(sums: Array) -> Array:
+    """What a step leaves of the evidence that rewards are not of 0 and 1 alone; sums as for `Population.after`."""
+    return SOFT_REWARDS ** namespace(sums).where(sums[..., 3] > 0, 0.0, sums[..., 2])
+
+
 def prior_of(sums: Array, dispersion: Array | None) -> Array:
     """Parameters of a Beta distribution by the method of moments, from sums of `moments`; (..., P, 6) to (..., 2, P).
 
-    ``dispersion``, (..., 1), is None for 1.
+    ``dispersion``, (..., 1 or P), is None for 1.
 
     The variance of values is that of the means, less that of their noise; the error of the estimated mean is added to
     it, so that with few prompts the prior fades out (see `kaestat.baselines.kae_eb`).

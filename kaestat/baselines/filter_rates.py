@@ -22,7 +22,7 @@ DRIFTING, MIXED, OWN_DRIFTS = (
 OTHERWISE = 0.02  # share of prompts that move in another way where all are expected to move in one
 JUMPS = ((0.0005, 0.6), (0.005, 0.25), (0.03, 0.1), (0.15, 0.05))  # probabilities of a jump per visit, and their priors
 SHOCKS = np.linspace(-4.0, 4.0, 33)  # logits, of all prompts at once
-SHOCK = 0.02  # prior probability of one per return of the prompts
+SHOCK = 0.005  # prior probability of one per return of the prompts
 PSEUDO_PROMPTS = 8.0
 PRECISION = "float32"  # of what is known of each prompt: a step costs half as much
 

@@ -133,7 +133,7 @@ class RunMonitor:
     def _take(self, steps: list[StepRows]) -> None:
         """Add complete steps; each method takes those with one range of rewards together, where it is possible."""
         self._make_room()
-        self._measure = self._measure or next((rows.measure for rows in steps if rows.weights), "")
+        self._measure = self._measure or next((name for rows in steps for name in rows.weights), "")
         lowest = itertools.accumulate((rows.reward.min() for rows in steps), min, initial=self._lowest)
         highest = itertools.accumulate((rows.reward.max() for rows in steps), max, initial=self._highest)
         ranges = [range_so_far(float(low), float(high)) for low, high in zip(lowest, highest, strict=True)][1:]

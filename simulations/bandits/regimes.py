@@ -33,11 +33,6 @@ class World:
     known: np.ndarray
     step: np.ndarray
 
-    @property
-    def scored(self) -> slice:
-        """The visits that count: the second half, and never the first."""
-        return slice(max(1, len(self.step) // 2), len(self.step))
-
 
 def _walked(streams: Streams, sd: np.ndarray | float, n_visits: int) -> np.ndarray:
     moves = np.broadcast_to(sd, (n_visits - 1,))[:, None] * streams.normal("walk", n_visits - 1, N_PROMPTS)

@@ -14,6 +14,8 @@ from simulations.harness.study import grid
 
 METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
 GROUP_SIZES = (1, 2, 8)
+IN_TURNS, BATCHES, SMALL_GROUPS = 40, 4, (1, 2)  # prompts, of which each step has a quarter, and their completions
+EARLY, TURNS = "_early", "_in_turns"  # measures of the first half of the visits, and of prompts in turns
 SOFT = ("partial credit in one first visit of eight", "first visits in quarters")  # binary rewards afterwards
 
 
@@ -24,39 +26,50 @@ def baseline(method: str) -> Baseline:
     return make_baseline(name, **params).leave_one_out()
 
 
-def squared_errors(estimator: Baseline, made: World, reward: np.ndarray | None = None) -> np.ndarray:
-    """Mean squared value error of each replicate over the scored visits, shape (R,).
+def squared_errors(estimator: Baseline, made: World, reward: np.ndarray, batches: int = 1) -> np.ndarray:
+    """Mean squared value error of each replicate at each visit, shape (R, T).
 
-    reward (ndarray, shape (R, T, P, G), optional): In place of the simulated ones.
+    reward (ndarray, shape (R, T, P, G)): In place of the simulated ones, of the first P prompts.
+    batches: Steps that a visit of all prompts takes; each has as many of them.
     """
-    reward = made.reward if reward is None else reward
     total, total_sq = (np.moveaxis(part.sum(axis=-1), 1, -1) for part in (reward, reward**2))
-    carry, state, errors = estimator.initial_carry(), None, []
-    for t in range(reward.shape[1]):
-        start = int(max(0, t - estimator.max_visits))
-        lag = np.broadcast_to((made.step[t] - made.step[start:t]).astype(float), total[..., start:t].shape)
-        past = (lag, np.full(lag.shape, float(reward.shape[-1])), total[..., start:t], total_sq[..., start:t])
-        served = estimator.serve(Groups(reward[:, t]), Visits(*past, state=state), step=int(made.step[t]), carry=carry)
-        carry, state = served.carry, served.state
-        error = served.values - made.value[:, t, :, None]  # noqa: PD011 (no frame)
-        errors.append((error**2).mean(axis=(1, 2)))
-    return np.stack(errors, axis=1)[:, made.scored].mean(axis=1)
+    turns = np.split(np.arange(reward.shape[2]), batches)
+    carry, states, errors = estimator.initial_carry(), [None] * batches, np.empty((*reward.shape[:2], batches))
+    for t, turn in np.ndindex(reward.shape[1], batches):
+        here, start = turns[turn], int(max(0, t - estimator.max_visits))
+        sums, squares = (part[:, here, start:t] for part in (total, total_sq))
+        lag = np.broadcast_to(batches * (made.step[t] - made.step[start:t]).astype(float), sums.shape)
+        past = Visits(lag, np.full(lag.shape, float(reward.shape[-1])), sums, squares, state=states[turn])
+        step = batches * int(made.step[t]) + turn
+        served = estimator.serve(Groups(reward[:, t, here]), past, step=step, carry=carry)
+        carry, states[turn] = served.carry, served.state
+        error = served.values - made.value[:, t, here, None]  # noqa: PD011 (no frame)
+        errors[:, t, turn] = (error**2).mean(axis=(1, 2))
+    return errors.mean(axis=2)
 
 
 def simulate(cell: Cell, streams: Streams) -> Samples:
     made = world(cell["regime"], cell["group_size"], streams)
-    known = ((made.known - made.value[..., None]) ** 2)[:, made.scored]
-    columns = {"known parameters|mse": known.mean(axis=(1, 2, 3))}
-    for method in METHODS:
-        columns[f"{method}|mse"] = squared_errors(baseline(method), made)
+    known = ((made.known - made.value[..., None]) ** 2).mean(axis=-1)
+    columns = scores("known parameters", known.mean(axis=-1))
+    runs = {method: (method, made.reward) for method in METHODS}
     if cell["regime"] == "walk .15":
-        columns |= {
-            f"{DEFAULT_METHOD}, {name}|mse": squared_errors(
-                baseline(DEFAULT_METHOD), made, softened(made, name, streams)
-            )
-            for name in SOFT
-        }
+        runs |= {f"{DEFAULT_METHOD}, {name}": (DEFAULT_METHOD, softened(made, name, streams)) for name in SOFT}
+    for name, (method, reward) in runs.items():
+        columns |= scores(name, squared_errors(baseline(method), made, reward))
+    if cell["group_size"] in SMALL_GROUPS:
+        columns |= scores("known parameters", known[..., :IN_TURNS].mean(axis=-1), TURNS)
+        for method in METHODS:
+            errors = squared_errors(baseline(method), made, made.reward[:, :, :IN_TURNS], BATCHES)
+            columns |= scores(method, errors, TURNS)
     return columns
+
+
+def scores(method: str, errors: np.ndarray, shape: str = "") -> dict[str, np.ndarray]:
+    """Means of errors at each visit, (R, T), over the second half and over the first half but its first visit."""
+    half = max(1, errors.shape[1] // 2)
+    columns = {f"{method}|mse{shape}": errors[:, half:].mean(axis=1)}
+    return columns | ({f"{method}|mse{shape}{EARLY}": errors[:, 1:half].mean(axis=1)} if half > 1 else {})
 
 
 def softened(made: World, name: str, streams: Streams) -> np.ndarray:
@@ -72,37 +85,39 @@ def softened(made: World, name: str, streams: Streams) -> np.ndarray:
 
 def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
     """Every method's error and its ratio to that of the known filter; of partial credit, to the run without it."""
-    known = samples["known parameters|mse"]
-    estimates = [average("known parameters|mse", known)]
+    estimates = []
     for name, column in samples.items():
-        method, clean = name.partition("|")[0], samples[f"{DEFAULT_METHOD}|mse"]
-        if method == "known parameters":
-            continue
+        method, measure = name.split("|")
         estimates.append(average(name, column))
-        if method in METHODS:
-            estimates.append(ratio_of_means(f"{method}|ratio_to_known", column, known))
-        else:
-            estimates.append(ratio_of_means(f"{method}|ratio_to_clean", column, clean))
+        if method != "known parameters":
+            to, of = ("known", "known parameters") if method in METHODS else ("clean", DEFAULT_METHOD)
+            ratio = f"{method}|{measure.replace('mse', f'ratio_to_{to}')}"
+            estimates.append(ratio_of_means(ratio, column, samples[f"{of}|{measure}"]))
     return estimates
 
 
 def conclude(summary: pd.DataFrame) -> pd.DataFrame:
-    """One row per method: its largest and its mean ratio to the known filter, the two states left out."""
-    told = (summary["measure"] == "ratio_to_known") & (summary["regime"] != "two states")
-    ratio = summary[told].groupby("method")["estimate"]
+    """One row per measure and method: the largest and the mean ratio to the known filter, the two states left out."""
+    told = summary["measure"].str.startswith("ratio_to_known") & (summary["regime"] != "two states")
+    ratio = summary[told].groupby(["measure", "method"])["estimate"]
     frame = pd.DataFrame({"max_ratio_to_known": ratio.max(), "mean_ratio_to_known": ratio.mean()})
-    return frame.reset_index().sort_values("max_ratio_to_known", ignore_index=True)
+    return frame.reset_index().sort_values(["measure", "max_ratio_to_known"], ignore_index=True)
 
 
 STUDY = Study(
     name="regimes",
     aims="How far the default is from what can be known where values do not merely walk, and what soft rewards "
     "at the first visit do to it later.",
-    mechanisms="64 prompts, all visited together; walks, jumps, a shock to all, drifts of each prompt's own, three "
+    mechanisms="64 prompts, all visited together, and the first 40 of them 10 at a step; walks, jumps, a shock to "
+    "all, drifts of each prompt's own, three "
     "visits with and without dead prompts, continuous rewards, uneven gaps, two states.",
-    estimands="Each prompt's current value, over the second half of the visits (from the second on, of three).",
+    estimands="Each prompt's current value, over the second half of the visits (from the second on, of three), and "
+    "over the first half but its first visit.",
     methods=("known parameters", *METHODS, *(f"{DEFAULT_METHOD}, {name}" for name in SOFT)),
-    measures=("mse", "ratio_to_known", "ratio_to_clean"),
+    measures=(
+        *(f"{m}{shape}{half}" for m in ("mse", "ratio_to_known") for shape in ("", TURNS) for half in ("", EARLY)),
+        *("ratio_to_clean", f"ratio_to_clean{EARLY}"),
+    ),
     cells=grid(regime=tuple(REGIMES), group_size=GROUP_SIZES),
     replicates=32,
     shard=16,

@@ -244,20 +244,24 @@ def test_values_that_are_all_alike_stay_where_the_rewards_are(size, seed):
 
 
 @pytest.mark.parametrize("size", [1, 2, 8])
-def test_after_soft_rewards_zeros_and_ones_are_at_once_taken_for_what_they_are(size):
-    """Ten visits in quarters, then zeros and ones: they tell of the value as much as if they had been so before."""
-    value = 1 / (1 + np.exp(-np.random.default_rng(17).standard_normal((30, 512)).cumsum(axis=0) * 0.15))
+@pytest.mark.parametrize("visits", [1, 10])
+def test_after_soft_rewards_zeros_and_ones_are_at_once_taken_for_what_they_are(visits, size):
+    """Quarters tell more than the zeros and ones that they are means of, and what they tell is kept."""
+    rng = np.random.default_rng(17)
+    value = 1 / (1 + np.exp(-1.5 * rng.standard_normal(128) - 0.15 * rng.standard_normal((24, 128)).cumsum(axis=0)))
     clean = drawn(value, size, 18)
     soft = clean.copy()
-    soft[:10] = sum(drawn(value[:10], size, seed) for seed in range(19, 23)) / 4
-    errors = [((values_of_run(reward) - value[..., None])[14:] ** 2).mean() for reward in (clean, soft)]
-    assert errors[1] < 1.05 * errors[0]
+    soft[:visits] = sum(drawn(value[:visits], size, seed) for seed in range(19, 23)) / 4
+    errors = [((values_of_run(r) - value[..., None])[visits : visits + 10] ** 2).mean() for r in (clean, soft)]
+    assert errors[1] < 1.02 * errors[0]
 
 
 def test_single_continuous_rewards_have_the_dispersion_that_they_were_drawn_with():
     value, kappa = np.tile(np.linspace(0.1, 0.9, 200), (16, 1)), 20
     reward = np.random.default_rng(24).beta(kappa * value, kappa * (1 - value))[..., None]
-    within, mixed = carried_run(reward)[1]["dispersion"]
+    values, carry = carried_run(reward)
+    assert np.square(values[1, :, 0] - value[1]).mean() < 0.012  # told by the other prompts, where the first return
+    within, mixed = carry["dispersion"]
     assert within / (within + mixed) == pytest.approx(1 / (kappa + 1), rel=0.08)  # .03 is the spread over seeds
 
 
@@ -306,6 +310,7 @@ def test_after_a_jump_of_one_prompt_its_value_is_there_at_the_next_visit():
 def test_blocks_of_prompts_give_what_all_prompts_at_once_give(leading, monkeypatch):
     rng, baseline = np.random.default_rng(2), make_baseline("bayes_filter")
     rewards = (rng.random((4, *leading, 40, 5)) < 0.4).astype(float)
+    rewards[0] /= 2  # soft rewards, so each prompt gets a dispersion of its own
     rewards[2:] = 1.0  # a shock
     answers = []
     for block in (16, 10_000):

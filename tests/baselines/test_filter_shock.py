@@ -38,7 +38,7 @@ def test_a_shock_is_known_at_once_better_later_and_to_prompts_that_come_later(tu
         served = baseline.serve(Groups(reward), visits, step=t, carry=carry)
         carry, state[at], past[at] = served.carry, served.state, reward
         error.append(((served.values - value[..., None]) ** 2).mean())
-    assert error[6 * turns] < (0.043 if turns == 1 else 0.048)  # a shock is rarer per step
+    assert error[6 * turns] < (0.047 if turns == 1 else 0.056)  # .077 where no shock can be
     assert turns == 1 or np.mean(error[6 * turns + 1 : 7 * turns]) < 0.033  # where each step is on its own .046
     assert np.mean(error[7 * turns :]) < 0.0275
 
@@ -65,7 +65,7 @@ def test_steps_of_few_rewards_bring_up_no_shock(monkeypatch):
     for probability in (filter_shock.SHOCK, 0.0):
         monkeypatch.setattr(filter_shock, "SHOCK", probability)
         errors.append(errors_in_turns(logit, 4)[8:].mean())
-    assert errors[0] < 1.1 * errors[1]
+    assert errors[0] < 1.04 * errors[1]
 
 
 def test_prompts_that_come_one_by_one_are_hardly_taken_for_a_shock(monkeypatch):

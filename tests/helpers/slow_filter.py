@@ -66,31 +66,37 @@ class SlowFilter:
         elapsed = (step - self.last) / (sum(lags) / len(lags)) if lags and self.last is not None else 0.0
         within, between = self.dispersion
         guess = within + between == 0
-        phi = first_dispersion(self.population) if guess else (within + 0.05) / (within + between + 0.05)
-        phi, guess = max(phi, 0.01), guess and phi < 1
+        phi = max(first_dispersion(self.population), 0.01) if guess else dispersion(within, between)
+        guess = guess and phi < 1
         switched = 0.98 ** max(elapsed, 1.0)
         mixture = [switched * w + (1 - switched) * p for w, p in zip(softmax(self.mixture), MIXTURE, strict=True)]
         learned = normalised(self.each)
         manners = [[0.98 * (j == k) + 0.02 * learned[j] for j in range(K)] for k in range(K)] + [learned, OWN_DRIFTS]
         ways = [math.fsum(m * manner[j] for m, manner in zip(mixture, manners, strict=True)) for j in range(K)]
         jump = math.fsum(p * w for p, w in zip(JUMPS, softmax(self.jumps), strict=True))
-        before = prior_of(self.population, phi)
 
-        beliefs = {
-            name: moved(self.kept[name], ways, jump, before, phi) if name in self.kept else unknown() for name in groups
-        }
-        past = {}
-        for name, belief in beliefs.items():
+        def past_of(name, phi, here):  # belief in completions of the dispersion of here, and those that it counts as
+            prior, kept = prior_of(self.population, phi), self.kept.get(name)
+            belief = unknown() if kept is None else moved(kept, ways, jump, prior, phi)
+            belief = ([n * here / phi for n in belief[0]], [s * here / phi for s in belief[1]], *belief[2:])
             weight = probabilities(belief, ways, jump)
-            past[name] = [math.fsum(w * part for w, part in zip(weight, belief[j], strict=True)) for j in (0, 1)]
+            return belief, [math.fsum(w * part for w, part in zip(weight, belief[j], strict=True)) for j in (0, 1)]
+
+        past = {name: past_of(name, phi, phi)[1] for name in groups}
+        told = {name: self._told(groups, name, past, phi, guess) for name in groups}
+        beliefs, past = ({name: past_of(name, *told[name][:2])[j] for name in groups} for j in (0, 1))
         each = {name: moments(past[name][0] + len(z), past[name][1] + sum(z)) for name, z in groups.items()}
         now = [math.fsum(column) for column in zip(*each.values(), strict=True)]
         share = min(max(100 - now[0], 0) / (self.population[0] or 1), 1)
-        sums = [share * p + v for p, v in zip(self.population, now, strict=True)]
+        earlier = {
+            name: [*self.population[:4], self.population[4] * was / here] for name, (was, here, _) in told.items()
+        }
+        sums = {name: [share * p + v for p, v in zip(past, now, strict=True)] for name, past in earlier.items()}
 
         values, gains, kept_ways, jumped, after = {}, [0.0] * (K + 2), [0.0] * K, [0.0] * 4, {}
         for name, rewards in groups.items():
-            prior = prior_of([s - own for s, own in zip(sums, each[name], strict=True)], phi)
+            _, phi, guess = told[name]
+            prior = prior_of([s - own for s, own in zip(sums[name], each[name], strict=True)], phi)
             values[name] = loo_values(rewards, beliefs[name], ways, jump, prior, phi, self.lgamma)
             after[name], gained = updated(rewards, beliefs[name], ways, prior, phi, self.lgamma, guess)
             if name in self.kept:
@@ -104,11 +110,19 @@ class SlowFilter:
                 for j, p in enumerate(JUMPS):
                     jumped[j] += math.log(1 + p * (min(ratio, 1e6) - 1))
         self._learn(groups, past, elapsed, mixture, gains, kept_ways, jumped)
-        self.population = sums
+        self.population = [math.fsum(column) / len(sums) for column in zip(*sums.values(), strict=True)]
         self.kept |= after
         self.newest |= dict.fromkeys(groups, step)
         self.last = step if lags else self.last
         return values
+
+    def _told(self, groups, name, past, phi, guess):
+        """Dispersion of a prompt's past and of its rewards now, and whether guessed, from the other prompts."""
+        squares, count, soft = squares_of({other: z for other, z in groups.items() if other != name}, past)
+        within, between = self.dispersion
+        if within + between > 0:
+            return phi, dispersion(within, between * (1 if soft else 0.97**count)), False
+        return (dispersion(*squares),) * 2 + (False,) if soft else (phi, 1.0, guess)
 
     def _learn(self, groups, past, elapsed, mixture, gains, kept_ways, jumped):
         kept = 0.9**elapsed
@@ -117,22 +131,33 @@ class SlowFilter:
         self.each = self._faded(self.each, [8 * p for p in FIRST], kept, kept_ways)
         faded = min(kept, 0.9**0.1)
         self.dispersion = [faded * v for v in self.dispersion]
-        rewards = [z for group in groups.values() for z in group]
-        if all(z in (0, 1) for z in rewards):
-            self.dispersion[1] *= 0.97 ** len(rewards)
-        for name, rewards in groups.items():
-            mean, count = sum(rewards) / len(rewards), len(rewards)
-            if count > 1:
-                self.dispersion[0] += sum((z - mean) ** 2 for z in rewards)
-                self.dispersion[1] += (count - 1) / count * sum(z * (1 - z) for z in rewards)
-            elif past[name][0] > 0:
-                n, total = past[name]
-                self.dispersion[0] += n / (n + 1) * (mean - total / n) ** 2
-                self.dispersion[1] += mean * (1 - mean)
+        squares, count, soft = squares_of(groups, past)
+        self.dispersion[1] *= 1 if soft else 0.97**count
+        self.dispersion = [v + new for v, new in zip(self.dispersion, squares, strict=True)]
 
     @staticmethod
     def _faded(old, first, kept, gained):
         return [kept * v + (1 - kept) * f + g for v, f, g in zip(old, first, gained, strict=True)]
+
+
+def squares_of(groups, past):
+    """Squares of rewards around their mean, as many for zeros and ones, completions, and whether some are neither."""
+    squares = [0.0, 0.0]
+    for name, rewards in groups.items():
+        mean, count = sum(rewards) / len(rewards), len(rewards)
+        if count > 1:
+            squares[0] += sum((z - mean) ** 2 for z in rewards)
+            squares[1] += (count - 1) / count * sum(z * (1 - z) for z in rewards)
+        elif past[name][0] > 0:
+            n, total = past[name]
+            squares[0] += n / (n + 1) * (mean - total / n) ** 2
+            squares[1] += mean * (1 - mean)
+    rewards = [z for group in groups.values() for z in group]
+    return squares, len(rewards), any(z not in (0, 1) for z in rewards)
+
+
+def dispersion(within, between):
+    return max((within + 0.05) / (within + between + 0.05), 0.01)
 
 
 def unknown():
