@@ -65,6 +65,7 @@ class BayesFilter(RangedBaseline):
     ----------
     low, high : float
         Initial range of the rewards; see `RangedBaseline`. Rewards outside widen it, with one warning.
+        Clip rare rewards that lie far from all others.
 
     Raises
     ------

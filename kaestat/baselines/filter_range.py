@@ -51,6 +51,6 @@ def say_widened(low: float, high: float, before: Array, after: Array) -> None:
     warnings.warn(
         f"rewards: bayes_filter was made for rewards in [{low:g}, {high:g}], and they reach from "
         f"{reached[0]:g} to {reached[1]:g}. It continues with the wider range; give it with "
-        "low= and high=.",
+        "low= and high=. If a few rewards lie far from all others, clip them: they spoil the values of all prompts.",
         stacklevel=2,
     )

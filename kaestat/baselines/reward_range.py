@@ -49,20 +49,15 @@ class RangedBaseline(Baseline):
             replace(visits, total=(visits.total - self.low * visits.count) / width, total_sq=squares / width / width),
         )
 
-    @property
-    def rounding(self) -> float:
-        """The possible rounding error of a mapped square: squares of rewards far from 0 cancel."""
-        return 1e-9 + 1e-15 * (max(abs(self.low), abs(self.high)) / (self.high - self.low)) ** 2
-
     def check_in_unit(self, reason: str, groups: Groups, visits: Visits, *, warn: bool = False) -> None:
         """Raise a ValueError with the reason, or warn, unless rewards mapped by `to_unit` lie in [0, 1]."""
-        xp = groups.xp
+        xp, farthest = groups.xp, max(abs(self.low), abs(self.high)) / (self.high - self.low)
         # z^2 > z for every reward outside [0, 1]; completions are checked one by one, visits by their sums.
         for total, total_sq, count in (
             (visits.total, visits.total_sq, visits.count),
             (groups.carried, groups.carried * groups.reward, groups.present),
         ):
-            rounding = self.rounding * count
+            rounding = (1e-9 + 1e-15 * farthest**2) * count  # squares of rewards far from 0 cancel
             if not bool(xp.any((total < -rounding) | (total_sq > total + rounding))):
                 continue
             told = f"rewards: {reason}, so every reward {'should' if warn else 'must'} lie in "

@@ -84,7 +84,7 @@ def watch_headline(summary: RunSummary) -> str:
     else:
         told.append(
             f"{best.method} would have {_share(best)} of {summary.reference}'s value error so far"
-            f"{'' if _shown_lower(best) else ', which is not shown to be lower'}."
+            f"{'' if best.ratio + Z * best.ratio_se < 1 else ', which is not shown to be lower'}."
         )
     if summary.dead.mean >= HALF:
         told.append(
@@ -131,10 +131,6 @@ def watch_notes(summary: RunSummary) -> Iterator[str]:
 
 HALF = 0.5
 Z = 1.96  # standard errors of a 95 % interval
-
-
-def _shown_lower(row: MethodFigures) -> bool:
-    return row.ratio + Z * row.ratio_se < 1
 
 
 def _share(row: MethodFigures) -> str:

@@ -69,7 +69,10 @@ class RunMonitor:
     """
 
     def __init__(self, methods: Sequence[str | Baseline] = DEFAULT_METHODS):
-        named = {_name(method): method for method in (*listed(methods), *REFERENCES)}
+        named: dict[str, str | Baseline] = {}
+        for method in (*listed(methods), *REFERENCES):
+            name = method if isinstance(method, str) else type(method).__name__
+            named[name if named.get(name, method) == method else repr(method)] = method
         named |= {name: named.pop(name) for name in REFERENCES}  # at the end
         self._given = {name: risk_baseline(method) for name, method in named.items()}
         self._methods = {name: AdvantageEstimator(baseline) for name, baseline in self._given.items()}
@@ -133,7 +136,7 @@ class RunMonitor:
     def _take(self, steps: list[StepRows]) -> None:
         """Add complete steps; each method takes those with one range of rewards together, where it is possible."""
         self._make_room()
-        self._measure = self._measure or next((rows.measure for rows in steps if rows.weights), "")
+        self._measure = self._measure or next((name for rows in steps for name in rows.weights), "")
         lowest = itertools.accumulate((rows.reward.min() for rows in steps), min, initial=self._lowest)
         highest = itertools.accumulate((rows.reward.max() for rows in steps), max, initial=self._highest)
         ranges = [range_so_far(float(low), float(high)) for low, high in zip(lowest, highest, strict=True)][1:]
@@ -247,10 +250,6 @@ class RunMonitor:
 
 
 RECENT = ("reward", "dead", "right", "returned", "reached")
-
-
-def _name(method: str | Baseline) -> str:
-    return method if isinstance(method, str) else type(method).__name__
 
 
 def _served(

@@ -81,11 +81,6 @@ class StepRows:
             },
         )
 
-    @property
-    def measure(self) -> str:
-        """The better measure to weigh completions by; empty if there is none."""
-        return next(iter(self.weights), "")
-
     def visits(self) -> StepVisits:
         """The completions by prompt."""
         prompt, place = np.unique(self.prompt, return_inverse=True)
@@ -97,7 +92,9 @@ class StepRows:
 
     def dead_groups(self, highest: float) -> tuple[float, float]:
         """Share of groups of two or more whose rewards are equal, and equal to the highest; NaN without groups."""
-        group = self.prompt if self.stream is None else _pairs(self.prompt, self.stream)
+        group = self.prompt.astype(np.int64)
+        if self.stream is not None:
+            group = group * (int(self.stream.max()) + 1) + self.stream
         order = np.argsort(group, kind="stable")
         first = np.flatnonzero(np.diff(group[order], prepend=group[order[0]] - 1))
         reward = self.reward[order]
@@ -107,7 +104,3 @@ class StepRows:
             return math.nan, math.nan
         alike = (low == high)[several]
         return float(alike.mean()), float((alike & (high[several] >= highest)).mean())
-
-
-def _pairs(prompt: np.ndarray, stream: np.ndarray) -> np.ndarray:
-    return prompt.astype(np.int64) * (int(stream.max()) + 1) + stream
