@@ -1,10 +1,9 @@
 """Commands of ``python -m llm_experiments``."""
 
 import sys
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import typer
 from rich.console import Console
@@ -23,31 +22,8 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
 UsageError, Abort = typer.BadParameter.__base__, typer.Abort  # typer exports the first under no name of its own
 
-
 Data = Annotated[Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")]
-
-
-class Stage(StrEnum):
-    """Parts of the diagnostic, each reading what those before it have written."""
-
-    pools = "pools"
-    value = "value"
-    gradient = "gradient"
-    all = "all"
-
-
-class Engine(StrEnum):
-    """What samples completions."""
-
-    transformers = "transformers"
-    vllm = "vllm"
-
-
-class Dtype(StrEnum):
-    """Type of the weights."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
+STAGES = ("pools", "value", "gradient")  # of the diagnostic, each reading what those before it have written
 
 
 @app.callback()
@@ -59,7 +35,9 @@ def _commands() -> None:
 def diagnose(
     config: Annotated[Path | None, typer.Option(help="YAML file, such as llm_experiments/configs/tiny.yaml.")] = None,
     run: Annotated[Path | None, typer.Option(help="Folder of a training run with a section diagnose, instead.")] = None,
-    stage: Annotated[Stage, typer.Option(help="What to do; all does one after the other.")] = Stage.all,
+    stage: Annotated[
+        Literal["pools", "value", "gradient", "all"], typer.Option(help="What to do; all does one after the other.")
+    ] = "all",
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and pools.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables, a run's in NAME below it.")] = Path("results"),
     data: Annotated[
@@ -89,16 +67,15 @@ def diagnose(
         name, parts = diagnostics_of(run, data=data, prompts=prompts)
     disable_progress_bar()  # those of loading and saving weights; ours tell what matters
     console = Console(stderr=True)
-    stages = (Stage.pools, Stage.value, Stage.gradient) if stage is Stage.all else (stage,)
     done: dict[int, Path] = {}
     for step, part in parts.items():
         place = results if step is None else runs
         diagnosis = Diagnosis(part, runs=runs, results=place, progress=partial(timed_progress, console))
-        for each in stages:
+        for each in STAGES if stage == "all" else (stage,):
             getattr(diagnosis, each)()
         if step is not None:
             done[step] = diagnosis.results
-    if done and stage is not Stage.pools:
+    if done and stage != "pools":
         gather(done, results / name)
     say(console, f"Results: {results / name}")
 
@@ -108,11 +85,13 @@ def evaluate(
     model: Annotated[str, typer.Option(help="Model folder, hub id, or a preset such as qwen2.5-math-7b.")],
     suite: Annotated[str, typer.Option(help="paper, or sets with commas: math500,aime24:32 (answers each).")] = "paper",
     name: Annotated[str, typer.Option(help="Of the result; by default the last part of the model's.")] = "",
-    engine: Annotated[Engine, typer.Option(help="What samples.")] = Engine.transformers,
+    engine: Annotated[Literal["transformers", "vllm"], typer.Option(help="What samples.")] = "transformers",
     temperature: Annotated[float, typer.Option(help="The paper's is 0.6.")] = 0.6,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 2048,
     batch_size: Annotated[int, typer.Option(help="Answers generated at once.")] = 64,
-    dtype: Annotated[Dtype | None, typer.Option(help="By default bfloat16 on a GPU, float32 without.")] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"] | None, typer.Option(help="By default bfloat16 on a GPU, float32 without.")
+    ] = None,
     chat: Annotated[
         bool | None,
         typer.Option(help="Use the chat template; by default as the model's run did, or a preset."),
@@ -150,7 +129,7 @@ def evaluate(
             "seed": seed,
             "model": {
                 "name": model,
-                "dtype": dtype or (Dtype.float32 if resolve_device("auto") == "cpu" else Dtype.bfloat16),
+                "dtype": dtype or ("float32" if resolve_device("auto") == "cpu" else "bfloat16"),
                 **style,
                 **({} if chat is None else {"chat": chat}),
                 **({} if system is None else {"system": system}),
@@ -212,18 +191,12 @@ def train(
         say(console, f"Results: {results / place}")
 
 
-class Part(StrEnum):
-    """Parts of a study; each makes what it needs of those before it."""
-
-    bases = "bases"
-    rates = "rates"
-    compare = "compare"
-
-
 @app.command()
 def study(
     config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/study.")],
-    part: Annotated[Part, typer.Option(help="compare does those before it.")] = Part.compare,
+    part: Annotated[
+        Literal["bases", "rates", "compare"], typer.Option(help="Each makes what it needs of those before it.")
+    ] = "compare",
     design: Annotated[list[str] | None, typer.Option(help="Of the file's, instead of all; can be given again.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of models and single curves.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
@@ -254,7 +227,7 @@ def study(
     console = Console(stderr=True)
     progress = partial(timed_progress, console)
     pieces = Study(load_study(config), runs=runs, results=results, progress=progress, device=place, stack=stack)
-    if part is Part.bases:
+    if part == "bases":
         if design:
             raise ValueError(f"--design goes with rates and compare, not with {part}.")
         pieces.bases()

@@ -16,6 +16,8 @@ from llm_experiments.gradient.memory import MemoryBudgetError, PeakMemory, plan_
 from llm_experiments.gradient.pool import CompletionPool
 from llm_experiments.gradient.reverse_pass import PassResult, ReversePass, undisturbed
 
+BATCH_TOKENS = 4096  # most tokens of a forward or backward pass, padding included
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
@@ -65,7 +67,6 @@ def gram_matrix(
     temperature: float,
     parameters: str = "final_block",
     memory_gib: float = 4.0,
-    batch_tokens: int = 4096,
 ) -> ScoreGram:
     """Gram matrix of the scores of pooled completions, exact, within a memory budget.
 
@@ -76,15 +77,12 @@ def gram_matrix(
     parameters: ``"all"``, ``"final_block"`` or a regular expression; see
         `llm_experiments.gradient.architecture.select`.
     memory_gib: Working memory beyond the model itself.
-    batch_tokens: Most tokens of a forward or backward pass, padding included.
     Raises ValueError if an argument is out of range, the model's structure is not understood, or the budget is too
         small (`MemoryBudgetError`, which tells the memory needed).
     """
-    decoder, pool, selection = _prepare(
-        model, prompt_ids, completions, temperature, parameters, memory_gib, batch_tokens
-    )
+    decoder, pool, selection = _prepare(model, prompt_ids, completions, temperature, parameters, memory_gib)
     with PeakMemory(decoder.device) as memory, undisturbed(model):
-        plan = plan_memory(decoder, selection, pool, memory_gib=memory_gib, batch_tokens=batch_tokens, pairs=True)
+        plan = plan_memory(decoder, selection, pool, memory_gib=memory_gib, batch_tokens=BATCH_TOKENS, pairs=True)
         result = ReversePass(decoder, selection, pool, plan, temperature=temperature, pairs=True).run()
         gram = result.products.cpu().numpy()
     gram = ((gram + gram.T) / 2)[np.ix_(pool.index, pool.index)]
@@ -99,21 +97,18 @@ def score_norms(
     temperature: float,
     parameters: str = "final_block",
     memory_gib: float = 4.0,
-    batch_tokens: int = 4096,
 ) -> ScoreNorms:
     """Squared score norms of completions: the Gram matrix's diagonal, one micro-batch at a time.
 
     Needs the memory of a micro-batch only, whatever the number of completions. Parameters and errors are those of
     `gram_matrix`.
     """
-    decoder, pool, selection = _prepare(
-        model, prompt_ids, completions, temperature, parameters, memory_gib, batch_tokens
-    )
+    decoder, pool, selection = _prepare(model, prompt_ids, completions, temperature, parameters, memory_gib)
     with PeakMemory(decoder.device) as memory, undisturbed(model):
-        budget = {"memory_gib": memory_gib, "batch_tokens": batch_tokens}
+        budget = {"memory_gib": memory_gib, "batch_tokens": BATCH_TOKENS}
         results = [
             result
-            for first, last in pool.cuts(batch_tokens)
+            for first, last in pool.cuts(BATCH_TOKENS)
             for result in _norms(decoder, selection, pool.part(first, last), temperature, budget)
         ]
         norms = torch.cat([result.products for result in results]).cpu().numpy()
@@ -127,9 +122,8 @@ def _prepare(
     temperature: float,
     parameters: str,
     memory_gib: float,
-    batch_tokens: int,
 ) -> tuple[Decoder, CompletionPool, Selection]:
-    for name, value in (("temperature", temperature), ("memory_gib", memory_gib), ("batch_tokens", batch_tokens)):
+    for name, value in (("temperature", temperature), ("memory_gib", memory_gib)):
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} must be positive and finite, got {value!r}.")
     decoder = Decoder.of(model)

@@ -7,9 +7,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,18 +19,11 @@ from llm_experiments.training.verl.command import Machines, verl_overrides
 from llm_experiments.training.verl.launch import ROOT, check_with_verl, places_in
 
 
-class Backend(StrEnum):
-    """What trains."""
-
-    verl = "verl"
-    trl = "trl"
-
-
 def paper(
     artefact: Annotated[str, typer.Argument(help=f"{', '.join(ARTEFACTS)}, or all.")],
     gpus: Annotated[int, typer.Option(help="GPUs of each machine; 0 for a CPU, with --backend trl.")] = 4,
     nodes: Annotated[int, typer.Option(help="Machines of the Ray cluster, with --backend verl.")] = 1,
-    backend: Annotated[Backend, typer.Option(help="What trains.")] = Backend.verl,
+    backend: Annotated[Literal["verl", "trl"], typer.Option(help="What trains.")] = "verl",
     config: Annotated[Path | None, typer.Option(help="Another configuration in place of the paper's.")] = None,
     suite: Annotated[str, typer.Option(help="Of the evaluation; see evaluate.")] = "paper",
     data: Annotated[Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files.")] = None,
@@ -54,7 +46,7 @@ def paper(
     """
     places = [None if each is None else each.absolute() for each in (runs, results, data, config)]
     options = tuple(option or ())
-    machinery = Machinery(backend.value, gpus, nodes, places[0], places[1], places[2], suite, options=options)
+    machinery = Machinery(backend, gpus, nodes, places[0], places[1], places[2], suite, options=options)
     runs_of = wanted_runs(artefact, places[3], all_variants=all_variants)
     parts = plan(artefact, machinery, places[3], all_variants=all_variants)
     if dry_run:
@@ -62,7 +54,7 @@ def paper(
             print(f"{'done' if _is_done(part) else 'to do'}: {part.name}\n  {shlex.join(part.command)}")
         for line in needs(runs_of, machinery):
             print(line)
-        if backend is Backend.verl:
+        if backend == "verl":
             print(_checked(runs_of, machinery))
         return 0
     return run_parts(parts, gpus=gpus, keep_spent=keep_checkpoints, say=lambda line: print(line, flush=True))

@@ -208,11 +208,11 @@ def _train(file: Path, run: RunConfig, machinery: Machinery) -> Part:
 
 def _prompts(run: RunConfig) -> list[Prompts]:
     """The paper's first, then random ones, which the run has rarely visited."""
-    return list(dict.fromkeys((prompts_of(run, None), Prompts.random)))
+    return list(dict.fromkeys((prompts_of(run, None), "random")))
 
 
 def _diagnose(run: RunConfig, prompts: Prompts, machinery: Machinery) -> Part:
-    command = [*_package(), "diagnose", "--run", str(folder_of(run, machinery)), "--prompts", prompts.value]
+    command = [*_package(), "diagnose", "--run", str(folder_of(run, machinery)), "--prompts", prompts]
     command += _data(machinery)
     command += ["--runs", str(machinery.runs), "--results", str(machinery.results)]
     # The stages go on by themselves where they stopped; the last of them writes this.

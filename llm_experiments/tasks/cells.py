@@ -67,35 +67,21 @@ class CellsTask(Task):
         return [float(text.lstrip(LETTERS) == problem.answer) for text in texts]
 
 
-def draw_kinds(n: int, shares: Mapping[str, float], rng: np.random.Generator) -> list[Kind]:
-    """Kinds in given shares, in random order.
+def draw_cells(answers: Sequence[str], shares: Mapping[str, float], rng: np.random.Generator) -> tuple[Cell, ...]:
+    """Cells whose answers are digits, of each kind in given shares, in random order.
 
+    Hopeless cells' right answer is not a digit, and so nothing that a made model has ever said.
+
+    answers: Digit that is each cell's right answer unless the cell is hopeless.
     shares: Kind to its share; they sum to 1.
     Raises ValueError if a kind is unknown, a share is negative, or they do not sum to 1.
     """
     unknown = [kind for kind in shares if kind not in KINDS]
     if unknown or min(shares.values(), default=-1) < 0 or abs(sum(shares.values()) - 1) > 1e-9:
         raise ValueError(f"shares must give kinds ({', '.join(KINDS)}) shares that sum to 1, got {dict(shares)}.")
-    ends = np.round(np.cumsum([shares.get(kind, 0.0) for kind in KINDS]) * n).astype(int)
-    kinds = np.array(KINDS)[np.searchsorted(ends, np.arange(n), side="right")]
-    found: list[Kind] = rng.permutation(kinds).tolist()
-    return found
-
-
-def draw_cells(
-    n: int, shares: Mapping[str, float], rng: np.random.Generator, answers: Sequence[str] | None = None
-) -> tuple[Cell, ...]:
-    """Cells whose answers are digits, of each kind in given shares, in random order.
-
-    Hopeless cells' right answer is not a digit, and so nothing that a made model has ever said.
-
-    n, shares, rng: As for `draw_kinds`.
-    answers: Digit that is each cell's right answer unless the cell is hopeless; drawn if not given.
-    Raises ValueError: As `draw_kinds`.
-    """
-    kinds = draw_kinds(n, shares, rng)
-    given: Sequence[str | None] = answers or [None] * n
-    return tuple(_cell(kind, rng, answer) for kind, answer in zip(kinds, given, strict=True))
+    ends = np.round(np.cumsum([shares.get(kind, 0.0) for kind in KINDS]) * len(answers)).astype(int)
+    kinds = np.array(KINDS)[np.searchsorted(ends, np.arange(len(answers)), side="right")]
+    return tuple(_cell(*each, rng) for each in zip(rng.permutation(kinds).tolist(), answers, strict=True))
 
 
 def rows_of(split: str, sizes: Mapping[str, int]) -> slice:
@@ -115,10 +101,9 @@ def thought(length: int, rng: np.random.Generator) -> str:
     return "".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=length))
 
 
-def _cell(kind: Kind, rng: np.random.Generator, answer: str | None) -> Cell:
-    right, habit = rng.choice(list(DIGITS), size=2, replace=False).tolist()
-    if answer is not None:
-        right, habit = answer, right if right != answer else habit
-    right = UNSAID if kind == "hopeless" else right
+def _cell(kind: Kind, answer: str, rng: np.random.Generator) -> Cell:
+    first, second = rng.choice(list(DIGITS), size=2, replace=False).tolist()
+    habit = first if first != answer else second
+    right = UNSAID if kind == "hopeless" else answer
     others = tuple(other for other in DIGITS if other not in (right, habit))
     return Cell(kind, float(rng.uniform(*CHANCE[kind])), right, habit, others)

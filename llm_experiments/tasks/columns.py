@@ -69,7 +69,7 @@ def examples(
 
 def _cells(world: int, shares: Mapping[str, float]) -> dict[str, Cell]:
     names = {_name(*each): str(sum(each) % 10) for each in product(range(10), range(10), range(2))}
-    drawn = draw_cells(len(names), shares, np.random.default_rng(world), list(names.values()))
+    drawn = draw_cells(list(names.values()), shares, np.random.default_rng(world))
     return dict(zip(names, drawn, strict=True))
 
 

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -20,27 +20,23 @@ from llm_experiments.training.identity import prompt_style_of, run_config_of
 from llm_experiments.training.snapshots import snapshot, snapshots
 from llm_experiments.training.verl.command import ROLLOUTS
 
+Prompts = Literal["sticky", "random"]
+"""Which of a run's training prompts are diagnosed.
 
-class Prompts(StrEnum):
-    """Which of a run's training prompts are diagnosed.
-
-    ``sticky`` takes the minibatch of the step before each diagnosed one, as the paper does (appendix, value-estimation
-    MSE diagnostic): with reuse J these prompts were visited up to J steps in a row. ``random`` draws the same prompts
-    for all steps, most of which the run has not visited lately.
-    """
-
-    sticky = "sticky"
-    random = "random"
+``sticky`` takes the minibatch of the step before each diagnosed one, as the paper does (appendix, value-estimation MSE
+diagnostic): with reuse J these prompts were visited up to J steps in a row. ``random`` draws the same prompts for all
+steps, most of which the run has not visited lately.
+"""
 
 
 def prompts_of(run: RunConfig, asked: Prompts | None) -> Prompts:
     """What is asked for; without that the paper's sticky minibatch where the run has one, ``reuse`` above 1."""
-    return asked or (Prompts.sticky if run.updates.reuse > 1 else Prompts.random)
+    return asked or ("sticky" if run.updates.reuse > 1 else "random")
 
 
 def diagnosis_name(run: RunConfig, prompts: Prompts) -> str:
     """Name of the results: those of random prompts lie beside the paper's, where a run has both."""
-    return result_name(run) + ("-random" if prompts is Prompts.random and run.updates.reuse > 1 else "")
+    return result_name(run) + ("-random" if prompts == "random" and run.updates.reuse > 1 else "")
 
 
 def diagnostics_of(
@@ -57,8 +53,8 @@ def diagnostics_of(
     Raises ValueError if the run has no section ``diagnose``.
     """
     run, whole = run_config_of(folder), _whole(folder, data)
-    if prompts_of(run, prompts) is Prompts.random:
-        whole = whole.model_copy(update={"name": diagnosis_name(run, Prompts.random)})
+    if prompts_of(run, prompts) == "random":
+        whole = whole.model_copy(update={"name": diagnosis_name(run, "random")})
         return whole.name, {None: whole}
     task = whole.task.model_copy(update={"n_prompts": run.task.n_prompts})
     problems = load_task(task, seed=seed_of(run.seed, "task")).problems if (folder / ROLLOUTS).is_dir() else ()

@@ -161,7 +161,7 @@ def _table1(summary: pd.DataFrame) -> list[PageTable]:
         PageTable(
             "The oracle pool, fitted by likelihood to KAE's row with a 95 % interval; the cells held out are those "
             "of the other dataset. At bandwidth 5 four past steps would remain by truncation.",
-            audit_tables.shown(pool_sizes.oracle_pool(summary)).rename(columns=lambda head: head.replace("_", " ")),
+            _in_words(pool_sizes.oracle_pool(summary)),
         ),
     ]
 
@@ -175,7 +175,7 @@ def _table2(summary: pd.DataFrame) -> list[PageTable]:
         PageTable(
             "The reference pool, fitted by likelihood to the percentage rows with a 95 % interval; the cells held "
             "out are those of the other dataset. Prompts: whether Tables 1 and 2 share theirs; the paper is silent.",
-            audit_tables.shown(pool_sizes.reference_pool(summary)).rename(columns=lambda head: head.replace("_", " ")),
+            _in_words(pool_sizes.reference_pool(summary)),
         ),
         PageTable(
             "Gradient MSE in the bandit's units (scores of norm 1; x 0.001), and as the paper prints it. Levels depend "
@@ -191,12 +191,11 @@ def _of_audit(make: Callable[[], pd.DataFrame]) -> Frame:
 
 
 def _audit(summary: pd.DataFrame) -> list[PageTable]:
-    return [
-        PageTable(
-            audit_tables.CAPTIONS[name], audit_tables.shown(make()).rename(columns=lambda head: head.replace("_", " "))
-        )
-        for name, make in audit_tables.TABLES.items()
-    ]
+    return [PageTable(audit_tables.CAPTIONS[name], _in_words(make())) for name, make in audit_tables.TABLES.items()]
+
+
+def _in_words(frame: pd.DataFrame) -> pd.DataFrame:
+    return audit_tables.shown(frame).rename(columns=lambda head: head.replace("_", " "))
 
 
 SECTIONS = (

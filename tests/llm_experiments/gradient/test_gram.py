@@ -251,7 +251,6 @@ def test_norms_do_with_a_budget_that_cannot_hold_the_whole_pool():
         ({"completions": [[VOCABULARY]]}, "vocabulary"),
         ({"temperature": 0.0}, "temperature"),
         ({"memory_gib": float("nan")}, "memory_gib"),
-        ({"batch_tokens": 0}, "batch_tokens"),
         ({"parameters": "("}, "regular expression"),
         ({"parameters": "lm_tail"}, r"lm_tail(.|\n)*embed_tokens"),
         ({"memory_gib": 1e-6}, "memory_gib"),

@@ -16,7 +16,7 @@ from llm_experiments import cli
 from llm_experiments.config import checked
 from llm_experiments.tasks.base import Problem
 from llm_experiments.training.config import RunConfig
-from llm_experiments.training.diagnostics import Prompts, diagnostics_of, minibatch
+from llm_experiments.training.diagnostics import diagnostics_of, minibatch
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.identity import IDENTITY, identity
@@ -176,7 +176,7 @@ def test_diagnostics_of_a_preset_keep_its_system_message(tmp_path):
     (tmp_path / IDENTITY).write_text(json.dumps(identity(run)))
     for step in run.snapshot_steps:
         snapshot(tmp_path, step).mkdir(parents=True)
-    _, parts = diagnostics_of(tmp_path, prompts=Prompts.random)
+    _, parts = diagnostics_of(tmp_path, prompts="random")
     found = parts[None]
     assert found.model.system and "step by step" in found.model.system and found.task.n_prompts == 256
 
