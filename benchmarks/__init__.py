@@ -1,5 +1,5 @@
-"""Speed and memory of kaestat, one script per claim: ``python -m benchmarks``, or one of them alone, such as
-``python -m benchmarks.advantage_step``."""
+"""Speed and memory of kaestat, one module per claim: ``python -m benchmarks``, or some of them alone, such as
+``python -m benchmarks advantage_step``."""
 
 BENCHMARKS = (
     "advantage_step",

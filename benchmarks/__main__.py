@@ -1,5 +1,5 @@
-"""``python -m benchmarks``: run all benchmarks, or those named, print them, and write ``results.md`` and
-``results.json`` here, or in a folder ``--out``."""
+"""``python -m benchmarks``: run all benchmarks, or those named, and print them. All together are written to
+``results.md`` and ``results.json`` here; with ``--out`` any are, in that folder."""
 
 import argparse
 import time
@@ -15,7 +15,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; all by default")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the tables")
+    parser.add_argument("--out", type=Path, help="folder of the tables; this package's for all benchmarks")
     parser.add_argument("--tiny", action="store_true", help="the smallest sizes, to see that everything runs")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in BENCHMARKS]
@@ -27,7 +27,8 @@ def main() -> None:
         results[name] = measure_apart(name, "tiny" if arguments.tiny else "full")
         show(*results[name])
         print(f"\n({name}: {time.perf_counter() - begin:.0f} s)", flush=True)
-    write(arguments.out, results, origin)
+    if arguments.out or not arguments.names:
+        write(arguments.out or Path(__file__).parent, results, origin)
 
 
 if __name__ == "__main__":

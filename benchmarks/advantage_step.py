@@ -19,7 +19,6 @@ from itertools import count
 
 import numpy as np
 
-from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import AdvantageEstimator
@@ -94,7 +93,3 @@ def _as_torch(reward: np.ndarray) -> object:
         return reward
     torch.set_num_threads(1)
     return torch.from_numpy(reward.copy())
-
-
-if __name__ == "__main__":
-    show(CLAIM, run())

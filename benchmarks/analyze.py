@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import RewardLog, make_baseline, methods, read_log, value_risk
@@ -148,7 +147,3 @@ def _write_accuracies(path: Path, n_prompts: int, n_epochs: int) -> None:
     accuracy = frame.groupby(["prompt", "step"])["reward"].mean()
     sequences = {str(prompt): visits.tolist() for prompt, visits in accuracy.groupby(level="prompt")}
     path.write_text(json.dumps(sequences))
-
-
-if __name__ == "__main__":
-    show(CLAIM, run())

@@ -20,7 +20,6 @@ from itertools import count, cycle
 
 import numpy as np
 
-from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import AdvantageEstimator
@@ -111,7 +110,3 @@ def _stepper(name: str, n_prompts: int, kind: str, before: int) -> Callable[[], 
     for _ in range(before):
         once()
     return once
-
-
-if __name__ == "__main__":
-    show(CLAIM, run())

@@ -12,7 +12,6 @@ import sys
 
 import numpy as np
 
-from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate
 
@@ -83,7 +82,3 @@ def _measure(id_type: str, n_prompts: int, n_visits: int, batch: int) -> dict:
     arguments = [id_type, *map(str, (n_prompts, n_visits, batch))]
     finished = subprocess.run([sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True, check=True)
     return json.loads(finished.stdout)
-
-
-if __name__ == "__main__":
-    show(CLAIM, run())

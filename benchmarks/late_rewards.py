@@ -15,7 +15,6 @@ import time
 
 import numpy as np
 
-from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import AdvantageEstimator
@@ -149,7 +148,3 @@ def _error(method: str, order: str, run: SimulatedRun) -> float:
         estimator.step(part["prompt"].tolist(), part["reward"].to_numpy(), int(step))
         squares[rows] = (estimator.values - run.values[rows]) ** 2
     return float(squares[frame["step"] > frame["step"].min()].mean())
-
-
-if __name__ == "__main__":
-    show(CLAIM, run())

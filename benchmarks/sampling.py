@@ -17,7 +17,6 @@ import time
 
 import numpy as np
 
-from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate
 from kaestat import AdvantageEstimator
@@ -115,7 +114,3 @@ def _prediction_of_all(n_prompts: int) -> Row:
         seconds.append(time.process_time() - begin)
     case = f"{n_prompts:,} prompts, {VISITS} visits each"
     return Row(case, "predict all, kae:bandwidth=10", "ms", estimate(1e3 * np.array(seconds)), 20.0)
-
-
-if __name__ == "__main__":
-    show(CLAIM, run())

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, ratio
 
@@ -115,7 +114,3 @@ def _run_of_trl(weights: str, completions: int, tokens: int, steps: int) -> dict
     kept = slice(WARM_UP, WARM_UP + steps)
     parts = {name: np.array(seconds)[kept] for name, seconds in spent.items()}
     return parts | {STEP: np.diff(begun)[kept]}
-
-
-if __name__ == "__main__":
-    show(CLAIM, run())

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved
 from kaestat import AdvantageEstimator
@@ -39,7 +38,3 @@ def _case(id_type: str, n_prompts: int, n_visits: int, repetitions: int, most: f
         *(Row(case, name, "s", estimate(sample), at_most=most) for name, sample in seconds.items()),
         Row(case, "file", "MB", estimate(np.array([size]))),
     ]
-
-
-if __name__ == "__main__":
-    show(CLAIM, run())

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.report import show
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, ratio
 from kaestat import gradient_risk, read_log, value_risk
@@ -85,7 +84,3 @@ def _steps(n_prompts: int, at_once: int, visits: int) -> list[pd.DataFrame]:
             )
         )
     return made
-
-
-if __name__ == "__main__":
-    show(CLAIM, run())

@@ -100,14 +100,13 @@ def tiny_folder(
     config: PretrainingConfig,
     seed: int,
     *,
-    size: TinySize | None = None,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Path:
     """The folder in ``cache`` of the model that `pretrain` makes of these arguments, trained on the first call."""
-    size = size or TinySize.of(config)
+    size = TinySize.of(config)
     key = json.dumps([config.model_dump(), asdict(size), seed, [list(each) for each in examples]], sort_keys=True)
     folder = Path(cache) / f"tiny-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     if not folder.is_dir():
-        save_model(folder, *pretrain(examples, config, seed, size=size, device=device, progress=progress))
+        save_model(folder, *pretrain(examples, config, seed, device=device, progress=progress))
     return folder

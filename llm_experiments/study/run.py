@@ -11,13 +11,8 @@ import pandas as pd
 
 from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
-from llm_experiments.policies.smollm2 import smollm2_folder
-from llm_experiments.policies.supervised import taught_folder
-from llm_experiments.policies.tiny import tiny_folder
 from llm_experiments.provenance import provenance
-from llm_experiments.seeding import seed_of
-from llm_experiments.starting import ProgressBar
-from llm_experiments.tasks import world_examples
+from llm_experiments.starting import ProgressBar, base_model
 
 from .config import StudyConfig, TestsConfig
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
@@ -180,20 +175,19 @@ class Study:
             return learning_curves(tests, setting, tasks, seeds, rates, folder, done, self._device)
 
     def _base(self, seed: int) -> Path:
-        if seed not in self._made:  # its examples take seconds, and each stack asks
-            self._made[seed] = self._base_folder(seed)
+        """The base model of a world, whose examples take seconds; each stack asks for it."""
+        if seed not in self._made:
+            world = self.config.world
+            self._made[seed] = base_model(
+                self._models,
+                world.split(seed, "train"),
+                world.pretraining,
+                n_examples=world.n_examples,
+                start=world.start,
+                device=self._device,
+                progress=lambda part, total: self._progress(f"{part} {seed}", total),
+            )
         return self._made[seed]
-
-    def _base_folder(self, seed: int) -> Path:
-        world = self.config.world
-        examples = world_examples(world.split(seed, "train"), world.n_examples, seed=seed_of(seed, "examples") % 2**32)
-        model_seed = seed_of(seed, "model") % 2**32
-        with self._progress(f"base model {seed}", world.pretraining.steps) as done:
-            made = {"device": self._device, "progress": lambda *_: done()}
-            if world.start is None:
-                return tiny_folder(self._models, examples, world.pretraining, model_seed, **made)
-            start = smollm2_folder(self._models) if world.start == "smollm2" else Path(world.start)
-            return taught_folder(self._models, start, examples, world.pretraining, model_seed, **made)
 
     def _write(self, table: pd.DataFrame, name: str) -> None:
         """Write a table of results, with when and by which code it was made; unchanged, it keeps what it has."""
