@@ -175,20 +175,6 @@ def test_integration_openrlhf_install_puts_the_trainer_where_its_command_looks(o
         install(AdvantageEstimator("spo"), weights="length")
 
 
-@pytest.mark.parametrize("method", ["opo", "kae"])
-def test_integration_openrlhf_lengths_are_tokens_in_the_loss(method, openrlhf):
-    rewards, prompts = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0], ["p", "p", "p", "q", "q", "q"]
-    samples = rollout(openrlhf, rewards, prompts)
-    lengths = [float(sample.action_mask.sum()) for sample in samples]
-    assert lengths == [2.0, 3.0, 4.0, 2.0, 3.0, 4.0]
-    args = arguments(rollout={"n_samples_per_prompt": 3})
-    trainer = make_trainer(AdvantageEstimator(method), args, weights="length")
-    expected = AdvantageEstimator(method).step(prompts, rewards, 0, weights=lengths)
-    np.testing.assert_allclose(advantages_of(trainer, samples, 0), expected, rtol=1e-6, atol=1e-7)
-    plain = "dr_grpo" if method == "opo" else method
-    assert not np.allclose(expected, AdvantageEstimator(plain).step(prompts, rewards, 0))
-
-
 def test_integration_openrlhf_groups_that_its_filter_dropped_enter_the_history_weighed_and_penalized(openrlhf):
     args = arguments(rollout={"n_samples_per_prompt": 2}, reward={"stop_properly_penalty_coef": 0.5})
     trainer, plain = make_trainer(kae(), args, weights="length"), kae()

@@ -124,14 +124,6 @@ def test_integration_watched_method_with_a_history_or_a_carry_needs_the_step(met
         assert watched.estimator.history is None and not watched._states
 
 
-def test_integration_watched_groups_of_a_prompt_stay_apart_for_group_methods_and_pool_for_the_others():
-    names, groups, rewards = ["p"] * 4, ["a", "b", "a", "b"], [1.0, 1.0, 0.0, 1.0]
-    apart = TrainerSession(AdvantageEstimator("dr_grpo")).advantages(rewards, 0, prompts=names, groups=groups)
-    np.testing.assert_allclose(apart, [0.5, 0.0, -0.5, 0.0])
-    pooled = TrainerSession(kae()).advantages(rewards, 0, prompts=names, groups=groups)
-    np.testing.assert_allclose(pooled, kae().step(names, rewards, 0))
-
-
 def test_integration_watched_streams_do_not_hang_on_the_groups_random_names():
     watched, plain = TrainerSession(AdvantageEstimator("kae_stream")), AdvantageEstimator("kae_stream")
     rng = np.random.default_rng(0)

@@ -145,8 +145,3 @@ def test_pools_without_a_past_serve_every_estimator():
     for estimator in plain_estimators():
         assert np.isfinite(estimator.values(drawn)).all()
     np.testing.assert_allclose(make_estimator("kae").values(drawn), make_estimator("grpo").values(drawn), atol=1e-12)
-
-
-def test_a_past_too_small_for_a_group_is_refused():
-    with pytest.raises(ValueError, match="history has 8 completions, too few for 9"):
-        next(Drawing(9).chunks(some_pool(), 1))

@@ -74,11 +74,6 @@ def test_reduction_range_spans_all_entries_that_round_to_the_printed_ones():
     assert (low, high) == pytest.approx((100 * (1 - 0.915 / 2.495), 100 * (1 - 0.905 / 2.505)))
 
 
-@pytest.mark.parametrize(("text", "half_unit"), [("78.8", 0.05), ("0.2719", 0.00005), ("5", 0.5), ("17.0", 0.05)])
-def test_half_a_unit_of_the_last_printed_digit(text, half_unit):
-    assert Printed(text).half_unit == pytest.approx(half_unit, rel=1e-12)
-
-
 def test_average_columns_are_exact_and_a_wrong_one_is_found(monkeypatch):
     assert set(recomputed.averages()["verdict"]) == {"exact"}
     frame = paper.accuracies()

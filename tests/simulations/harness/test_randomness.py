@@ -1,28 +1,10 @@
 """Random numbers depend on seed, key, name and replicate, and on nothing else."""
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simulations.harness import Streams
 
 KEY = "ab" * 32
-DRAWS = {
-    "uniform": lambda streams: streams.uniform("x", 3, 2),
-    "normal": lambda streams: streams.normal("x", 3, 2),
-    "each": lambda streams: streams.each("x", lambda rng: rng.binomial(9, 0.4, size=(3, 2))),
-}
-
-
-@pytest.mark.parametrize("kind", DRAWS)
-@given(replicates=st.lists(st.integers(0, 2**40), min_size=1, max_size=6, unique=True))
-def test_replicate_gets_the_same_numbers_whatever_others_are_drawn_with_it(kind, replicates):
-    draw = DRAWS[kind]
-    together = draw(Streams(0, KEY, replicates))
-    assert together.shape == (len(replicates), 3, 2)
-    for row, replicate in zip(together, replicates, strict=True):
-        np.testing.assert_array_equal(row, draw(Streams(0, KEY, [replicate]))[0])
 
 
 def test_numbers_do_not_depend_on_what_else_is_drawn():
