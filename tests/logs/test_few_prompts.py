@@ -43,8 +43,7 @@ def slow_ends(risk, successes, counts, *, level):
     assert least < 1 < most
     high = mean + ((mean * (most - 1)) ** 2 + (reach * most) ** 2) ** 0.5
     low = min(
-        mean - ((mean * (1 - least)) ** 2 + (reach * least) ** 2) ** 0.5,
-        (mean - reach) * (most if mean < reach else 1),
+        mean - ((mean * (1 - least)) ** 2 + (reach * least) ** 2) ** 0.5, (mean - reach) * (most if mean < reach else 1)
     )
     return (max(low, 0) if level else low), high
 
