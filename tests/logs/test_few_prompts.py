@@ -202,13 +202,12 @@ def test_tables_have_these_ends_for_prompts_of_different_sizes_and_for_methods_t
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_intervals_of_log_normal_weights_cover_and_normal_ones_do_not():
     """Of the noise without a baseline in 2,000 logs of 100 prompts, of which the sums by prompt are drawn."""
-    rng, covered = generator(9), []
+    rng, covered, truth = generator(9), [], np.exp(1.5**2 / 2) / 2
     for _ in range(2000):
         weight = np.exp(1.5 * rng.standard_normal(100))
-        noise = (weight * rng.beta(2, 2, 100))[:, None]
-        both = PromptRisks(("a", "grpo"), np.repeat(noise, 2, axis=1), 100, False, (), weights=np.stack([weight] * 2))
-        row = both.risk_table(n_boot=0, seed=0).loc[0]
-        truth = np.exp(1.5**2 / 2) / 2
+        noise = np.stack([weight * rng.beta(2, 2, 100)] * 2, axis=1)
+        scored = PromptRisks(("a", "grpo"), noise, 100, False, (), weights=np.stack([weight] * 2))
+        row = scored.risk_table(n_boot=0, seed=0).loc[0]
         covered.append((row["ci_low"] <= truth <= row["ci_high"], abs(row["mse"] - truth) <= 1.96 * row["se"]))
     ours, normal = np.array(covered, dtype=float).T
     check_mean(ours, target=0.94, detect=0.07, side="at least")
