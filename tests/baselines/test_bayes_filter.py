@@ -265,17 +265,6 @@ def test_single_continuous_rewards_have_the_dispersion_that_they_were_drawn_with
     assert within / (within + mixed) == pytest.approx(1 / (kappa + 1), rel=0.08)  # .03 is the spread over seeds
 
 
-def test_single_continuous_rewards_are_believed_from_the_second_visit_on():
-    """Forty prompts, ten a step: the noise is known to the second ten, and the first ten do not wait for it."""
-    rng, kappa, estimator, error = np.random.default_rng(26), 20, AdvantageEstimator("bayes_filter"), []
-    value = np.tile(rng.permutation(np.linspace(0.02, 0.98, 40)).reshape(4, 10), (2, 1))
-    for step, now in enumerate(value):
-        prompts = [10 * (step % 4) + k for k in range(10)]
-        estimator.step(prompts, rng.beta(kappa * now, kappa * (1 - now)).tolist(), step)
-        error.append(np.square(estimator.values - now).mean())
-    assert error[4] < 0.03 and np.mean(error[5:]) < 0.012, error  # a reward alone has an error of 0.008
-
-
 def test_jumps_of_nearly_certain_rewards_leave_every_value_a_number():
     """Two jumps in turn make all other hypotheses unlikelier than the smallest number of single precision."""
     rng = np.random.default_rng(25)
