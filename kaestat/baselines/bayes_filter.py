@@ -298,8 +298,6 @@ class _Now:
             value, likely = self.values_of(*asked, rows, n, s)
             if shock is not None or likely is None:
                 likely = likely_of_group(belief, here, n, s, self.exact(rows))
-            if not before.exact:  # a guess of the dispersion does not tell how a value moved
-                likely = xp.where(of_rows(self.population.guessed, rows), belief.probability, likely)
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
