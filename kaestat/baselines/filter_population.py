@@ -42,9 +42,11 @@ class Population:
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
         """The population after so many returns of the prompts, shape (...,)."""
         dispersion = _dispersion(carry["dispersion"][..., None, :])
-        guess = first_dispersion(carry["population"])[..., None, None]
-        guessed = (carry["dispersion"] == 0).all(-1)[..., None, None] & (guess < 1)  # zeros and ones are certain
-        dispersion = namespace(elapsed).where(guessed, guess, dispersion).clip(SMALLEST_DISPERSION, 1.0)
+        guessed = (carry["dispersion"] == 0).all(-1)[..., None, None]
+        if bool(guessed.any()):
+            guess = first_dispersion(carry["population"])[..., None, None]
+            guessed = guessed & (guess < 1)  # zeros and ones are certain
+            dispersion = namespace(elapsed).where(guessed, guess, dispersion).clip(SMALLEST_DISPERSION, 1.0)
         learned = carry["each"] / added_up(carry["each"], -1)
         switched = (1 - SWITCH) ** at_least(elapsed, 1.0)[..., None]
         return cls(
@@ -87,11 +89,8 @@ class Population:
 
         ``each`` are `moments`, (..., P, 6), and ``now`` their sums, (..., 1, 6).
         """
-        xp, before, changed = (
-            namespace(each),
-            self.carry["population"][..., None, :],
-            self.present is not self.dispersion,
-        )
+        xp, before = namespace(each), self.carry["population"][..., None, :]
+        changed = self.present is not self.dispersion
         if changed:
             inverse = before[..., 5:] * (self.dispersion / self.present)[..., 0, :, None]
             parts = [before[..., :4] + 0 * inverse, before[..., 4:5] + before[..., 5:] - inverse, inverse]
