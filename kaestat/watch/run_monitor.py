@@ -69,7 +69,10 @@ class RunMonitor:
     """
 
     def __init__(self, methods: Sequence[str | Baseline] = DEFAULT_METHODS):
-        named = {_name(method): method for method in (*listed(methods), *REFERENCES)}
+        named: dict[str, str | Baseline] = {}
+        for method in (*listed(methods), *REFERENCES):
+            name = method if isinstance(method, str) else type(method).__name__
+            named[name if named.get(name, method) == method else repr(method)] = method
         named |= {name: named.pop(name) for name in REFERENCES}  # at the end
         self._given = {name: risk_baseline(method) for name, method in named.items()}
         self._methods = {name: AdvantageEstimator(baseline) for name, baseline in self._given.items()}
@@ -247,10 +250,6 @@ class RunMonitor:
 
 
 RECENT = ("reward", "dead", "right", "returned", "reached")
-
-
-def _name(method: str | Baseline) -> str:
-    return method if isinstance(method, str) else type(method).__name__
 
 
 def _served(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from kaestat import RewardLog, gradient_risk, risk_differences, value_risk
+from kaestat import RewardLog, gradient_risk, make_baseline, risk_differences, value_risk
 from kaestat.datasets import simulated_run
 from kaestat.watch import RunMonitor
 
@@ -142,12 +142,14 @@ def test_nothing_is_known_of_a_run_that_has_not_begun():
     assert all(math.isnan(row.error) for row in summary.methods)
 
 
-def test_a_table_is_a_log_and_a_name_is_no_list():
+def test_a_table_is_a_log_a_name_no_list_and_two_baselines_of_a_type_are_two_methods():
     of_log, of_table = RunMonitor(["kae"]), RunMonitor(["kae"])
     log = made_log()
     of_log.add(log, whole_steps=True)
     of_table.add(log.frame, whole_steps=True)
     assert [row.error for row in of_table.summary().methods] == [row.error for row in of_log.summary().methods]
+    two = RunMonitor([make_baseline("kae", bandwidth=5), make_baseline("kae", bandwidth=9)])
+    assert [name.partition("(")[0] for name in two.steps if name.startswith("error")][:2] == ["error:Kae"] * 2
     with pytest.raises(TypeError, match="methods must be a list of names, specifications or baselines, got 'kae'"):
         RunMonitor("kae")
 
