@@ -42,7 +42,9 @@ class Population:
         """The population after so many returns of the prompts, shape (...,)."""
         dispersion = _dispersion(carry["dispersion"][..., None, :])
         first = (carry["dispersion"] == 0).all(-1)[..., None, None]
-        dispersion = namespace(elapsed).where(first, first_dispersion(carry["population"])[..., None, None], dispersion)
+        if bool(first.any()):
+            most = first_dispersion(carry["population"])[..., None, None]
+            dispersion = namespace(elapsed).where(first, most, dispersion)
         learned = carry["each"] / added_up(carry["each"], -1)
         switched = (1 - SWITCH) ** at_least(elapsed, 1.0)[..., None]
         return cls(
@@ -84,11 +86,8 @@ class Population:
 
         ``each`` are `moments`, (..., P, 6), and ``now`` their sums, (..., 1, 6).
         """
-        xp, before, changed = (
-            namespace(each),
-            self.carry["population"][..., None, :],
-            self.present is not self.dispersion,
-        )
+        xp, before = namespace(each), self.carry["population"][..., None, :]
+        changed = self.present is not self.dispersion
         if changed:
             inverse = before[..., 5:] * (self.dispersion / self.present)[..., 0, :, None]
             parts = [before[..., :4] + 0 * inverse, before[..., 4:5] + before[..., 5:] - inverse, inverse]

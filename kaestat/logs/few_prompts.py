@@ -34,15 +34,8 @@ def carried_ends(
     Ends are replaced from 8 prompts on, for methods that do not pool prompts, where the `effective_number` of both
     risks and variances is below 8 and two prompts have both rewards.
 
-    Parameters
-    ----------
-    risks : ndarray, shape (C, M)
-    rates : ndarray, shape (2, C), optional
-        Successes k and completions n of each prompt; None if rewards have more than two values.
-    pooled : sequence of bool, length M
-    low, high : ndarray, shape (M,)
-    level : bool
-        Whether the risks are levels, and not differences.
+    ``risks`` has shape (C, M); ``rates``, (2, C), holds successes k and completions n of each prompt, or is None if
+    rewards have more than two values. ``level`` says whether the risks are levels, and not differences.
 
     References
     ----------

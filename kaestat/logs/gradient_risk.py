@@ -20,7 +20,7 @@ import numpy as np
 
 from kaestat.baselines import Zero
 from kaestat.baselines.base import Baseline
-from kaestat.logs.prompt_risks import PromptRisks, warn_of_few
+from kaestat.logs.prompt_risks import INTERVAL, SIZES, PromptRisks, warn_of_few
 from kaestat.logs.reward_log import WEIGHTINGS, RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import draws_of, eligible_visits, listed, risk_baseline, scored_prompts
@@ -33,18 +33,8 @@ NAMES = {"weight": "score_norm", "length": "length"}  # as the trainers spell wh
 PLAIN = "none"
 MEASURED_BY = {"weight": "score_norm", "length": "length (proxy)"}
 REFERENCES = ("grpo", "none")
-GRADIENT_COLUMNS = [
-    "method",
-    "weights",
-    "noise",
-    "se",
-    "ci_low",
-    "ci_high",
-    *(f"vs_{name}{end}" for name in REFERENCES for end in ("", "_low", "_high")),
-    "measured_by",
-    "n_prompts",
-    "n_visits",
-]
+RATIOS = [f"vs_{name}{end}" for name in REFERENCES for end in ("", "_low", "_high")]
+GRADIENT_COLUMNS = ["method", "weights", "noise", *INTERVAL, *RATIOS, "measured_by", *SIZES]
 
 
 class Row(NamedTuple):
@@ -99,7 +89,8 @@ def gradient_risk(
     -----
     The noise is a mean over *completions* and not over prompts' means as in
     `value_risk`: it is the noise of the run's gradient. Errors are clustered by prompt. If prompts have
-    different numbers of completions, the errors are those of a ratio of two sums over prompts.
+    different numbers of completions, the errors are those of a ratio of two sums over prompts. Where few prompts have
+    most of the weight, intervals of noise and of its differences use the weights (`kaestat.logs.heavy_weights`).
 
     Warns
     -----

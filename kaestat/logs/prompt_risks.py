@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,25 +13,15 @@ import numpy as np
 from kaestat.core.bootstrap import cluster_bootstrap, effective_number, mean_with_interval, skewed_ends, widened
 from kaestat.core.spelling import named
 from kaestat.logs.few_prompts import FEW, carried_ends
+from kaestat.logs.heavy_weights import weighted_ends
 from kaestat.logs.jackknife import replayed_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RISK_COLUMNS = ["method", "mse", "se", "ci_low", "ci_high", "vs_grpo", "n_prompts", "n_visits"]
-DIFFERENCE_COLUMNS = [
-    "method",
-    "reference",
-    "difference",
-    "se",
-    "ci_low",
-    "ci_high",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "n_prompts",
-    "n_visits",
-]
+INTERVAL, SIZES = ["se", "ci_low", "ci_high"], ["n_prompts", "n_visits"]
+RISK_COLUMNS = ["method", "mse", *INTERVAL, "vs_grpo", *SIZES]
+DIFFERENCE_COLUMNS = ["method", "reference", "difference", *INTERVAL, "ratio", "ratio_low", "ratio_high", *SIZES]
 FAR_BELOW = 2.0  # standard errors
 
 
@@ -63,19 +53,19 @@ class PromptRisks:
     apart: np.ndarray | None = None
     # shape (2, C); successes and completions of each prompt, for risks of values of two rewards
     rates: np.ndarray | None = None
+    # shape (2, C); mean weight of each prompt and its contribution to their mean, for gradient noise
+    weights: np.ndarray | None = None
 
     def take(self, positions: Sequence[int]) -> PromptRisks:
         """The risks of the methods at these positions, in this order."""
         columns = list(positions)
-        return PromptRisks(
-            tuple(self.methods[position] for position in columns),
-            self.per_prompt[:, columns],
-            self.n_visits,
-            self.absolute,
-            tuple(self.pooled[position] for position in columns) if self.pooled else (),
-            None if self.left_out is None else self.left_out[:, columns],
-            None if self.apart is None else self.apart[:, columns],
-            self.rates,
+        return replace(
+            self,
+            methods=tuple(self.methods[position] for position in columns),
+            per_prompt=self.per_prompt[:, columns],
+            pooled=tuple(self.pooled[position] for position in columns) if self.pooled else (),
+            left_out=None if self.left_out is None else self.left_out[:, columns],
+            apart=None if self.apart is None else self.apart[:, columns],
         )
 
     def _jackknifed(self) -> tuple[np.ndarray, np.ndarray]:
@@ -109,6 +99,7 @@ class PromptRisks:
             found = _replayed(mean[again], without[..., again], se[again], self.per_prompt[:, again])
             se[again], low[again], high[again] = found
         low, high = carried_ends(self.per_prompt, self.rates, self.pooled, low, high, level=True)
+        low, high = weighted_ends(self.per_prompt, self.weights, se, low, high)
         _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1], len(self.per_prompt))
         vs_grpo = mean[:-1] / (mean[-1] if mean[-1] != 0 else np.nan)
         columns = ([*self.methods[:-1]], mean[:-1], se[:-1], low[:-1], high[:-1], vs_grpo, *self._sizes())
@@ -129,6 +120,7 @@ class PromptRisks:
             se[again], low[again], high[again] = found
         pools = [one or self.pooled[-1] for one in self.pooled[:-1]]
         low, high = carried_ends(paired, self.rates, pools, low, high, level=False)
+        low, high = weighted_ends(paired, self.weights, se, low, high)
         ratio = np.full((3, len(methods)), np.nan)
         if self.absolute:
             level = self.per_prompt.mean(axis=0)

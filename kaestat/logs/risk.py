@@ -251,7 +251,16 @@ def scored_prompts(
         left_out if n_groups else None,
         apart if n_groups else None,
         _rates(log, scored) if measure.column is None else None,
+        None if measure.column is None else _weights(log, measure.column, eligible, size, scored),
     )
+
+
+def _weights(log: RewardLog, column: str, eligible: np.ndarray, size: np.ndarray, scored: np.ndarray) -> np.ndarray:
+    """Mean weight of each scored prompt over its eligible visits, and its contribution to the mean of all, (2, C)."""
+    units = log.prompt_units
+    sums = np.add.reduceat(log.completion_weights(column), units.first) * eligible
+    mean = np.bincount(units.visit_prompt, weights=sums, minlength=len(scored))[scored] / size
+    return np.stack([mean, contributions(mean[:, None], size)[:, 0]])
 
 
 def _rates(log: RewardLog, scored: np.ndarray) -> np.ndarray | None:

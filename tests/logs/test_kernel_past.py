@@ -93,10 +93,8 @@ def test_a_past_too_far_for_an_exponential_kernel_counts_neither_in_a_log_nor_in
 def test_what_enters_and_leaves_a_window_is_no_noise_in_any_unit(unit, zero):
     """Where all others have equal rewards, rounding was their noise and drift: values were off by 700 ranges."""
     rng = np.random.default_rng(0)
-    step, prompt = (
-        np.repeat(np.cumsum(rng.choice([1, 2, 3, 8], size=150)), 18),
-        np.tile(np.repeat(np.arange(9), 2), 150),
-    )
+    step = np.repeat(np.cumsum(rng.choice([1, 2, 3, 8], size=150)), 18)
+    prompt = np.tile(np.repeat(np.arange(9), 2), 150)
     reward = np.where(prompt == 0, rng.random(len(step)) < 0.5, 1.0)
     for bandwidth in (9, 40.3):
         baseline = risk_baseline(f"kae_eb:bandwidth={bandwidth}")

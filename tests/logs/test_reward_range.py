@@ -12,16 +12,10 @@ LOG = small_run(n_prompts=40, n_epochs=8, group_size=4)
 START_FROM_ZERO = {"none", "krpo"}  # the published values begin from 0, which another label of failure moves
 
 
-@pytest.mark.parametrize(
-    ("log", "scale", "shift"),
-    [
-        (LOG, 2.0, -1.0),
-        (LOG, 100.0, 0.0),
-        (LOG, 0.5, 0.2),
-        (several_rewards(LOG), 2.0, -1.0),
-        (several_rewards(LOG), 100.0, 0.0),
-    ],
-)
+BOTH = [(log, scale, shift) for log in (LOG, several_rewards(LOG)) for scale, shift in ((2.0, -1.0), (100.0, 0.0))]
+
+
+@pytest.mark.parametrize(("log", "scale", "shift"), [*BOTH, (LOG, 0.5, 0.2)])
 def test_relabelling_changes_no_ratio(log, scale, shift):
     methods = default_methods()
     plain = value_risk(log, methods, n_boot=0)
@@ -32,19 +26,11 @@ def test_relabelling_changes_no_ratio(log, scale, shift):
     np.testing.assert_allclose(labelled["mse"][same], scale**2 * plain["mse"][same], rtol=2e-5)
 
 
-@pytest.mark.parametrize(
-    ("reward", "expected"),
-    [
-        ([0, 1, 0.5], (0, 1)),
-        ([0.2, 0.3, 0.4], (0, 1)),
-        ([0, 0.5], (0, 0.5)),
-        ([-1, 1], (-1, 1)),
-        ([0, 30, 100], (0, 100)),
-        ([-3, -3], (-3, 1)),
-        ([7, 7], (0, 7)),
-        ([1, 1], (0, 1)),
-    ],
-)
+WITHIN = [([0, 1, 0.5], (0, 1)), ([0.2, 0.3, 0.4], (0, 1)), ([1, 1], (0, 1))]
+BEYOND = [([0, 0.5], (0, 0.5)), ([-1, 1], (-1, 1)), ([0, 30, 100], (0, 100)), ([-3, -3], (-3, 1)), ([7, 7], (0, 7))]
+
+
+@pytest.mark.parametrize(("reward", "expected"), WITHIN + BEYOND)
 def test_range_is_zero_to_one_where_it_can_be(reward, expected):
     assert reward_range(RewardLog(["a"] * len(reward), [0] * len(reward), reward)) == expected
 

@@ -13,15 +13,8 @@ from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 RUNS, PROMPTS, STEPS, GROUP = 12_000, 4, 4, 3
 
-METHODS = [
-    "kae:bandwidth=10",
-    "kae:bandwidth=3,kernel=exponential(rho=0.5)",
-    "kae_eb:bandwidth=20",
-    "grpo",
-    "dr_grpo",
-    "krpo",
-    "reinforce++",
-]
+KERNELS = ["kae:bandwidth=10", "kae:bandwidth=3,kernel=exponential(rho=0.5)", "kae_eb:bandwidth=20"]
+METHODS = [*KERNELS, "grpo", "dr_grpo", "krpo", "reinforce++"]
 
 
 class Runs:
