@@ -40,16 +40,14 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     made = world(cell["regime"], cell["group_size"], streams)
     known = ((made.known - made.value[..., None]) ** 2).mean(axis=-1)
     columns = scores("known parameters", known.mean(axis=-1))
-    runs = {method: (method, made.reward) for method in METHODS}
+    runs = [(method, method, made.reward, "") for method in METHODS]
     if cell["regime"] == "walk .15":
-        runs |= {f"{DEFAULT_METHOD}, {name}": (DEFAULT_METHOD, softened(made, name, streams)) for name in SOFT}
-    for name, (method, reward) in runs.items():
-        columns |= scores(name, squared_errors(baseline(method), made, reward))
+        runs += [(f"{DEFAULT_METHOD}, {name}", DEFAULT_METHOD, softened(made, name, streams), "") for name in SOFT]
     if cell["group_size"] in SMALL_GROUPS:
         columns |= scores("known parameters", known[..., :IN_TURNS].mean(axis=-1), TURNS)
-        for method in METHODS:
-            errors = squared_errors(baseline(method), made, made.reward[:, :, :IN_TURNS], BATCHES)
-            columns |= scores(method, errors, TURNS)
+        runs += [(method, method, made.reward[:, :, :IN_TURNS], TURNS) for method in METHODS]
+    for name, method, reward, shape in runs:
+        columns |= scores(name, squared_errors(baseline(method), made, reward, BATCHES if shape else 1), shape)
     return columns
 
 
