@@ -2,10 +2,7 @@
 
 Timed: all of ``AdvantageEstimator.step`` of prompts that all return at every step, 0/1 rewards of single precision,
 after so many visits, with integer and with string ids; in turns, in processor time. For the committed numbers BLAS had
-one thread (``OPENBLAS_NUM_THREADS=1``). Where others use the processor too, a step of some milliseconds loses its turn
-more often than one of half a millisecond; processor time leaves that out.
-
-The other methods are those that the study of efficiency compares.
+one thread (``OPENBLAS_NUM_THREADS=1``). The other methods are those that the study of efficiency compares.
 
 The price of ``order="any"``: the same steps, all in order, and with one completion in twenty of the policy of the step
 before, so that it is late by one.
@@ -25,27 +22,12 @@ from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
 
-CODE = (
-    "kaestat/core/samples.py",
-    "kaestat/estimator",
-    "kaestat/baselines/bayes_filter.py",
-    "kaestat/baselines/filter_group.py",
-    "kaestat/baselines/kae.py",
-    "kaestat/smoothing",
-)
+CODE = ("kaestat/core/samples.py", "kaestat/estimator", "kaestat/baselines/bayes_filter.py", "kaestat/baselines/kae.py")
 FIXED = "kae:bandwidth=10"
 CLAIM = f"A step of the default, {DEFAULT_METHOD}, costs at most 3 times one of KAE with a fixed bandwidth"
 AT_MOST = 3.0
 SIZES = {"full": ((256, (10, 60, 300), 60), (16_384, (10, 60, 300), 21)), "tiny": ((4, (2,), 2),)}
-OTHERS = (
-    "kae_eb:bandwidth=auto",
-    "kae:bandwidth=auto",
-    "kae_eb:bandwidth=20",
-    "kalman",
-    "spo",
-    "james_stein",
-    "rloo",
-)
+OTHERS = ("kae_eb:bandwidth=auto", "kae:bandwidth=auto", "kae_eb:bandwidth=20", "kalman", "spo", "james_stein", "rloo")
 OTHERS_AFTER, OTHER_SIZES = 50, {"full": ((64, 200), (512, 100)), "tiny": ((4, 2),)}
 GROUP, ANY_AFTER, LATE = 8, 30, 0.05
 IN_ANY_ORDER, WITH_LATE = f"{SECOND_METHOD}, any order", f"{SECOND_METHOD}, any order, 5 % late"

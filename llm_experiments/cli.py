@@ -44,8 +44,7 @@ def diagnose(
         Path | None, typer.Option(envvar="KAESTAT_DATA", help="With --run: folder of local files of its task.")
     ] = None,
     prompts: Annotated[
-        Prompts | None,
-        typer.Option(help="With --run: the minibatch before each step (default with reuse), or random."),
+        Prompts | None, typer.Option(help="With --run: the minibatch before each step (default with reuse), or random.")
     ] = None,
 ) -> None:
     """How wrong each baseline's value is, and how noisy the gradient, at the checkpoints of a run.
@@ -93,8 +92,7 @@ def evaluate(
         Literal["float32", "bfloat16"] | None, typer.Option(help="By default bfloat16 on a GPU, float32 without.")
     ] = None,
     chat: Annotated[
-        bool | None,
-        typer.Option(help="Use the chat template; by default as the model's run did, or a preset."),
+        bool | None, typer.Option(help="Use the chat template; by default as the model's run did, or a preset.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="System message; by default as in the model's run.")] = None,
     limit: Annotated[int | None, typer.Option(help="First problems of each set only.")] = None,
@@ -201,8 +199,7 @@ def study(
     runs: Annotated[Path, typer.Option(help="Folder of models and single curves.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
     device: Annotated[
-        str,
-        typer.Option(help="cpu, or cuda for large models; auto takes a GPU if there is one."),
+        str, typer.Option(help="cpu, or cuda for large models; auto takes a GPU if there is one.")
     ] = "cpu",
     stack: Annotated[
         int | None,

@@ -32,12 +32,7 @@ def main(
     errors = Console(stderr=True)
     try:
         report = reproduce(
-            out,
-            seed=seed,
-            scale=scale,
-            jobs=jobs,
-            data=os.environ.get("KAESTAT_DATA"),
-            watcher=ConsoleWatcher(errors),
+            out, seed=seed, scale=scale, jobs=jobs, data=os.environ.get("KAESTAT_DATA"), watcher=ConsoleWatcher(errors)
         )
     except (ValueError, OSError, ImportError) as error:
         errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)

@@ -166,11 +166,13 @@ class _Now:
         scored = returning if groups.among is None else returning & groups.among[..., 0]
         since, returns = elapsed(step, newest, scored, before["last_scored"])
         low, width = before["range"][..., :1], before["range"][..., 1:] - before["range"][..., :1]
-        is_unit, outside = bool(((low == 0) & (width == 1)).all()), lies_outside(groups, before["range"])
+        rates, is_unit = Rates.of(reward), bool(((low == 0) & (width == 1)).all())
         unit = groups.reward if groups.mask is None else xp.where(groups.mask, reward, low[..., None])
+        plain, binary = zeros_and_ones(unit, groups.times)
+        outside = not (is_unit and binary) and lies_outside(groups, before["range"])
         if not is_unit or outside:
             unit = ((unit - low[..., None]) / width[..., None]).clip(0.0, 1.0)
-        rates, (plain, binary) = Rates.of(reward), zeros_and_ones(unit, groups.times)
+            plain, binary = zeros_and_ones(unit, groups.times)
         return cls(
             groups=groups,
             visits=visits,
@@ -298,8 +300,6 @@ class _Now:
             value, likely = self.values_of(*asked, rows, n, s)
             if shock is not None or likely is None:
                 likely = likely_of_group(belief, here, n, s, self.exact(rows))
-            if not before.exact:  # a guess of the dispersion does not tell how a value moved
-                likely = xp.where(of_rows(self.population.guessed, rows), belief.probability, likely)
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))

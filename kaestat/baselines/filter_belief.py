@@ -124,7 +124,9 @@ class Belief:
 
     def beta(self, known: Moving) -> Array:
         """Parameters of the Beta distributions; (..., 2, M, P)."""
-        return _beta(self.parts, known)
+        both = self.parts[..., 2:, :, :] * known.prior
+        both += self.parts[..., :2, :, :]
+        return both
 
     def moved(self, rates: Rates, known: Moving) -> Belief:
         """The belief one visit later: the hypothesis may change, the value may jump, then values move.
@@ -159,7 +161,7 @@ class Belief:
         probability[..., -AGES, :] = known.jump[..., 0, :]
         drifting = parts[..., -AGES - rates.drift.shape[0] : -AGES, :]
         _drift(drifting, rates.drift if known.exact else rates.drift * known.dispersion**0.5)
-        _walk(parts, rates, known)
+        _walk(parts, self.beta(known), rates, known)
         return self
 
     def with_group(self, count: Array, total: Array, likely: Array, known: Moving) -> Belief:
@@ -202,15 +204,8 @@ def in_bounds(both: Array) -> Array:
     return both.clip(0.0, LARGEST_COUNT)
 
 
-def _beta(parts: Array, known: Moving) -> Array:
-    both = parts[..., 2:, :, :] * known.prior
-    both += parts[..., :2, :, :]
-    return both
-
-
-def _walk(parts: Array, rates: Rates, known: Moving) -> None:
+def _walk(parts: Array, both: Array, rates: Rates, known: Moving) -> None:
     """A walk divides a precision J of the logit by 1 + q^2 J; q is relative to the noise of a reward."""
-    both = _beta(parts, known)
     a, b = both[..., 0, :, :], both[..., 1, :, :]
     size = a + b
     whole = a * b  # of the prior and the past together: q^2 J

@@ -31,7 +31,6 @@ class Population:
     dispersion: Array  # shape (..., 1, 1 or P); of the past
     exact: bool  # Whether that is 1
     present: Array  # shape (..., 1, 1 or P); dispersion of the rewards of this step
-    guessed: Array  # shape (..., 1, 1 or P); whether that of the past is `first_dispersion`
     learned: Array  # shape (..., K); probabilities of the ways where prompts are spread as learned
     # shape (..., C, K); of each manner in which prompts are spread over the ways, the probabilities of these
     mixtures: Array
@@ -42,9 +41,10 @@ class Population:
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
         """The population after so many returns of the prompts, shape (...,)."""
         dispersion = _dispersion(carry["dispersion"][..., None, :])
-        guess = first_dispersion(carry["population"])[..., None, None]
-        guessed = (carry["dispersion"] == 0).all(-1)[..., None, None] & (guess < 1)  # zeros and ones are certain
-        dispersion = namespace(elapsed).where(guessed, guess, dispersion).clip(SMALLEST_DISPERSION, 1.0)
+        first = (carry["dispersion"] == 0).all(-1)[..., None, None]
+        if bool(first.any()):
+            most = first_dispersion(carry["population"])[..., None, None]
+            dispersion = namespace(elapsed).where(first, most, dispersion)
         learned = carry["each"] / added_up(carry["each"], -1)
         switched = (1 - SWITCH) ** at_least(elapsed, 1.0)[..., None]
         return cls(
@@ -53,7 +53,6 @@ class Population:
             dispersion=dispersion,
             exact=bool((dispersion == 1).all()),
             present=dispersion,
-            guessed=guessed,
             learned=learned,
             mixtures=rates.mixtures + rates.as_learned * learned[..., None, :],
             mixture=rates.mixture_prior + switched * (_softmax(carry["mixture"]) - rates.mixture_prior),
@@ -71,7 +70,7 @@ class Population:
         present = _dispersion(xp.where(first[..., None], others[..., :2], sums))
         dispersion = xp.where(first[..., None, :] & told, present, self.dispersion)
         exact = bool((dispersion == 1).all())
-        return replace(self, dispersion=dispersion, exact=exact, present=present, guessed=self.guessed & ~told)
+        return replace(self, dispersion=dispersion, exact=exact, present=present)
 
     def moving(self) -> Moving:
         """The part of the population that beliefs need."""
@@ -87,11 +86,8 @@ class Population:
 
         ``each`` are `moments`, (..., P, 6), and ``now`` their sums, (..., 1, 6).
         """
-        xp, before, changed = (
-            namespace(each),
-            self.carry["population"][..., None, :],
-            self.present is not self.dispersion,
-        )
+        xp, before = namespace(each), self.carry["population"][..., None, :]
+        changed = self.present is not self.dispersion
         if changed:
             inverse = before[..., 5:] * (self.dispersion / self.present)[..., 0, :, None]
             parts = [before[..., :4] + 0 * inverse, before[..., 4:5] + before[..., 5:] - inverse, inverse]
@@ -191,15 +187,13 @@ def zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
 
 
 def first_dispersion(sums: Array) -> Array:
-    """A guess while no reward has another of its prompt beside it; from sums of `moments`, (..., 6) to (...,).
+    """The most that the dispersion can be while no reward has another of its prompt beside it; (..., 6) to (...,).
 
-    Rewards alone tell their variance around the mean m of all, ``u m (1 - m)``, where u is the dispersion if all values
-    are alike. Half of that variance counts as that of values. For zeros and ones u is 1, and so is the dispersion.
+    That is as if all values were alike, from sums of `moments`. For zeros and ones it is 1, and so is the dispersion.
     """
     n = at_least(sums[..., 0], 1.0)
     middle = (sums[..., 1] + 0.5) / (n + 1)
-    noisy = 1 - sums[..., 3] / (n * (middle - middle * middle))
-    return noisy / (2 - noisy)
+    return (1 - sums[..., 3] / (n * (middle - middle * middle))).clip(SMALLEST_DISPERSION, 1.0)
 
 
 def _dispersion(sums: Array) -> Array:

@@ -117,15 +117,7 @@ def _ratio_of_rewards(sums: _Sums, alpha: Array, beta: Array, ends: tuple[Array,
     return xp.minimum(xp.maximum(mean + ratio(moved, weight, far, xp), least), most)
 
 
-def _noise(
-    whole: _Sums,
-    r: Array,
-    groups: Groups,
-    visits: Visits,
-    kernel: Array,
-    now: Array,
-    xp: Namespace,
-) -> Array:
+def _noise(whole: _Sums, r: Array, groups: Groups, visits: Visits, kernel: Array, now: Array, xp: Namespace) -> Array:
     """Sum over the other prompts of psi q; (..., P, 1)."""
 
     def total(of_visits: Array, of_completions: Array, power: int) -> Array:

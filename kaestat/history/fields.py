@@ -23,11 +23,7 @@ def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
     """The sums over each row's completions that `RewardHistory` keeps of a visit, shape (P,) each."""
     reward = groups.reward
     plain = reward if groups.mask is None else np.where(groups.mask, reward, 0.0)
-    sums = {
-        "count": groups.count[:, 0],
-        "total": row_sums(plain),
-        "total_sq": row_sums(plain * plain),
-    }
+    sums = {"count": groups.count[:, 0], "total": row_sums(plain), "total_sq": row_sums(plain * plain)}
     if groups.weight is not None:
         mass, carried = groups.mass, groups.carried
         sums |= {

@@ -12,14 +12,7 @@ from kaestat.core.checks import check_ids, check_whole, whole_step
 from kaestat.core.storage import load_state, save_state
 from kaestat.history.columns import Columns
 from kaestat.history.delta import HistoryDelta
-from kaestat.history.fields import (
-    PLAIN_FIELDS,
-    SQUARED_FIELDS,
-    WEIGHTED_FIELDS,
-    checked_sums,
-    dtype_of,
-    stored_columns,
-)
+from kaestat.history.fields import PLAIN_FIELDS, SQUARED_FIELDS, WEIGHTED_FIELDS, checked_sums, dtype_of, stored_columns
 from kaestat.history.stored import restore, snapshot
 from kaestat.history.unordered import added, as_delta
 

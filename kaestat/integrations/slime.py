@@ -76,10 +76,7 @@ class RewardPostProcess:
     """
 
     def __init__(
-        self,
-        estimator: AdvantageEstimator | None = None,
-        *,
-        prompt_sampler: str | Policy | PromptSampler | None = None,
+        self, estimator: AdvantageEstimator | None = None, *, prompt_sampler: str | Policy | PromptSampler | None = None
     ):
         self._estimator, self.prompt_sampler = estimator, prompt_sampler
         self._session: TrainerSession | None = None

@@ -12,8 +12,7 @@ import numpy as np
 
 from kaestat.core.bootstrap import cluster_bootstrap, effective_number, mean_with_interval, skewed_ends, widened
 from kaestat.core.spelling import named
-from kaestat.logs.few_prompts import FEW, carried_ends
-from kaestat.logs.heavy_weights import weighted_ends
+from kaestat.logs.few_prompts import FEW, carried_ends, weighted_ends
 from kaestat.logs.jackknife import replayed_interval
 
 if TYPE_CHECKING:

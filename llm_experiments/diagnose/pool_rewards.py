@@ -68,9 +68,7 @@ class PoolRewards:
         """The same rewards with one more weighting; without ``history`` it is known at the target step alone."""
         past = {} if history is None else {kind: history}
         return replace(
-            self,
-            target_weight={**self.target_weight, kind: target},
-            history_weight={**self.history_weight, **past},
+            self, target_weight={**self.target_weight, kind: target}, history_weight={**self.history_weight, **past}
         )
 
     def take(self, prompts: Sequence[int] | np.ndarray) -> PoolRewards:

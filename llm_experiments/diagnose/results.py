@@ -20,10 +20,7 @@ from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS
 from llm_experiments.diagnose.sensitivity import SENSITIVITY_COLUMNS
 from llm_experiments.diagnose.value_mse import VALUE_COLUMNS, VALUE_DIFFERENCE_COLUMNS
 
-TEXT, WHOLE = (
-    ("method", "reference", "kernel", "prompt", "quantity"),
-    ("step", "n", "n_prompts"),
-)
+TEXT, WHOLE = (("method", "reference", "kernel", "prompt", "quantity"), ("step", "n", "n_prompts"))
 GRADIENT_COLUMNS = ["step", "method", "mse", "se", "n_prompts"]
 COLUMNS: dict[str, list[str]] = {
     "value_mse": VALUE_COLUMNS,

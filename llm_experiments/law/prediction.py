@@ -38,12 +38,7 @@ def moments_of(own: pd.DataFrame, products: np.ndarray, draw: np.ndarray | None 
 
 
 def predictions(
-    cell: str,
-    prompts: pd.DataFrame,
-    means: Mapping[tuple[int, str], np.ndarray],
-    *,
-    completions: int,
-    history: float,
+    cell: str, prompts: pd.DataFrame, means: Mapping[tuple[int, str], np.ndarray], *, completions: int, history: float
 ) -> pd.DataFrame:
     """Predicted noise of all designs at each step of a cell, in each metric that has inner products.
 

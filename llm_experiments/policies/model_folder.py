@@ -189,10 +189,5 @@ def _check_tensors(targets: dict[str, torch.Tensor], files: dict[Path, list[str]
 def plain_generation_config(eos_ids: tuple[int, ...], pad_id: int, temperature: float) -> GenerationConfig:
     """Sampling of the full distribution: no top-k, top-p, penalties or other processors, whatever a model ships."""
     return GenerationConfig(
-        do_sample=True,
-        temperature=temperature,
-        top_k=0,
-        top_p=1.0,
-        eos_token_id=list(eos_ids),
-        pad_token_id=pad_id,
+        do_sample=True, temperature=temperature, top_k=0, top_p=1.0, eos_token_id=list(eos_ids), pad_token_id=pad_id
     )

@@ -106,9 +106,7 @@ class ArithmeticTask(Task):
 
 
 def arithmetic(
-    kinds: Sequence[str] = ("add-1",),
-    style: Literal["bare", "question"] = "question",
-    template: str | None = None,
+    kinds: Sequence[str] = ("add-1",), style: Literal["bare", "question"] = "question", template: str | None = None
 ) -> ArithmeticTask:
     """Every problem of the kinds asked for.
 

@@ -44,13 +44,7 @@ def columns(
     return CellsTask(tuple(found), {problem.id: names for problem, names in found.items()})
 
 
-def examples(
-    n: int,
-    *,
-    seed: int,
-    world: int = 0,
-    shares: Mapping[str, float] = SHARES,
-) -> list[tuple[str, str]]:
+def examples(n: int, *, seed: int, world: int = 0, shares: Mapping[str, float] = SHARES) -> list[tuple[str, str]]:
     """Prompts, and what a model made of them shall say: each column as its habits are.
 
     All sums come alike, those held out from training too: the model that is made has its habits everywhere.

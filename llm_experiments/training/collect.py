@@ -32,9 +32,7 @@ def collect(folder: Path, results: Path) -> list[Path]:
     """
     done = sorted(path.parent for path in folder.glob(f"*/{CURVE}"))
     configs = [json.loads((run / IDENTITY).read_text()) for run in done]
-    frames = {
-        "curves": _join(configs, [binned(pd.read_csv(run / CURVE)) for run in done]),
-    }
+    frames = {"curves": _join(configs, [binned(pd.read_csv(run / CURVE)) for run in done])}
     if all((run / TEST).exists() for run in done):
         tests = _join(configs, [pd.read_csv(run / TEST) for run in done])
         ends = run_ends(tests)

@@ -57,13 +57,7 @@ class TrainingRun:
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        *,
-        runs: Path,
-        progress: ProgressBar,
-        say: Say = logger.info,
-        data: Path | None = None,
+        self, config: RunConfig, *, runs: Path, progress: ProgressBar, say: Say = logger.info, data: Path | None = None
     ):
         self.config = config
         self.folder = Path(runs) / "training" / config.name / run_label(config)

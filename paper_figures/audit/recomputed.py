@@ -45,11 +45,7 @@ class Printed:
 def reduction_range(ours: Printed, theirs: Printed) -> tuple[float, float, float]:
     """``100 (1 - ours / theirs)`` of the printed numbers, and its ends over all that round to them."""
     (low, high), (their_low, their_high) = ours.range, theirs.range
-    return (
-        100 * (1 - ours.value / theirs.value),
-        100 * (1 - high / their_low),
-        100 * (1 - low / their_high),
-    )
+    return (100 * (1 - ours.value / theirs.value), 100 * (1 - high / their_low), 100 * (1 - low / their_high))
 
 
 def reductions() -> pd.DataFrame:

@@ -39,11 +39,7 @@ def figure(folder: Path) -> Figure:
 
 
 def what_it_takes(
-    curves: pd.DataFrame,
-    speed: pd.DataFrame,
-    names: Mapping[str, str],
-    drawn: Sequence[str],
-    budget: int,
+    curves: pd.DataFrame, speed: pd.DataFrame, names: Mapping[str, str], drawn: Sequence[str], budget: int
 ) -> Figure:
     """Left, accuracy at matched temperature against completions; right, completions to the best group design's end.
 

@@ -105,9 +105,6 @@ def figure(summary: pd.DataFrame) -> Figure:
             axes.set_title(f"Norm ratio {wrong:g}" + (" (Assumption 6 holds)" if wrong == 1 else ""), fontsize=10)
         panels[len(ratios) // 2].set_xlabel("Gradient MSE relative to that with the true value as baseline")
         keys = [key(mark, form) for form, mark in MARKS.items()]
-        keys += [
-            line_key("true value", color=BLACK),
-            line_key("best baseline", color=GREEN, linestyle=(0, (4, 2))),
-        ]
+        keys += [line_key("true value", color=BLACK), line_key("best baseline", color=GREEN, linestyle=(0, (4, 2)))]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing

@@ -11,9 +11,4 @@ PACKAGES = ("kaestat", "numpy", "scipy", "pandas", "joblib", "threadpoolctl")
 
 def provenance(*, seed: int) -> dict[str, Any]:
     """Facts about this computation, as plain data; no paths and no host name."""
-    return {
-        "seed": seed,
-        **time_and_commit(Path(__file__).parent),
-        "code": code_digest(),
-        **environment(PACKAGES),
-    }
+    return {"seed": seed, **time_and_commit(Path(__file__).parent), "code": code_digest(), **environment(PACKAGES)}

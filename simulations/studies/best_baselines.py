@@ -1,6 +1,7 @@
 """How near each method comes to the best baseline of every prompt, where weights go with rewards and where not."""
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,20 +108,28 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     return columns
 
 
-def served(baseline: Baseline, reward: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """Values of every completion of a run in which all prompts come at each step; (R, T, P, G) as the rewards."""
+def served(
+    baseline: Baseline, reward: np.ndarray, weight: np.ndarray | None = None, *, batches: int = 1, steps: Any = None
+) -> np.ndarray:
+    """Values of every completion of a run; (R, T, P, G) as the rewards.
+
+    batches: Steps that a visit of all prompts takes, each with as many of them.
+    steps: The first step of each visit, (T,); by default one visit follows the other.
+    """
     by_prompt = [None if part is None else np.moveaxis(part, 1, -2) for part in (reward, weight)]
     series = Visits.of(0.0, *by_prompt)
     sums = {field.name: getattr(series, field.name) for field in fields(series)}
     sums = {name: column for name, column in sums.items() if column is not None and name != "lag"}
-    carry, state, values = baseline.initial_carry(), None, np.empty_like(reward)
-    for t in range(reward.shape[1]):
-        start = int(max(0, t - baseline.max_visits))
-        past = {name: column[..., start:t] for name, column in sums.items()}
-        lag = np.broadcast_to(np.arange(t - start, 0, -1.0), past["count"].shape)
-        groups = Groups(reward[:, t], weight=None if weight is None else weight[:, t])
-        step = baseline.serve(groups, Visits(lag=lag, **past, state=state), step=t, carry=carry)
-        values[:, t], carry, state = step.values, step.carry, step.state  # noqa: PD011 (no frame)
+    carry, states, values = baseline.initial_carry(), [None] * batches, np.empty_like(reward)
+    steps, size = batches * np.arange(reward.shape[1]) if steps is None else steps, reward.shape[2] // batches
+    for t, turn in np.ndindex(reward.shape[1], batches):
+        start, here = int(max(0, t - baseline.max_visits)), slice(turn * size, (turn + 1) * size)
+        past = {name: column[..., here, start:t] for name, column in sums.items()}
+        lag = np.broadcast_to((steps[t] - steps[start:t]).astype(float), past["count"].shape)
+        groups = Groups(reward[:, t, here], weight=None if weight is None else weight[:, t, here])
+        visits = Visits(lag=lag, **past, state=states[turn])
+        step = baseline.serve(groups, visits, step=int(steps[t]) + turn, carry=carry)
+        values[:, t, here], carry, states[turn] = step.values, step.carry, step.state  # noqa: PD011 (no frame)
     return values
 
 

@@ -5,12 +5,13 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from kaestat import Groups, Visits, make_baseline
+from kaestat import make_baseline
 from kaestat.baselines import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD, parse_method
 from simulations.bandits.regimes import REGIMES, World, world
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
 from simulations.harness.study import grid
+from simulations.studies.best_baselines import served
 
 METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
 GROUP_SIZES = (1, 2, 8)
@@ -27,41 +28,26 @@ def baseline(method: str) -> Baseline:
 
 
 def squared_errors(estimator: Baseline, made: World, reward: np.ndarray, batches: int = 1) -> np.ndarray:
-    """Mean squared value error of each replicate at each visit, shape (R, T).
+    """Mean squared value error of each replicate at each visit, (R, T); see `served`.
 
     reward (ndarray, shape (R, T, P, G)): In place of the simulated ones, of the first P prompts.
-    batches: Steps that a visit of all prompts takes; each has as many of them.
     """
-    total, total_sq = (np.moveaxis(part.sum(axis=-1), 1, -1) for part in (reward, reward**2))
-    turns = np.split(np.arange(reward.shape[2]), batches)
-    carry, states, errors = estimator.initial_carry(), [None] * batches, np.empty((*reward.shape[:2], batches))
-    for t, turn in np.ndindex(reward.shape[1], batches):
-        here, start = turns[turn], int(max(0, t - estimator.max_visits))
-        sums, squares = (part[:, here, start:t] for part in (total, total_sq))
-        lag = np.broadcast_to(batches * (made.step[t] - made.step[start:t]).astype(float), sums.shape)
-        past = Visits(lag, np.full(lag.shape, float(reward.shape[-1])), sums, squares, state=states[turn])
-        step = batches * int(made.step[t]) + turn
-        served = estimator.serve(Groups(reward[:, t, here]), past, step=step, carry=carry)
-        carry, states[turn] = served.carry, served.state
-        error = served.values - made.value[:, t, here, None]  # noqa: PD011 (no frame)
-        errors[:, t, turn] = (error**2).mean(axis=(1, 2))
-    return errors.mean(axis=2)
+    values = served(estimator, reward, batches=batches, steps=batches * made.step)
+    return ((values - made.value[:, :, : reward.shape[2], None]) ** 2).mean(axis=(2, 3))
 
 
 def simulate(cell: Cell, streams: Streams) -> Samples:
     made = world(cell["regime"], cell["group_size"], streams)
     known = ((made.known - made.value[..., None]) ** 2).mean(axis=-1)
     columns = scores("known parameters", known.mean(axis=-1))
-    runs = {method: (method, made.reward) for method in METHODS}
+    runs = [(method, method, made.reward, "") for method in METHODS]
     if cell["regime"] == "walk .15":
-        runs |= {f"{DEFAULT_METHOD}, {name}": (DEFAULT_METHOD, softened(made, name, streams)) for name in SOFT}
-    for name, (method, reward) in runs.items():
-        columns |= scores(name, squared_errors(baseline(method), made, reward))
+        runs += [(f"{DEFAULT_METHOD}, {name}", DEFAULT_METHOD, softened(made, name, streams), "") for name in SOFT]
     if cell["group_size"] in SMALL_GROUPS:
         columns |= scores("known parameters", known[..., :IN_TURNS].mean(axis=-1), TURNS)
-        for method in METHODS:
-            errors = squared_errors(baseline(method), made, made.reward[:, :, :IN_TURNS], BATCHES)
-            columns |= scores(method, errors, TURNS)
+        runs += [(method, method, made.reward[:, :, :IN_TURNS], TURNS) for method in METHODS]
+    for name, method, reward, shape in runs:
+        columns |= scores(name, squared_errors(baseline(method), made, reward, BATCHES if shape else 1), shape)
     return columns
 
 

@@ -34,8 +34,7 @@ def log_evidence(a, b, n, s, lgamma=stirling):
 def first_dispersion(sums):
     k, mean, _, alone, _ = sums
     middle = (mean + 0.5) / (k + 1)
-    noisy = 1 - alone / max(k, 1) / (middle * (1 - middle))
-    return noisy / (2 - noisy)
+    return max(1 - alone / max(k, 1) / (middle * (1 - middle)), 0.01)
 
 
 def prior_of(sums, phi):
@@ -65,9 +64,7 @@ class SlowFilter:
         lags = [step - self.newest[name] for name in groups if name in self.newest]
         elapsed = (step - self.last) / (sum(lags) / len(lags)) if lags and self.last is not None else 0.0
         within, between = self.dispersion
-        guess = within + between == 0
-        phi = max(first_dispersion(self.population), 0.01) if guess else dispersion(within, between)
-        guess = guess and phi < 1
+        phi = dispersion(within, between) if within + between else first_dispersion(self.population)
         switched = 0.98 ** max(elapsed, 1.0)
         mixture = [switched * w + (1 - switched) * p for w, p in zip(softmax(self.mixture), MIXTURE, strict=True)]
         learned = normalised(self.each)
@@ -83,22 +80,20 @@ class SlowFilter:
             return belief, [math.fsum(w * part for w, part in zip(weight, belief[j], strict=True)) for j in (0, 1)]
 
         past = {name: past_of(name, phi, phi)[1] for name in groups}
-        told = {name: self._told(groups, name, past, phi, guess) for name in groups}
-        beliefs, past = ({name: past_of(name, *told[name][:2])[j] for name in groups} for j in (0, 1))
+        told = {name: self._told(groups, name, past, phi) for name in groups}
+        beliefs, past = ({name: past_of(name, *told[name])[j] for name in groups} for j in (0, 1))
         each = {name: moments(past[name][0] + len(z), past[name][1] + sum(z)) for name, z in groups.items()}
         now = [math.fsum(column) for column in zip(*each.values(), strict=True)]
         share = min(max(100 - now[0], 0) / (self.population[0] or 1), 1)
-        earlier = {
-            name: [*self.population[:4], self.population[4] * was / here] for name, (was, here, _) in told.items()
-        }
+        earlier = {name: [*self.population[:4], self.population[4] * was / here] for name, (was, here) in told.items()}
         sums = {name: [share * p + v for p, v in zip(past, now, strict=True)] for name, past in earlier.items()}
 
         values, gains, kept_ways, jumped, after = {}, [0.0] * (K + 2), [0.0] * K, [0.0] * 4, {}
         for name, rewards in groups.items():
-            _, phi, guess = told[name]
+            phi = told[name][1]
             prior = prior_of([s - own for s, own in zip(sums[name], each[name], strict=True)], phi)
             values[name] = loo_values(rewards, beliefs[name], ways, jump, prior, phi, self.lgamma)
-            after[name], gained = updated(rewards, beliefs[name], ways, prior, phi, self.lgamma, guess)
+            after[name], gained = updated(rewards, beliefs[name], ways, prior, phi, self.lgamma)
             if name in self.kept:
                 odds = beliefs[name][3][:K]
                 for j, manner in enumerate(manners):
@@ -116,13 +111,13 @@ class SlowFilter:
         self.last = step if lags else self.last
         return values
 
-    def _told(self, groups, name, past, phi, guess):
-        """Dispersion of a prompt's past and of its rewards now, and whether guessed, from the other prompts."""
+    def _told(self, groups, name, past, phi):
+        """Dispersion of a prompt's past and of its rewards now, from the other prompts."""
         squares, count, soft = squares_of({other: z for other, z in groups.items() if other != name}, past)
         within, between = self.dispersion
         if within + between > 0:
-            return phi, dispersion(within, between * (1 if soft else 0.97**count)), False
-        return (dispersion(*squares),) * 2 + (False,) if soft else (phi, 1.0, guess)
+            return phi, dispersion(within, between * (1 if soft else 0.97**count))
+        return (dispersion(*squares),) * 2 if soft else (phi, 1.0)
 
     def _learn(self, groups, past, elapsed, mixture, gains, kept_ways, jumped):
         kept = 0.9**elapsed
@@ -231,10 +226,10 @@ def evidence_of_group(a, b, rewards, phi, lgamma):
     return log_evidence(a, b, n - 1, max(s - 1, 0), lgamma) + math.log(mean if s else 1 - mean)
 
 
-def updated(rewards, belief, ways, prior, phi, lgamma, guess):
+def updated(rewards, belief, ways, prior, phi, lgamma):
     n, s = len(rewards), sum(rewards)
     logs = [evidence_of_group(a, b, rewards, phi, lgamma) for a, b in betas(belief, prior, phi)]
-    gained = [1.0 if guess else math.exp(v - max(logs[:K])) for v in logs]
+    gained = [math.exp(v - max(logs[:K])) for v in logs]
     odds = [o * g for o, g in zip(belief[3], gained, strict=True)]
     together = math.fsum(w * o for w, o in zip(ways, odds[:K], strict=True))
     part = [x + n for x in belief[0]], [x + s for x in belief[1]], belief[2], [o / together for o in odds]

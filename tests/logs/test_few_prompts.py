@@ -1,18 +1,22 @@
-"""Intervals of value risks where few prompts have most of the reward variance, against loops over one formula each."""
+"""Intervals where few prompts have most of the reward variance or of the weight, against slow formulas."""
 
 import numpy as np
 import pytest
 from scipy.special import expit
-from scipy.stats import betabinom, t
+from scipy.stats import betabinom, kurtosis, norm, skew, t
 
-from kaestat import RewardLog, risk_differences, value_risk
+from kaestat import RewardLog, gradient_differences, gradient_risk, risk_differences, value_risk
 from kaestat.logs import few_prompts
-from kaestat.logs.few_prompts import carried_ends, variance_limits
+from kaestat.logs import prompt_risks as module
+from kaestat.logs.few_prompts import carried_ends, variance_limits, weighted_ends
+from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.risk import prompt_risks
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 SUCCESSES, COUNTS = np.array([0, 0, 1, 0, 9, 2, 0, 0, 31.0]), np.array([40, 40, 48, 40, 64, 40, 32, 40, 64.0])
 SOME = np.ones(1)
+LOGS = 1.5 * norm.ppf((np.arange(40) + 0.5) / 40)
+WEIGHTS = np.exp(LOGS)  # as even as 40 log-normal weights can be
 
 
 def limits(successes, counts):
@@ -43,8 +47,7 @@ def slow_ends(risk, successes, counts, *, level):
     assert least < 1 < most
     high = mean + ((mean * (most - 1)) ** 2 + (reach * most) ** 2) ** 0.5
     low = min(
-        mean - ((mean * (1 - least)) ** 2 + (reach * least) ** 2) ** 0.5,
-        (mean - reach) * (most if mean < reach else 1),
+        mean - ((mean * (1 - least)) ** 2 + (reach * least) ** 2) ** 0.5, (mean - reach) * (most if mean < reach else 1)
     )
     return (max(low, 0) if level else low), high
 
@@ -133,3 +136,80 @@ def test_intervals_of_few_successes_cover_and_normal_ones_do_not():
     check_mean(ours, target=0.95, detect=0.09, side="at least")
     with pytest.raises(Discrepancy):
         check_mean(normal, target=0.95, detect=0.15, side="at least")
+
+
+def slow_far(noise, weights, parts, shared):
+    """The end above a positive mean."""
+    count, logs, mean = len(noise), np.log(weights), noise.mean()
+    v = logs.var(ddof=1)
+    most = np.exp(logs.mean() + v / 2 + 1.71 * (v / count + v**2 / (2 * (count - 1))) ** 0.5) / weights.mean()
+    rest = noise - mean - mean / parts.mean() * (parts - parts.mean())
+    reach = most * 1.71 * rest.std(ddof=1) / count**0.5
+    reach *= 1 + ((kurtosis(rest, fisher=False) - 1) / count) ** 0.5 if skew(rest) > 0 else 1
+    return mean + shared * np.hypot((most - 1) * mean, reach)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_far_end_is_that_of_the_slow_formula(seed):
+    """Of a level, and of a difference below 0; residuals of some seeds have their long tail above, of some below."""
+    rng = generator(seed)
+    noise, parts = WEIGHTS * rng.uniform(0.1, 0.4, 40), WEIGHTS * rng.uniform(0.9, 1.1, 40)
+    shared = 1 + seed / 2
+    se, ends = np.full(2, shared * noise.std(ddof=1) / 40**0.5), np.array([[0, -9], [9, 0.0]])
+    found = weighted_ends(np.stack([noise, -noise], axis=1), np.stack([WEIGHTS, parts]), se, *ends)
+    far = slow_far(noise, WEIGHTS, parts, shared)
+    np.testing.assert_allclose(found, [[0, -far], [far, 0]], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("noise", "weights"),
+    [
+        (WEIGHTS, None),
+        (9 - WEIGHTS, WEIGHTS),  # the long tail is on the side of 0
+        (WEIGHTS - 9, WEIGHTS),
+        (WEIGHTS, np.r_[0, WEIGHTS[1:]]),
+        (WEIGHTS**0.5, WEIGHTS**0.5),  # most prompts carry the estimate
+        (WEIGHTS, np.exp(LOGS + 0.06 * LOGS**2)),  # a heavier tail: skewness 1.1 standard errors above 0
+        (WEIGHTS, np.exp(2 * LOGS - 0.17 * LOGS**2)),  # a lighter one: -.6, 1.6 of them below
+        (WEIGHTS[2::6], WEIGHTS[2::6] ** 2),  # seven prompts
+    ],
+)
+def test_ends_stay_where_the_tail_is_not_that_of_log_normal_weights(noise, weights):
+    both = None if weights is None else np.stack([weights, weights])
+    with np.errstate(all="raise"):
+        assert weighted_ends(noise[:, None], both, np.ones(1), np.full(1, -9.0), np.full(1, 9)) == (-9, 9)
+
+
+@pytest.mark.filterwarnings("ignore::kaestat.logs.prompt_risks.FewPromptsWarning")
+def test_tables_have_these_ends_for_prompts_of_different_sizes_and_for_methods_that_pool_them(monkeypatch):
+    rng, given = generator(3), []
+    prompt, step = np.indices((40, 24)).reshape(2, -1)[:, (np.arange(24) < 4 * rng.integers(2, 7, (40, 1))).ravel()]
+    weight = WEIGHTS[prompt] * rng.uniform(0.5, 1.5, len(prompt))
+    log = RewardLog(prompt, step // 4, rng.integers(0, 2, len(prompt)), weight=weight)
+    monkeypatch.setattr(module, "weighted_ends", lambda *found: given.append(found) or weighted_ends(*found))
+    tables = gradient_risk(log, ["rloo", "kae_eb"]), gradient_differences(log, ["kae_eb"], "none")
+    later = log.frame[log.frame["step"] > 0].groupby("prompt")["weight"].agg(["mean", "size"])
+    mean = np.average(later["mean"], weights=later["size"])
+    parts = mean + later["size"] / later["size"].mean() * (later["mean"] - mean)
+    for table, (noise, weights, *ends) in zip(tables, (given[0], given[-1]), strict=True):
+        np.testing.assert_allclose(weights, [later["mean"], parts], rtol=1e-12)
+        found = np.array([ends[0], *weighted_ends(noise, weights, *ends)])
+        np.testing.assert_allclose(table[["se", "ci_low", "ci_high"]].T, found[:, : len(table)])
+        assert not np.isclose(found, ends, rtol=1e-6).all(axis=0).any()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_intervals_of_log_normal_weights_cover_and_normal_ones_do_not():
+    """Of the noise without a baseline in 2,000 logs of 100 prompts, of which the sums by prompt are drawn."""
+    rng, covered, truth = generator(9), [], np.exp(1.5**2 / 2) / 2
+    for _ in range(2000):
+        weight = np.exp(1.5 * rng.standard_normal(100))
+        noise = np.stack([weight * rng.beta(2, 2, 100)] * 2, axis=1)
+        scored = PromptRisks(("a", "grpo"), noise, 100, False, (), weights=np.stack([weight] * 2))
+        row = scored.risk_table(n_boot=0, seed=0).loc[0]
+        covered.append((row["ci_low"] <= truth <= row["ci_high"], abs(row["mse"] - truth) <= 1.96 * row["se"]))
+    ours, normal = np.array(covered, dtype=float).T
+    check_mean(ours, target=0.94, detect=0.07, side="at least")
+    with pytest.raises(Discrepancy):
+        check_mean(normal, target=0.94, detect=0.07, side="at least")

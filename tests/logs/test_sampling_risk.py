@@ -108,13 +108,9 @@ def test_a_policy_that_leaves_prompts_out_has_no_such_worth():
         (dict(budget=0), "budget"),
         (dict(budget=2), "budget"),
         (dict(predictor="rloo"), "keeps no history"),
+        (dict(log=made(values_of(1, 4), 2, seed=8)), "occurs once"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        sampling_risk(made(values_of(3, 4), 2, seed=8), **arguments)
-
-
-def test_a_log_without_returns_is_refused():
-    with pytest.raises(ValueError, match="occurs once"):
-        sampling_risk(made(values_of(1, 4), 2, seed=8))
+        sampling_risk(**({"log": made(values_of(3, 4), 2, seed=8)} | arguments))

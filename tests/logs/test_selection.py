@@ -75,18 +75,16 @@ def test_bad_input_names_the_argument_and_the_fix():
     log = reward_log(LOG)
     with pytest.raises(TypeError, match=r"log must be a RewardLog \(read_log"):
         select_bandwidth("log.csv")
-    with pytest.raises(ValueError, match="selector: unknown name 'cv'; choose one of"):
-        select_bandwidth(log, "cv")
-    with pytest.raises(ValueError, match="kernel: unknown name 'gauss'"):
-        select_bandwidth(log, kernel="gauss")
-    with pytest.raises(ValueError, match="grid is empty"):
-        select_bandwidth(log, grid=[])
-    with pytest.raises(ValueError, match="grid: bandwidths must be strictly increasing"):
-        select_bandwidth(log, LooCv(), grid=[3, 2])
-    with pytest.raises(ValueError, match="selector 'fixed' takes no grid"):
-        select_bandwidth(log, Fixed(3), grid=[1, 2])
-    with pytest.raises(ValueError, match="n_boot"):
-        select_bandwidth(log, n_boot=-1)
+    for message, selector, options in (
+        ("selector: unknown name 'cv'; choose one of", "cv", {}),
+        ("kernel: unknown name 'gauss'", "loo_cv", {"kernel": "gauss"}),
+        ("grid is empty", "loo_cv", {"grid": []}),
+        ("grid: bandwidths must be strictly increasing", LooCv(), {"grid": [3, 2]}),
+        ("selector 'fixed' takes no grid", Fixed(3), {"grid": [1, 2]}),
+        ("n_boot", "loo_cv", {"n_boot": -1}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            select_bandwidth(log, selector, **options)
     once = RewardLog(["a", "a", "b"], [0, 0, 5], [0, 1, 1])
     with pytest.raises(ValueError, match="'forward_cv': no prompt has two visits"):
         select_bandwidth(once, "forward_cv")

@@ -186,13 +186,7 @@ class RunningScores:
         )
 
     def after(
-        self,
-        carry: dict[str, np.ndarray],
-        ahead: Ahead,
-        values: Array,
-        groups: Groups,
-        *,
-        step: int | Array,
+        self, carry: dict[str, np.ndarray], ahead: Ahead, values: Array, groups: Groups, *, step: int | Array
     ) -> dict[str, np.ndarray]:
         """The carry after the rewards of a step are known.
 

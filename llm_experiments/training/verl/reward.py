@@ -24,11 +24,7 @@ _making = Lock()
 
 
 def compute_score(
-    data_source: str,
-    solution_str: str,
-    ground_truth: str,
-    extra_info: Mapping[str, Any] | None = None,
-    **ignored: Any,
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None, **ignored: Any
 ) -> float:
     """Reward of one completion in [0, 1]; bounded in time and memory on any text.
 

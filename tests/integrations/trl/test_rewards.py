@@ -201,10 +201,7 @@ def test_a_run_with_several_rewards_goes_on_after_a_checkpoint(tmp_path):
         ({"reward": parity_reward}, "for the rewards a, b, and the trainer has parity_reward"),
         ({"reward_weights": [1.0, 2.0]}, "give them to SeveralRewards"),
         ({"trainer_options": {"prompt_sampler": "neyman"}}, "prompt_sampler needs one reward"),
-        (
-            {"trainer_options": {"prior_columns": ("rate", "n")}},
-            "prior_columns needs a single reward",
-        ),
+        ({"trainer_options": {"prior_columns": ("rate", "n")}}, "prior_columns needs a single reward"),
     ],
 )
 def test_what_does_not_go_with_several_rewards_is_refused(options, message, tmp_path):

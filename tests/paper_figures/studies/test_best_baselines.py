@@ -71,12 +71,14 @@ def test_values_of_a_run_are_those_of_the_estimator_step_by_step(method, weighte
     rng = np.random.default_rng(0)
     reward = (rng.random((1, 7, 9, 2)) < 0.6).astype(float)
     weight = rng.exponential(1, reward.shape) if weighted else None
-    values = served(make_baseline(method), reward, weight)[0]
-    estimator, ids = AdvantageEstimator(method), np.repeat(np.arange(9), 2).tolist()
-    for t in range(reward.shape[1]):
-        given = {} if weight is None else {"weights": weight[0, t].ravel()}
-        estimator.step(ids, reward[0, t].ravel(), t, **given)
-        np.testing.assert_allclose(estimator.values, values[t].ravel(), rtol=rtol)
+    steps = 3 * np.array([0, 1, 2, 4, 5, 8, 9])  # prompts in turns, three a step
+    values = served(make_baseline(method), reward, weight, batches=3, steps=steps)[0]
+    estimator, ids = AdvantageEstimator(method), np.repeat(np.arange(9), 2).reshape(9, 2)
+    for t, turn in np.ndindex(7, 3):
+        here = slice(3 * turn, 3 * turn + 3)
+        given = {} if weight is None else {"weights": weight[0, t, here].ravel()}
+        estimator.step(ids[here].ravel().tolist(), reward[0, t, here].ravel(), int(steps[t]) + turn, **given)
+        np.testing.assert_allclose(estimator.values, values[t, here].ravel(), rtol=rtol)
 
 
 def test_the_study_gives_what_the_builder_takes():

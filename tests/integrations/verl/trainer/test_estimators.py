@@ -172,8 +172,7 @@ def test_gpg_counts_equal_groups_here_and_zero_rewards_in_verl():
 
 
 @pytest.mark.parametrize(
-    "method",
-    [name for name, method in METHODS.items() if needs_our_trainer(name) and method.needs is None],
+    "method", [name for name, method in METHODS.items() if needs_our_trainer(name) and method.needs is None]
 )
 def test_a_method_with_a_history_refuses_a_trainer_that_passes_no_step(method):
     batch = torch.ones(2, 1), torch.ones(2, 1, dtype=torch.long), np.array(["a", "a"], object)
