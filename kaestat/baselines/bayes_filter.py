@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -114,12 +114,14 @@ class BayesFilter(RangedBaseline):
         return self.serve(groups, visits, step=step, carry=carry).carry
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
-        now, found = _Now.of(self, groups, visits, step, carry).told_by_others()
-        return now.served(self, *found)
+        now = _Now.of(self, groups, visits, step, carry)
+        untold = now.believed()
+        return now.served(self, untold, *now.told_by_others(untold))
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """``p (1 - p) / u - 1`` for posterior mean p and variance u, as for a Beta distribution."""
-        now, (_, _, means, known) = _Now.of(self, groups, visits, step, carry).told_by_others()
+        now = _Now.of(self, groups, visits, step, carry)
+        _, (_, _, means, known) = now.told_by_others(now.believed())
         dispersions = (known.of(rows).dispersion[..., 0, :] for rows in now.blocks)
         found = [size * dispersion for (_, size), dispersion in zip(means, dispersions, strict=True)]
         return groups.xp.astype(joined(found), groups.reward.dtype)[..., None]
@@ -219,24 +221,22 @@ class _Now:
         """The range of earlier steps, where it is not [0, 1]."""
         return None if self.is_unit else Scale(self.coarse(self.low), self.coarse(self.width))
 
-    def told_by_others(self) -> tuple[_Now, _Believed]:
-        """This step with the dispersion that other prompts' rewards tell, and what is believed before it."""
-        found = _, pasts, _, known = self.believed()
+    def told_by_others(self, untold: _Believed) -> tuple[Population, _Believed]:
+        """The population with the dispersion that other prompts' rewards tell, and what is then believed before."""
+        _, pasts, _, known = untold
         if self.binary and known.exact:
-            return self, found
+            return self.population, untold
         first = bool((self.carry["dispersion"] == 0).all(-1).any())
         soft = as_type_of(~self.plain, self.unit)
         if not first and bool((self.groups.pooled_others(soft[..., None]) > 0).all()):
-            return self, found
-        count, total = self.groups.count[..., 0], summed(self.unit, self.groups.times)
-        squares = squares_of(self.groups, self.unit, self.binary, self.past_of(pasts, known.exact), count, total)
-        others = self.groups.pooled_others(together([*squares, soft]))
-        now = replace(self, population=self.population.told_by(others))
-        return now, now.believed() if first else found  # if it is the first, the past has that dispersion too
+            return self.population, untold
+        squares = self.squares(self.past_of(pasts, self.population.dispersion))
+        population = self.population.told_by(self.groups.pooled_others(together([*squares, soft])))
+        return population, self.believed(population) if first else untold  # the first tells that of the past too
 
-    def believed(self) -> _Believed:
+    def believed(self, population: Population | None = None) -> _Believed:
         """Beliefs of each block before the step, their `Belief.past` and `posterior_mean`, and what they come from."""
-        known, beliefs, pasts, means = self.population.moving(), [], [], []
+        known, beliefs, pasts, means = (population or self.population).moving(), [], [], []
         for rows in self.blocks:  # each is summed up while it is in the processor's cache
             here = known.of(rows)
             beliefs.append(self.belief(here, rows))
@@ -273,20 +273,25 @@ class _Now:
             before = before | here
         return belief.moved(self.rates, known).where(returning, unknown)
 
-    def served(self, baseline: BayesFilter, beliefs: list[Belief], pasts: Any, means: Any, known: Moving) -> Served:
-        """Values, carry and state; ``pasts`` and ``means`` have `Belief.past` and `posterior_mean` of each block."""
+    def served(self, baseline: BayesFilter, untold: _Believed, population: Population, told: _Believed) -> Served:
+        """Values, carry and state.
+
+        What prompts tell each other comes from ``untold``: what the step tells one of the dispersion may come from the
+        reward of the other.
+        """
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)
-        population, now = self.population, known
+        beliefs, _, _, known = told
+        now = known
         if population.present is not population.dispersion:
             present = population.present
             now = known._replace(dispersion=self.coarse(present[..., 0, :]), exact=bool((present == 1).all()))
-        past = self.past_of(pasts, now.exact)
-        squares = squares_of(groups, unit, self.binary, past, count, total)
+        past = self.past_of(untold[1], self.population.dispersion)
+        squares = self.squares(past)
         each = together([*moments(past[0] + count, past[1] + total), *squares, as_type_of(~self.plain, unit)])
         pooled = groups.pooled(each)
         sums, prior = population.with_prompts(groups, each[..., :MOMENTS], pooled[..., :MOMENTS])
-        shock, left = self.shock(means, count, total)
+        shock, left = self.shock(untold[2], population, count, total)
         values, learned, afterwards = [], [], []
         like, size = self.rates.variance, baseline.state_size
         state = xp.empty((*self.shape, size), dtype=like.dtype, device=device(like))
@@ -299,7 +304,7 @@ class _Now:
                 belief, here = shocked(belief, before, here, self.coarse(shock[..., -1:]))
             value, likely = self.values_of(*asked, rows, n, s)
             if shock is not None or likely is None:
-                likely = likely_of_group(belief, here, n, s, self.exact(rows))
+                likely = likely_of_group(belief, here, n, s, self.exact(rows, population))
             after = belief.with_group(n, s, likely, here)
             counts = None if self.all_scored else self.coarse(of_rows(self.scored, rows))
             learned.append(self.population.learned_from(belief.probability, likely, after.probability, known, counts))
@@ -307,7 +312,7 @@ class _Now:
             afterwards.append(after)
             state[..., rows, :] = after.packed(here, self.scale_of(rows, s))
         if shock is not None:  # the values are spread in another way now
-            n, s = self.past_of([belief.past for belief in afterwards], now.exact)
+            n, s = self.past_of([belief.past for belief in afterwards], population.present)
             shifted = groups.pooled(together(moments(n, s)))[..., 0, :]
             sums = xp.where(shock[..., -1:] != 0, shifted, sums)
         carry = self.carry | self.population.after(sum(learned), pooled[..., 0, MOMENTS:])
@@ -331,14 +336,17 @@ class _Now:
             }
         return Served(values=value, carry=carry, settled=baseline, state=state)
 
-    def past_of(self, pasts: list[Array], exact: bool) -> tuple[Array, Array]:
-        """Completions of this step that each prompt's past counts as, and the sum of their rewards; (..., P) each."""
-        both = self.fine(pasts)
-        if not exact:
-            both = both * self.population.present
+    def past_of(self, pasts: list[Array], dispersion: Array) -> tuple[Array, Array]:
+        """Completions of that dispersion that each prompt's past counts as, and the sum of their rewards; (..., P)."""
+        both = self.fine(pasts) * dispersion
         return both[..., 0, :] + both[..., 1, :], both[..., 0, :]
 
-    def shock(self, means: list[Any], count: Array, total: Array) -> tuple[Array | None, Left]:
+    def squares(self, past: tuple[Array, Array]) -> list[Array]:
+        """See `squares_of`."""
+        groups = self.groups
+        return squares_of(groups, self.unit, self.binary, past, groups.count[..., 0], summed(self.unit, groups.times))
+
+    def shock(self, means: list[Any], population: Population, count: Array, total: Array) -> tuple[Array | None, Left]:
         """See `common_shock`; nothing moves where no prompt counts, or the spread of values is still a guess."""
         xp, some = self.groups.xp, self.carry["population"][..., 4:5] > 0
         some = some if self.all_scored else some & xp.any(self.scored, axis=-1, keepdims=True)
@@ -347,8 +355,16 @@ class _Now:
         mean, size = (self.fine([pair[j] for pair in means]) for j in (0, 1))
         here = as_type_of(self.scored, self.unit)
         before = before_step(self.carry, self.scored, self.of_last_step)
-        told = mean, size, count * here, total * here, self.population.present[..., 0, :]
-        shock, left = common_shock(*told, self.rates, before, self.since)
+        told = mean, size, count * here, total * here, self.rates, before, self.since
+        shock, left = common_shock(*told, self.population.dispersion[..., 0, :])
+        if population.told is not None:  # how likely a shock is must not depend on what one tells the others
+            of_others, dispersion = population.told
+            soft = xp.any(of_others, axis=-1, keepdims=True)
+            plain, after = common_shock(*told, dispersion)
+            left = {name: xp.where(soft, array, after[name]) for name, array in left.items()}
+            if shock is not None or plain is not None:
+                either = (0.0 * here[..., :1] if one is None else one for one in (shock, plain))
+                shock = xp.where(xp.concat([of_others, soft], axis=-1), *either)
         left = {name: xp.where(some, array, self.carry[name]) for name, array in left.items()}
         return None if shock is None else xp.where(some, shock, 0.0), left
 
@@ -367,9 +383,9 @@ class _Now:
         rests = as_type_of(not_negative(summed(unit, times)[..., None] - unit), self.rates.variance)
         return values_of_any(belief, known, rests, count), None
 
-    def exact(self, rows: slice) -> Array:
+    def exact(self, rows: slice, population: Population) -> Array:
         """Groups of zeros and ones where the dispersion is 1; (..., 1, P)."""
-        return self.plain[..., None, rows] & of_rows(self.population.present == 1, rows)
+        return self.plain[..., None, rows] & of_rows(population.present == 1, rows)
 
     def scale_of(self, rows: slice, unit_total: Array) -> Scale | None:
         """For rewards on their own scale, those of the group whatever they are."""

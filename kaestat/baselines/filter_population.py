@@ -36,6 +36,9 @@ class Population:
     mixtures: Array
     mixture: Array  # shape (..., C); probabilities of the manners
     kept: Array  # shape (...,); what is left of earlier steps
+    # shape (..., P) each; whether other prompts have rewards that are not 0 or 1, and the dispersion of this step if
+    # none has; None where all have them, or the dispersion is 1
+    told: tuple[Array, Array] | None = None
 
     @classmethod
     def of(cls, rates: Rates, carry: dict[str, Array], elapsed: Array) -> Population:
@@ -65,12 +68,13 @@ class Population:
         They tell that of the past too if they are its first, and not zeros and ones.
         """
         xp, others, earlier = namespace(others), not_negative(others), self.carry["dispersion"][..., None, :]
-        first, told = (earlier == 0).all(-1), (others[..., 3] > 0)[..., None, :]
-        sums = together([earlier[..., 0] + 0 * others[..., 0], earlier[..., 1] * _alike(others)])
-        present = _dispersion(xp.where(first[..., None], others[..., :2], sums))
-        dispersion = xp.where(first[..., None, :] & told, present, self.dispersion)
-        exact = bool((dispersion == 1).all())
-        return replace(self, dispersion=dispersion, exact=exact, present=present)
+        first, soft = (earlier == 0).all(-1)[..., None], others[..., 3] > 0
+        sums = [earlier[..., 0] + 0 * others[..., 0], earlier[..., 1] * SOFT_REWARDS ** others[..., 2]]
+        dispersion = xp.where(first & soft[..., None, :], _dispersion(others), self.dispersion)
+        exact, plain = bool((dispersion == 1).all()), _dispersion(together(sums))
+        present = xp.where(soft[..., None, :], dispersion, plain)
+        told = soft, plain[..., 0, :]
+        return replace(self, dispersion=dispersion, exact=exact, present=present, told=told)
 
     def moving(self) -> Moving:
         """The part of the population that beliefs need."""

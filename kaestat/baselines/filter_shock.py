@@ -31,7 +31,7 @@ def before_step(carry: Left, scored: Array, of_last_step: Array) -> Array:
 
 
 def common_shock(
-    mean: Array, size: Array, count: Array, total: Array, dispersion: Array, rates: Rates, before: Array, since: Array
+    mean: Array, size: Array, count: Array, total: Array, rates: Rates, before: Array, since: Array, dispersion: Array
 ) -> tuple[Array | None, Left]:
     """Estimated move of all values in logits, for each prompt from the others, last from all; (..., P + 1).
 

@@ -148,8 +148,7 @@ class PromptValues(Locked):
         as if this estimator had recorded the visit at that date: it fades like any visit, predictions use it, and a
         saved state holds it, so do not give it again after a resume. Prompts without a prior
         begin without data, and ids that never occur do no harm. A warning says so if no prompt of the
-          begin without data, and ids that never occur do no harm. A warning says so if no prompt of the
-          first step has a prior, or if rewards leave [0, 1] and the prior is of zeros and ones: a bare mean is.
+        first step has a prior, or if rewards leave [0, 1] and the prior is of zeros and ones: a bare mean is.
 
         - You can add several priors, for example of several checkpoints, each with its date.
         - Deltas for other workers do not hold it: give every worker the same prior.

@@ -70,6 +70,21 @@ def test_the_estimator_gives_the_values_of_the_filter_in_plain_loops(seed, rewar
         np.testing.assert_allclose(mine, slow, rtol=0, atol=5e-5)  # states are kept in single precision
 
 
+@pytest.mark.usefixtures("in_double")
+@pytest.mark.parametrize("soft", [0.1, 1.0])
+def test_no_value_depends_on_its_own_reward_not_even_by_what_that_tells_the_others_of_the_dispersion(soft):
+    rng, run, ids = np.random.default_rng(0), AdvantageEstimator("bayes_filter"), list(range(12))
+    for step in range(4):
+        reward = np.where(rng.random(12) < soft, rng.random(12), rng.integers(0, 2, 12))
+        before = run.state_dict()
+        run.step(ids, reward, step)
+        for k, own in [(k, own) for k in ids for own in (0.0, 0.37, 1.0)]:
+            other = AdvantageEstimator("bayes_filter")
+            other.load_state_dict(before)
+            other.step(ids, np.where(np.arange(12) == k, own, reward), step)
+            assert other.values[k] == pytest.approx(run.values[k], abs=1e-9)
+
+
 def test_stirlings_formula_moves_no_value_by_more_than_a_thousandth():
     run = random_run(3, n_steps=10)
     for mine, exact in zip(slow_values(run), slow_values(run, math.lgamma), strict=True):

@@ -81,7 +81,7 @@ class SlowFilter:
 
         past = {name: past_of(name, phi, phi)[1] for name in groups}
         told = {name: self._told(groups, name, past, phi) for name in groups}
-        beliefs, past = ({name: past_of(name, *told[name])[j] for name in groups} for j in (0, 1))
+        beliefs = {name: past_of(name, *told[name])[0] for name in groups}
         each = {name: moments(past[name][0] + len(z), past[name][1] + sum(z)) for name, z in groups.items()}
         now = [math.fsum(column) for column in zip(*each.values(), strict=True)]
         share = min(max(100 - now[0], 0) / (self.population[0] or 1), 1)
