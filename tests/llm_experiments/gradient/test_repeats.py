@@ -79,12 +79,6 @@ def test_every_method_has_the_errors_of_its_losses_gradients(model, completions,
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_a_pool_of_orthonormal_scores_by_hand():
-    """ghat = -(2 s_0 + 1 s_0 - 1 s_2) / 3 and gref = -(s_0 - s_1) / 2: (1 - 1/2)^2 + (1/2)^2 + (1/3)^2."""
-    found = gradient_errors(np.eye(3), np.array([0.5, -0.5, 0]), np.array([[0, 0, 2]]), np.array([[2.0, 1.0, -1.0]]))
-    np.testing.assert_allclose(found, [0.25 + 0.25 + 1 / 9])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -224,7 +224,6 @@ def test_command_exits_with_1_if_a_part_failed_and_with_0_if_none_did(repeated, 
     ("arguments", "message"),
     [
         (["--scale", "-1"], "scale must be positive, got -1.0"),
-        (["--jobs", "0"], "jobs must be a whole number of at least 1, got 0"),
         (["--seed", "-1"], "seed must be a whole number of at least 0, got -1"),
         (["--out", "FILE"], "is a file; name another"),
         (["--out", "FILE/below"], "cannot write results"),

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits
-from kaestat.baselines.group_mean import GroupMean
 from simulations.bandits.calibration import INPUTS, Population, calibrate, table_cells
 from simulations.bandits.gradient_diagnostic import GradientDiagnostic, gradient_errors
 from simulations.bandits.value_diagnostic import METHODS, ValueDiagnostic
@@ -68,8 +67,7 @@ def test_kae_variance_with_four_past_steps_and_bandwidth_ten_is_the_hand_compute
 
 @pytest.fixture(scope="module")
 def value_samples():
-    estimators = SMALL.estimators | {"self-including": GroupMean(without_own=False)}
-    return simulated(SMALL, estimators, 1500, SMALL.prompts)
+    return simulated(SMALL, SMALL.estimators, 1500, SMALL.prompts)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -85,12 +83,6 @@ def test_debiased_mse_is_free_of_the_oracles_noise_and_the_raw_one_is_not(method
     check_mean(value_samples[f"{method}|mse_debiased"], target=true, detect=oracle)
     with pytest.raises(Discrepancy):
         check_mean(value_samples[f"{method}|mse"], target=true, detect=oracle)
-
-
-def test_simulated_mse_of_a_self_including_mean_is_found_out(value_samples):
-    expected = SMALL.expected_mse(SMALL.weights()["grpo"], SIGMA2, TAU2)
-    with pytest.raises(Discrepancy):
-        check_mean(value_samples["self-including|mse"], target=expected, detect=SIGMA2 / SMALL.n_oracle)
 
 
 def test_gradient_error_is_that_of_explicit_softmax_scores():
