@@ -191,13 +191,15 @@ def zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
 
 
 def first_dispersion(sums: Array) -> Array:
-    """The most that the dispersion can be while no reward has another of its prompt beside it; (..., 6) to (...,).
+    """The most that the dispersion can be while no prompt has two rewards; (..., 6) to (...,).
 
-    That is as if all values were alike, from sums of `moments`. For zeros and ones it is 1, and so is the dispersion.
+    That is as if all values were alike, from sums of `moments`. For zeros and ones it is 1, and so is the dispersion:
+    rewards of one prompt that tell nothing of it are zeros and ones.
     """
     n = at_least(sums[..., 0], 1.0)
     middle = (sums[..., 1] + 0.5) / (n + 1)
-    return (1 - sums[..., 3] / (n * (middle - middle * middle))).clip(SMALLEST_DISPERSION, 1.0)
+    most = (1 - sums[..., 3] / (n * (middle - middle * middle))).clip(SMALLEST_DISPERSION, 1.0)
+    return namespace(sums).where(sums[..., 4] > 0, 1.0, most)
 
 
 def _dispersion(sums: Array) -> Array:

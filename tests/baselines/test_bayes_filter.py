@@ -10,8 +10,9 @@ import torch
 from kaestat import AdvantageEstimator, Groups, RewardHistory, Visits, make_baseline
 from kaestat.baselines import bayes_filter as module
 from kaestat.baselines import filter_rates, filter_shock
+from kaestat.baselines.filter_arrays import together
 from kaestat.baselines.filter_group import evidence
-from kaestat.baselines.filter_population import prior_of
+from kaestat.baselines.filter_population import first_dispersion, moments, prior_of
 from kaestat.baselines.filter_rates import plain_rates
 from kaestat.core.storage import load_state, save_state
 from kaestat.estimator.state import EstimatorState
@@ -106,6 +107,11 @@ def test_beliefs_in_double_precision_give_them_to_the_last_digits_and_torch_the_
             np.testing.assert_allclose(np.asarray(served.values).reshape(-1), slow, rtol=1e-9)
             assert type(served.values) is type(reward)
             carry, state, past = served.carry, served.state, visits
+
+
+def test_groups_that_tell_no_dispersion_are_of_zeros_and_ones_also_where_their_prompt_had_others():
+    sums = together(moments(np.array([4.0, 1.0]), np.array([2.0, 0.5])))  # 0, 0, then 1, 1; and a single 1/2
+    assert first_dispersion(sums).tolist() == [1.0, 0.01]
 
 
 def test_first_group_by_hand():

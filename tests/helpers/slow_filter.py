@@ -32,9 +32,9 @@ def log_evidence(a, b, n, s, lgamma=stirling):
 
 
 def first_dispersion(sums):
-    k, mean, _, alone, _ = sums
+    k, mean, _, alone, inverse = sums
     middle = (mean + 0.5) / (k + 1)
-    return max(1 - alone / max(k, 1) / (middle * (1 - middle)), 0.01)
+    return 1.0 if k > inverse else max(1 - alone / max(k, 1) / (middle * (1 - middle)), 0.01)
 
 
 def prior_of(sums, phi):
