@@ -51,10 +51,10 @@ class BayesFilter(RangedBaseline):
     - *A shock* moves all values at once. The other prompts of the same step show it, and the next steps correct the
       estimate (`common_shock`).
     - *The dispersion* phi: variance of a reward relative to V (1 - V), from the variance within groups and of single
-      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. At the first step that tells it, each
-      prompt takes that of the others. If these have zeros and ones alone, they discount what earlier steps said by
-      0.97 per reward, and the past keeps its worth. Other rewards in [low, high] count as shares of a success
-      (quasi-likelihood; Wedderburn, 1974).
+      rewards around their past, discounted; exactly 1 for rewards of 0 and 1. At the first step that shows it, each
+      prompt takes the dispersion of the other prompts. Other prompts with zeros and ones alone discount the dispersion
+      of earlier steps by 0.97 per reward; the past keeps its worth. Other rewards in [low, high] count as shares of
+      a success (quasi-likelihood; Wedderburn, 1974).
 
     Nothing depends on the completion's own reward: it learns from earlier steps or other prompts. Time is
     counted in visits, so it does not matter whether prompts return at every step or every sixty.
@@ -276,8 +276,8 @@ class _Now:
     def served(self, baseline: BayesFilter, untold: _Believed, population: Population, told: _Believed) -> Served:
         """Values, carry and state.
 
-        What prompts tell each other comes from ``untold``: what the step tells one of the dispersion may come from the
-        reward of the other.
+        Prompts inform each other through ``untold`` alone. The dispersion in ``told`` uses this step's rewards, so a
+        reward would come back to its own value through the other prompts.
         """
         groups, xp, unit = self.groups, self.groups.xp, self.unit
         count, total = groups.count[..., 0], summed(unit, groups.times)

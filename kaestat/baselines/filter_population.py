@@ -65,7 +65,7 @@ class Population:
     def told_by(self, others: Array) -> Population:
         """The population where the other prompts' rewards tell of the dispersion; sums, (..., P, 4), as for `after`.
 
-        They tell that of the past too if they are its first, and not zeros and ones.
+        The first rewards that are not 0 or 1 set the dispersion of the past too.
         """
         xp, others, earlier = namespace(others), not_negative(others), self.carry["dispersion"][..., None, :]
         first, soft = (earlier == 0).all(-1)[..., None], others[..., 3] > 0
@@ -180,7 +180,7 @@ def squares_of(
 
 
 def zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
-    """Whether groups have rewards 0 and 1 alone, and whole numbers of them: a prior's rate may be of none; (..., P).
+    """Whether each group holds whole numbers of zeros and ones, as a prior's rate may not; (..., P).
 
     And whether all groups do.
     """
@@ -193,8 +193,8 @@ def zeros_and_ones(unit: Array, times: Array | None) -> tuple[Array, bool]:
 def first_dispersion(sums: Array) -> Array:
     """The most that the dispersion can be while no prompt has two rewards; (..., 6) to (...,).
 
-    That is as if all values were alike, from sums of `moments`. For zeros and ones it is 1, and so is the dispersion:
-    rewards of one prompt that tell nothing of it are zeros and ones.
+    The sums of `moments` give it as if all values were alike. It is 1 for zeros and ones. It is 1 too where prompts
+    have several rewards that show no dispersion, since these are zeros and ones.
     """
     n = at_least(sums[..., 0], 1.0)
     middle = (sums[..., 1] + 0.5) / (n + 1)
