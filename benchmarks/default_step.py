@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.rows import Row
 from benchmarks.timing import estimate, interleaved, ratio
 from kaestat import AdvantageEstimator
-from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
+from kaestat.baselines.registry import DEFAULT_METHOD
 
 CODE = ("kaestat/core/samples.py", "kaestat/estimator", "kaestat/baselines/bayes_filter.py", "kaestat/baselines/kae.py")
 FIXED = "kae:bandwidth=10"
@@ -30,7 +30,7 @@ SIZES = {"full": ((256, (10, 60, 300), 60), (16_384, (10, 60, 300), 21)), "tiny"
 OTHERS = ("kae_eb:bandwidth=auto", "kae:bandwidth=auto", "kae_eb:bandwidth=20", "kalman", "spo", "james_stein", "rloo")
 OTHERS_AFTER, OTHER_SIZES = 50, {"full": ((64, 200), (512, 100)), "tiny": ((4, 2),)}
 GROUP, ANY_AFTER, LATE = 8, 30, 0.05
-IN_ANY_ORDER, WITH_LATE = f"{SECOND_METHOD}, any order", f"{SECOND_METHOD}, any order, 5 % late"
+IN_ANY_ORDER, WITH_LATE = f"{DEFAULT_METHOD}, any order", f"{DEFAULT_METHOD}, any order, 5 % late"
 ANY_AT_MOST = 1.5
 GROUPED_MEAN = "NumPy's mean of numbered groups"
 
@@ -50,8 +50,8 @@ def run(size: str = "full") -> list[Row]:
             rows += _against(method, FIXED, n_prompts, "string", OTHERS_AFTER, repetitions, None)
     n_prompts, visits, repetitions = SIZES[size][0]
     after = min(ANY_AFTER, max(visits))
-    rows += _against(IN_ANY_ORDER, SECOND_METHOD, n_prompts, "string", after, repetitions, ANY_AT_MOST)
-    return rows + _against(WITH_LATE, SECOND_METHOD, n_prompts, "string", after, repetitions, None)
+    rows += _against(IN_ANY_ORDER, DEFAULT_METHOD, n_prompts, "string", after, repetitions, ANY_AT_MOST)
+    return rows + _against(WITH_LATE, DEFAULT_METHOD, n_prompts, "string", after, repetitions, None)
 
 
 def _against(

@@ -52,8 +52,6 @@ class Baseline(ABC):
         Whether the value depends on the past visits alone, and not on the rest of the group.
     estimates_mean : bool
         Whether the value estimates the prompt's mean reward.
-    cuts_history : bool
-        Whether a stored history is cut to `max_visits` visits: earlier versions kept all.
     counts_suffice : bool
         Whether the values depend on a group's rewards only through their counts, which it reads from `Groups.times`. A
         log with few distinct rewards is then served without a pass over all completions.
@@ -67,7 +65,6 @@ class Baseline(ABC):
     knows_unseen: ClassVar[bool] = False
     past_only: ClassVar[bool] = False
     estimates_mean: ClassVar[bool] = True
-    cuts_history: ClassVar[bool] = False
     counts_suffice: ClassVar[bool] = False
 
     @abstractmethod

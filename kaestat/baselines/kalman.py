@@ -46,7 +46,6 @@ class Kalman(RangedBaseline):
 
     shrinks: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
-    cuts_history: ClassVar[bool] = True
 
     drift_variance: float = 2e-4
     initial_mean: float = 0.5

@@ -12,15 +12,14 @@ from kaestat.baselines.specification import parse_specification
 from kaestat.core.checks import check_parameters
 from kaestat.core.spelling import nearest
 
-# Fixed bandwidths of the methods that otherwise learn one: the paper's for kae, twice that for kae_eb. They were the
-# defaults once: a state file that names no bandwidth was written then.
+# Fixed bandwidths for studies of methods that otherwise learn one: the paper's for kae, twice that for kae_eb, whose
+# shrinkage takes over part of the smoothing.
 FIXED_PARAMETERS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {"kae": {"bandwidth": 10.0}, "kae_eb": {"bandwidth": 20.0}}
 )
 
 
-# Of estimators, adapters and the command line; and what takes its place for weights and for steps in any order.
-DEFAULT_METHOD, SECOND_METHOD = "bayes_filter", "kae_eb"
+DEFAULT_METHOD = "kae_eb"  # of estimators, adapters and the command line: it takes weights, and steps in any order
 
 
 _KEEPS_OWN: Mapping[str, Any] = MappingProxyType({"without_own": False})
@@ -181,8 +180,8 @@ METHODS: dict[str, Method] = {
         Method(
             "bayes_filter",
             b.BayesFilter,
-            "the default: a filter that learns how values move and are spread (ours)",
-            "The default: steps in order, without weights.",
+            "a filter that learns how values move and jump (ours)",
+            "Values that jump: a new reward, a format learned at once.",
             simplicity=6,
         ),
         Method(
@@ -223,7 +222,7 @@ METHODS: dict[str, Method] = {
         Method(
             "kae_eb",
             b.KaeEb,
-            "kae, with the prompts' common drift and shrinkage by empirical Bayes (ours)",
+            "the default: kae, with the prompts' common drift and shrinkage by empirical Bayes (ours)",
             "Any reward, any order, few completions, early visits, weights.",
             simplicity=10,
         ),

@@ -45,7 +45,6 @@ class Sieve(Baseline):
 
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
-    cuts_history: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_whole("n_basis", self.n_basis, most=20)

@@ -193,7 +193,7 @@ class Visits:
     weight, weight_sq, weighted_total, weighted_total_sq : array, shape (..., P, V), optional
         The same sums with completions weighted: ``sum W``, ``sum W^2``, ``sum W Z``, ``sum W Z^2``.
     weight_sq_total, weight_sq_total_sq : array, shape (..., P, V), optional
-        ``sum W^2 Z`` and ``sum W^2 Z^2``. Where they are missing, as in histories of earlier versions, ``W^2`` is
+        ``sum W^2 Z`` and ``sum W^2 Z^2``. Where they are missing, ``W^2`` is
         assumed to relate to Z as W does: ``sum W^2`` times the weighted means of Z and of Z^2.
     divergence : array, shape (..., P, V), optional
         Policy divergence between this visit and the prompt's visit before it (nats).

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.checks import check_mask, check_share
 from kaestat.core.locked import Locked
 from kaestat.core.storage import load_state, save_state, unpack_arrays
@@ -79,7 +80,7 @@ class TurnEstimator(Locked):
     """
 
     def __init__(
-        self, method: str | Baseline | None = None, *, gamma: float = 1.0, scale: str | None = None, **params: Any
+        self, method: str | Baseline = DEFAULT_METHOD, *, gamma: float = 1.0, scale: str | None = None, **params: Any
     ):
         given = [name for name in _OF_THE_PROMPT if name in params]
         if given:

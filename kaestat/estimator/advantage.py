@@ -9,12 +9,13 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.arrays import Array
 from kaestat.core.checks import whole_step
 from kaestat.core.samples import StepSamples, as_type_of, largest_like, scatter
 from kaestat.core.storage import load_state
 from kaestat.estimator.held_state import Answer, Call, Change, make_changes
-from kaestat.estimator.notices import default_for, handed_over, noticed
+from kaestat.estimator.notices import noticed
 from kaestat.estimator.plan import Plan, arguments
 from kaestat.estimator.prompt_values import PromptValues
 from kaestat.estimator.record import StepRecord
@@ -30,9 +31,7 @@ class AdvantageEstimator(PromptValues):
     ----------
     method : str or Baseline, optional
         One of `kaestat.methods()`, or a specification with parameters such as ``"kae:bandwidth=10"``, as
-        `kaestat.value_risk` takes; or a baseline object, which has no scaling of its own. None for the default,
-        `kaestat.baselines.registry.DEFAULT_METHOD`; if that cannot be used (``order="any"``, and weights or importance
-        at the first step), a warning names the method used instead.
+        `kaestat.value_risk` takes; or a baseline object, which has no scaling of its own.
     scale : {"none", "group_std", "batch_std", "informative", "trl_group", "trl_batch"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch; GPG's; TRL's two. Scalings that divide take an epsilon, as in ``"group_std(epsilon=1e-4)"``. None keeps
@@ -84,7 +83,7 @@ class AdvantageEstimator(PromptValues):
 
     def __init__(
         self,
-        method: str | Baseline | None = None,
+        method: str | Baseline = DEFAULT_METHOD,
         *,
         scale: str | None = None,
         objective: str = "mean",
@@ -94,8 +93,7 @@ class AdvantageEstimator(PromptValues):
         prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
         **params: Any,
     ):
-        chosen = default_for(order) if method is None else method
-        super().__init__(Plan.of(chosen, params, scale, objective, order, late, keep_deltas, method is None))
+        super().__init__(Plan.of(method, params, scale, objective, order, late, keep_deltas))
         if prior is not None:
             self.add_prior(prior)
 
@@ -286,7 +284,7 @@ class AdvantageEstimator(PromptValues):
         """The result of `recorded` without its effect; `values` have the type of the template or the rewards."""
         step, template = whole_step(step), rewards if template is None else template
         samples = StepSamples.of(ids, rewards, *more, by_stream=self.baseline.unit == "group")
-        held, said = handed_over(self.held, samples)
+        held = self.held
         last, order, serving = held.answer, held.plan.order, held.plan.serving
         if last is not None and last.is_kept_back(name, step) and samples.same_as(last.samples):
             after = held._replace(answer=last._replace(call=call))
@@ -304,7 +302,7 @@ class AdvantageEstimator(PromptValues):
         if name != "advantages":
             answer = Answer(call, name, step, samples, advantages, values)
             after = after.keeping(outcome.delta, self.sender)._replace(answer=answer)
-        return Change(self.cell, after, advantages, values, warnings=(*said, *warnings))
+        return Change(self.cell, after, advantages, values, warnings=warnings)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -1,42 +1,13 @@
-"""Warnings of an estimator: the default was replaced, the history is useless, no prior matched, samples are late."""
+"""Warnings of an estimator: the history is useless, no prior matched, samples are late."""
 
-import warnings
-from dataclasses import replace
-
-from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
 from kaestat.core.digits import lost_digits_of
 from kaestat.core.samples import StepSamples
 from kaestat.core.spelling import counted
 from kaestat.estimator.held_state import Held
 from kaestat.estimator.record import StepRecord
 from kaestat.estimator.steps.call import Outcome
-from kaestat.estimator.stored import opening
 from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior
-
-
-def default_for(order: str) -> str:
-    """The method to use if none is named; warns if the default cannot be used."""
-    if order != "any":
-        return DEFAULT_METHOD
-    warnings.warn(_taken_over('order="any"'), stacklevel=3)
-    return SECOND_METHOD
-
-
-def handed_over(held: Held, samples: StepSamples) -> tuple[Held, tuple[str, ...]]:
-    """The state, with `SECOND_METHOD` and a warning if the default cannot be used for the first samples."""
-    if samples.weighting == "none" or held.state.history is not None or not held.plan.is_default:
-        return held, ()
-    plan = held.plan.with_second_method()
-    state = replace(held.state, carry=plan.serving.baseline.initial_carry())
-    return opening(state, plan), (_taken_over(f"completions come with {samples.weighting.replace('+', ' and ')}"),)
-
-
-def _taken_over(reason: str) -> str:
-    return (
-        f"method: none is named, and the default, {DEFAULT_METHOD!r}, cannot serve here ({reason}); "
-        f"{SECOND_METHOD!r} takes its place. Name a method to choose it."
-    )
 
 
 def noticed(held: Held, outcome: Outcome, samples: StepSamples, *, new: bool) -> tuple[Held, tuple[str, ...]]:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 from kaestat.baselines import specification
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import (
-    DEFAULT_METHOD,
-    FIXED_PARAMETERS,
-    SECOND_METHOD,
-    changed_parameters,
-    get_method,
-    make_baseline,
-    with_specified,
-)
+from kaestat.baselines.registry import changed_parameters, get_method, make_baseline, with_specified
 from kaestat.estimator.objective import check_objective
 from kaestat.estimator.scaling import make_scaling
 from kaestat.estimator.steps.any_order import AnyOrder
@@ -27,17 +19,12 @@ ORDERS: dict[str, type[StrictOrder] | type[AnyOrder]] = {each.name: each for eac
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The checked arguments of an estimator; the last three are as the user gave them.
-
-    ``named`` says whether the method was given by name, ``is_default`` whether no method was given and the default is
-    used.
-    """
+    """The checked arguments of an estimator; the last three are as the user gave them."""
 
     serving: Serving
     order: Order
     keep_deltas: bool
-    named: bool
-    is_default: bool
+    named: bool  # Whether the method was given by name
     params: dict[str, Any]
     scale: str | None
     late: int | None
@@ -52,7 +39,6 @@ class Plan:
         order: str,
         late: int | None,
         keep_deltas: bool,
-        is_default: bool,
     ) -> Self:
         """The checked arguments of `kaestat.AdvantageEstimator`; errors as there."""
         if isinstance(method, Baseline):
@@ -72,12 +58,7 @@ class Plan:
         serving = Serving(name, baseline, own_scale if scale is None else scale, objective)
         of_order = ORDERS[order].of(serving, late, keep_deltas)
         named = not isinstance(method, Baseline)
-        return cls(serving, of_order, keep_deltas, named, is_default and name == DEFAULT_METHOD, params, scale, late)
-
-    def with_second_method(self) -> Plan:
-        """The plan with the method that replaces the default where that cannot be used."""
-        serving = replace(self.serving, method=SECOND_METHOD, baseline=make_baseline(SECOND_METHOD))
-        return replace(self, serving=serving, is_default=False, params={})
+        return cls(serving, of_order, keep_deltas, named, params, scale, late)
 
     def __str__(self) -> str:
         """The arguments, as far as they are not the defaults."""
@@ -93,8 +74,6 @@ class Plan:
     def plain(self) -> dict[str, Any]:
         """The plan as plain data; a TypeError if a parameter (a kernel function of your own) cannot be stored."""
         serving, params, late = self.serving, self.params, self.order.late
-        if self.named and serving.method in FIXED_PARAMETERS:
-            params = {"bandwidth": "auto"} | params  # told, since files that do not were written with another default
         return {
             "method": serving.method if self.named else specification.dump(serving.baseline),
             "scale": self.scale,
@@ -109,7 +88,5 @@ def arguments(plain: dict[str, Any]) -> tuple[str | Baseline, dict[str, Any]]:
     """Method and other arguments of an estimator, from the result of `Plan.plain`."""
     params = {name: specification.load(value) for name, value in plain["params"].items()}
     method = specification.load(plain["method"])
-    if isinstance(method, str):
-        params = dict(FIXED_PARAMETERS.get(method, {})) | params
     chosen = {name: plain[name] for name in ("objective", "order", "late", "keep_deltas") if name in plain}
     return method, {"scale": plain["scale"]} | chosen | params

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,11 +93,6 @@ class EstimatorState:
                 f"{baseline.horizon:g}; build it with the parameters that were saved."
             )
         kept = kept_visits(baseline, late)
-        of_an_order = {kept_visits(baseline, each) for each in (None, 0)} | {
-            math.inf if baseline.cuts_history else kept
-        }
-        if history is not None and history.max_visits in of_an_order:
-            history.columns.keep_newest(kept)
         if history is not None and history.max_visits != kept:
             raise ValueError(
                 f"state: its history keeps the {history.max_visits:g} newest visits, this estimator needs "
@@ -107,8 +101,7 @@ class EstimatorState:
         if history is not None and history.state_size != baseline.state_size:
             raise ValueError(
                 f"state: its history keeps {history.state_size} numbers of each prompt, method {method!r} "
-                f"{baseline.state_size}; it was saved by another version of kaestat, or altered. "
-                "Go on with that version, or start the history anew."
+                f"{baseline.state_size}. Start the history anew."
             )
         if history is not None:
             history.columns.keep_for_late(late)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from kaestat.baselines.registry import SECOND_METHOD
 from kaestat.estimator.held_state import Held, Sender
 from kaestat.estimator.plan import Plan
 from kaestat.estimator.reach import ReturnWatch
@@ -24,12 +23,7 @@ def snapshot(held: Held) -> Callable[[], dict[str, Any]]:
 
 
 def loaded(state: Any, plan: Plan, sender: Sender) -> Held:
-    """The inverse of `snapshot`, for a plan; its deltas are numbered under the sender's name.
-
-    If the plan's method is the default, the state may be of the method that replaced it.
-    """
-    if plan.is_default and isinstance(state, dict) and state.get("method") == SECOND_METHOD:
-        plan = plan.with_second_method()
+    """The inverse of `snapshot`, for a plan; its deltas are numbered under the sender's name."""
     method, baseline = plan.serving.method, plan.serving.baseline
     held = opening(EstimatorState.of(state, method, baseline, late=plan.order.late), plan)
     if held.deltas is None or "pending" not in state:

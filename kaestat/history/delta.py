@@ -142,10 +142,8 @@ class HistoryDelta:
             row, step = _whole("row", state["row"]), _whole("step", state["step"], least=-MAX_STEP)
             sums = {name: check_column(name, column) for name, column in state["sums"].items()}
             marks = state["with_streams"], state["weighting"]
-            origins = tuple((sender, number) for sender, number in state.get("origins", ()))
-            part = (
-                _whole("part", state["part"], least=-1) if "part" in state else _UNKNOWN
-            )  # deltas of older states have no origins
+            origins = tuple((sender, number) for sender, number in state["origins"])
+            part = _whole("part", state["part"], least=-1)
             delta = cls(keys, row, step, sums, stored_step(state["last_step"]), *marks, origins, part)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"delta: not a HistoryDelta ({type(error).__name__}: {error}).") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.core.arrays import Groups, row_sums, squared_weight_sum
+from kaestat.core.arrays import Groups, row_sums
 from kaestat.core.checks import MAX_STEP, check_column
 from kaestat.core.storage import decode_keys
 
@@ -63,7 +63,7 @@ def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
 def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[Hashable, int], int]:
     """Columns of a stored history, the row of each prompt (counted from 1), and the last step; or a ValueError."""
     try:
-        fields = _with_squared({name: _stored_field(name, field) for name, field in state["fields"].items()})
+        fields = {name: _stored_field(name, field) for name, field in state["fields"].items()}
         keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
         row = _numbered(keys)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -106,18 +106,6 @@ def _stored_field(name: str, field: Any) -> np.ndarray:
     ):
         raise ValueError(f"state: {name} must hold whole numbers, {least} or more; the state was altered.")
     return array.astype(holding(dtype_of(name), array), copy=False)
-
-
-def _with_squared(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """With ``sum W^2 Z`` and ``sum W^2 Z^2`` where only the weighted sums are there."""
-    if "weight" not in fields or set(fields) & set(SQUARED_FIELDS):
-        return fields
-    weight_sq, weight = fields["weight_sq"], fields["weight"]
-    if any(fields[name].shape != weight.shape for name in WEIGHTED_FIELDS):
-        return fields  # refused with the rest
-    return fields | {
-        name: squared_weight_sum(weight_sq, fields[carried], weight, np) for name, carried in SQUARED_FIELDS.items()
-    }
 
 
 def stored_shown(state: dict[str, Any], width: int) -> int:

@@ -259,9 +259,6 @@ class RewardHistory:
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
         """The history in the result of `state_dict`.
 
-        Weighted histories of earlier versions lack ``sum W^2 Z`` and ``sum W^2 Z^2``; they are estimated as in
-        `Visits`.
-
         Raises
         ------
         ValueError

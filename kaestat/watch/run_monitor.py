@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.logs.reward_log import RewardLog, as_log
@@ -25,7 +25,7 @@ from kaestat.watch.summary import Recent, RunSummary, method_figures
 if TYPE_CHECKING:
     import pandas as pd
 
-DEFAULT_METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
+DEFAULT_METHODS = ("bayes_filter", DEFAULT_METHOD, "kae")
 REFERENCES = ("reinforce++", "grpo")  # the last one is the reference for the others
 RECENT_SHARE = 0.1  # of the steps so far, but at least
 FEWEST_RECENT = 20

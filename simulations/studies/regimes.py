@@ -7,13 +7,14 @@ import pandas as pd
 
 from kaestat import make_baseline
 from kaestat.baselines import Baseline
-from kaestat.baselines.registry import DEFAULT_METHOD, SECOND_METHOD, parse_method
+from kaestat.baselines.registry import parse_method
 from simulations.bandits.regimes import REGIMES, World, world
 from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
 from simulations.harness.study import grid
 from simulations.studies.best_baselines import served
 
-METHODS = (DEFAULT_METHOD, SECOND_METHOD, "kae")
+FILTER = "bayes_filter"
+METHODS = (FILTER, "kae_eb", "kae")
 GROUP_SIZES = (1, 2, 8)
 IN_TURNS, BATCHES, SMALL_GROUPS = 40, 4, (1, 2)  # prompts, of which each step has a quarter, and their completions
 EARLY, TURNS = "_early", "_in_turns"  # measures of the first half of the visits, and of prompts in turns
@@ -42,7 +43,7 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     columns = scores("known parameters", known.mean(axis=-1))
     runs = [(method, method, made.reward, "") for method in METHODS]
     if cell["regime"] == "walk .15":
-        runs += [(f"{DEFAULT_METHOD}, {name}", DEFAULT_METHOD, softened(made, name, streams), "") for name in SOFT]
+        runs += [(f"{FILTER}, {name}", FILTER, softened(made, name, streams), "") for name in SOFT]
     if cell["group_size"] in SMALL_GROUPS:
         columns |= scores("known parameters", known[..., :IN_TURNS].mean(axis=-1), TURNS)
         runs += [(method, method, made.reward[:, :, :IN_TURNS], TURNS) for method in METHODS]
@@ -76,7 +77,7 @@ def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
         method, measure = name.split("|")
         estimates.append(average(name, column))
         if method != "known parameters":
-            to, of = ("known", "known parameters") if method in METHODS else ("clean", DEFAULT_METHOD)
+            to, of = ("known", "known parameters") if method in METHODS else ("clean", FILTER)
             ratio = f"{method}|{measure.replace('mse', f'ratio_to_{to}')}"
             estimates.append(ratio_of_means(ratio, column, samples[f"{of}|{measure}"]))
     return estimates
@@ -99,7 +100,7 @@ STUDY = Study(
     "visits with and without dead prompts, continuous rewards, uneven gaps, two states.",
     estimands="Each prompt's current value, over the second half of the visits (from the second on, of three), and "
     "over the first half but its first visit.",
-    methods=("known parameters", *METHODS, *(f"{DEFAULT_METHOD}, {name}" for name in SOFT)),
+    methods=("known parameters", *METHODS, *(f"{FILTER}, {name}" for name in SOFT)),
     measures=(
         *(f"{m}{shape}{half}" for m in ("mse", "ratio_to_known") for shape in ("", TURNS) for half in ("", EARLY)),
         *("ratio_to_clean", f"ratio_to_clean{EARLY}"),

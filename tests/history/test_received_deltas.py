@@ -88,20 +88,6 @@ def test_numbers_that_were_sent_before_an_estimator_was_rolled_back_are_not_give
     assert completions(taker) == 3
 
 
-def test_pending_deltas_of_older_states_get_a_number():
-    old, taker = worker(), worker()
-    old.step(["a"], [1.0], 0)
-    state = old.state_dict()
-    for name in ("origins", "part"):
-        del state["pending"][name]
-    del state["received"]
-    resumed = worker()
-    resumed.load_state_dict(state)
-    for _ in range(2):
-        taker.merge(resumed.pending_delta())
-    assert completions(taker) == 1
-
-
 @pytest.mark.parametrize("fails", [(), (0,), (1,)])
 def test_a_failed_exchange_loses_nothing(fails, monkeypatch):
     first, second = worker(), worker()

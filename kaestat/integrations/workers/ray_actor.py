@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.checks import check_whole
 from kaestat.core.storage import load_state, save_state
 from kaestat.estimator.advantage import AdvantageEstimator
@@ -17,7 +18,7 @@ from kaestat.history.delta import HistoryDelta
 
 
 def estimator_actor(
-    method: str | Baseline | None = None,
+    method: str | Baseline = DEFAULT_METHOD,
     *,
     name: str | None = None,
     path: str | os.PathLike[str] | None = None,
@@ -101,7 +102,7 @@ class SavedEstimator:
 
     def __init__(
         self,
-        method: str | Baseline | None = None,
+        method: str | Baseline = DEFAULT_METHOD,
         *,
         path: str | os.PathLike[str] | None = None,
         every: int = 1,

@@ -125,22 +125,6 @@ def test_a_prior_in_the_middle_of_a_run_changes_scores():
     np.testing.assert_array_equal(*values)
 
 
-def test_states_without_scores_go_on_as_those_that_have_them():
-    """States of earlier versions, and of the strict order."""
-    rewards = rewards_of(5, 30)
-    kept, old = after_steps(rewards[:29]), AdvantageEstimator("kae_eb", order="any")
-    state = kept.state_dict()
-    del state["scores"]
-    old.load_state_dict(state)
-    strict, free = AdvantageEstimator("kae_eb"), AdvantageEstimator("kae_eb", order="any")
-    for step, reward in enumerate(rewards[:29]):
-        strict.step(IDS, reward, step)
-    free.load_state_dict(strict.state_dict())
-    for estimator in (kept, old, free):
-        estimator.step(IDS, rewards[29], 29)
-        np.testing.assert_allclose(estimator.values, kept.values, rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize(
     "change",
     [
