@@ -47,7 +47,7 @@ class BackwardNorms:
     Attributes
     ----------
     norms : list of Tensor, shape (B,), float32
-        Norms in each of the units, complete after the backward pass; empty before.
+        Norms in each of the units, complete after the backward pass; empty before, and without `begin`.
     reached : Tensor
         A scalar to differentiate if no parameter's gradient is needed, so that the backward pass goes through all
         modules.
@@ -59,7 +59,7 @@ class BackwardNorms:
         self._own = {module: dict(module.named_parameters(recurse=False)) for module in modules.values()}
         self.norms: list[torch.Tensor] = []
         self.reached = torch.zeros((), requires_grad=True)
-        self._factor = torch.ones(())
+        self._factor: torch.Tensor | None = None  # unknown before the first `begin`
         self._lengths: Sequence[int] | None = None
         self._ids: dict[nn.Module, torch.Tensor] = {}
         self._met: dict[nn.Module, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -71,10 +71,10 @@ class BackwardNorms:
 
         The norms of a row that is not ``known``, shape (B,), cannot be computed: they are NaN.
         """
-        self._factor = factor.float()
+        self._factor = factor = factor.float()
         self._met.clear()
         self._seen.clear()
-        start = torch.zeros_like(self._factor)
+        start = torch.zeros_like(factor)
         self.norms = [start if known is None else start.masked_fill(~known, torch.nan) for _ in self._units]
 
     def of_scores(
@@ -133,6 +133,9 @@ class BackwardNorms:
     def came_back(self, name: str, inputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor | None:
         """The summed gradient of a linear layer's weight; adds the module's part of the norms."""
         module, factor = self._modules[name], self._factor
+        linear = module_kind(module) is nn.Linear and module.weight.requires_grad
+        if factor is None:  # the loss does not come from `of_scores`
+            return gradient.flatten(0, -2).T @ inputs.flatten(0, -2).to(gradient.dtype) if linear else None
         if name in self._seen:
             raise ValueError(
                 f"module {name} is called twice, not called once, so norms in it cannot be taken; freeze it."
@@ -147,7 +150,7 @@ class BackwardNorms:
         factor = factor.to(gradient.device)
         over = gradient.float() / factor.reshape(-1, *[1] * (gradient.ndim - 1))
         own, summed = Call(name, module, self._own[module], inputs, over, gradient.dtype), None
-        if module_kind(module) is nn.Linear and module.weight.requires_grad:
+        if linear:
             found, summed = linear_norms(own, factor if self._total else None, self._units)
             self._add(found)
             self._meet(module, own.tokens, own.at)

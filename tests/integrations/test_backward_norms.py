@@ -65,6 +65,16 @@ def test_norms_of_the_training_pass_are_those_of_a_loop_and_its_gradients_stay( 
         torch.testing.assert_close(found[name], each, rtol=1e-4, atol=1e-6 * float(each.abs().max()), msg=name)
 
 
+def test_a_loss_whose_scores_are_not_given_keeps_its_gradients(model):  # noqa: F811
+    batch = Batch(model)
+    loss_of(batch, ADVANTAGES).backward()
+    plain = gradients_of(model)
+    with norms_in_backward(model, [Units(None)]) as norms:
+        loss_of(batch, ADVANTAGES).backward()
+    assert norms.norms == []
+    torch.testing.assert_close(gradients_of(model), plain)
+
+
 def test_advantages_that_are_not_zero_keep_all_digits():
     given = torch.tensor([0.3, -1e-3, 0.0, -1e-30, TINY])
     assert not_zero(given).tolist() == pytest.approx([0.3, -1e-3, TINY, -TINY, TINY], rel=1e-7)

@@ -315,7 +315,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         if norms.isnan().any():
             warnings.warn(
                 f"weights={self.weights!r}: for {int(norms.isnan().sum())} of {len(norms)} completions the loss is not "
-                "advantage times log-probability, so it does not give their norms. Their weights are those "
+                "advantage times TRL's log-probability, so it does not give their norms. Their weights are those "
                 "expected for their rewards, and from now on norms need a separate forward and backward pass.",
                 stacklevel=3,
             )

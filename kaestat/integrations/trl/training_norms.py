@@ -58,9 +58,11 @@ class TrainingNorms:
         handle = model.base_model.register_forward_hook(self._keep_hidden)
         self._open.callback(handle.remove)
 
-    def score(self, log_probs: torch.Tensor) -> None:
-        """Set the log-probabilities from which the batch's loss is computed."""
-        if self._pass is None or self._batch is None or self._hidden is None or not log_probs.requires_grad:
+    def score(self, log_probs: torch.Tensor | None) -> None:
+        """Set the log-probabilities from which the batch's loss is computed; a loss may take them elsewhere."""
+        if self._pass is None or self._batch is None or self._hidden is None:
+            return
+        if log_probs is None or not log_probs.requires_grad:
             return
         tokens, head = self._batch["completion_ids"], bare_model(self._trainer).get_output_embeddings()
         hidden = self._hidden[:, -tokens.shape[1] - 1 : -1].detach()
@@ -72,8 +74,9 @@ class TrainingNorms:
     def close(self) -> None:
         """After the backward pass, or after an error in it."""
         self._open.close()
-        if self._pass is not None and self._batch is not None and self._pass.norms:
-            self._norms[self._batch[ROW]] = self._pass.norms[0].to(self._norms.device)
+        if self._pass is not None and self._batch is not None:
+            if self._pass.norms:
+                self._norms[self._batch[ROW]] = self._pass.norms[0].to(self._norms.device)
             self._left -= len(self._batch[ROW])
         self._pass = self._batch = self._hidden = self._shown = None
 

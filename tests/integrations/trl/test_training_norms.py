@@ -8,6 +8,7 @@ import pytest
 import torch
 from accelerate.utils import DistributedType
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from trl.trainer.utils import selective_log_softmax
 
 from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.weights import KEPT, LEAST, ExpectedWeights
@@ -92,9 +93,27 @@ class OtherLoss(KeepsReferences):
         return log_probs * torch.linspace(0.5, 1.5, log_probs.shape[1]), *rest
 
 
-def test_a_loss_that_does_not_tell_norms_is_noticed_and_they_take_a_pass_of_their_own(tmp_path):
-    trainer = trained(tmp_path, OtherLoss, max_steps=2)
-    with pytest.warns(UserWarning, match="completions the loss is not advantage times log-probability"):
+class LossElsewhere(KeepsReferences):
+    """A loss that takes log-probabilities from a call of the model of its own, as Unsloth's trainer does."""
+
+    def _get_per_token_logps_and_entropies(self, *args, **kwargs):
+        return (None, None, None) if torch.is_grad_enabled() else super()._get_per_token_logps_and_entropies(*args)
+
+    def _compute_loss(self, model, inputs):
+        ids, mask = inputs["completion_ids"], inputs["completion_mask"]
+        given = {
+            name: torch.cat([inputs[f"prompt_{name}"], inputs[f"completion_{name}"]], 1) for name in ("ids", "mask")
+        }
+        logits = model(input_ids=given["ids"], attention_mask=given["mask"]).logits[:, -ids.shape[1] - 1 : -1]
+        self._get_per_token_logps_and_entropies()
+        log_probs = selective_log_softmax(logits / self.temperature, ids)
+        return -((log_probs - log_probs.detach()).exp() * inputs["advantages"][:, None] * mask).sum() / mask.sum()
+
+
+@pytest.mark.parametrize("trainer_class", [OtherLoss, LossElsewhere])
+def test_a_loss_that_does_not_tell_norms_is_noticed_and_they_take_a_pass_of_their_own(trainer_class, tmp_path):
+    trainer = trained(tmp_path, trainer_class, max_steps=2)
+    with pytest.warns(UserWarning, match="completions the loss is not advantage times TRL's log-probability"):
         trainer.train()
     assert trainer._norms_to_come is None and trainer.generation == 2
     assert trainer.batches[0]["weights"].isnan().all()  # none are logged
