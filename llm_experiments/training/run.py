@@ -20,6 +20,7 @@ from kaestat import AdvantageEstimator
 from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
 from kaestat.integrations.trl import BaselineGRPOConfig
+from kaestat.integrations.trl.checkpoints import last_whole_checkpoint
 from llm_experiments.config import ModelConfig
 from llm_experiments.policies.loading import resolve_device
 from llm_experiments.policies.model_folder import save_model
@@ -213,21 +214,6 @@ def receives_weights() -> bool:
     set_ = os.environ.get
     sent = set_("FSDP_VERSION") == "2" and set_("FSDP_CPU_RAM_EFFICIENT_LOADING") == "true"
     return set_("ACCELERATE_USE_FSDP") == "true" and sent and not is_main_process()
-
-
-def last_whole_checkpoint(folder: Path) -> str | None:
-    """The latest checkpoint that was written to its end; None if there is none.
-
-    A run killed while it writes one leaves a part of it. The trainer's state is what is written last.
-    """
-    steps = sorted((int(path.name.rpartition("-")[2]), path) for path in folder.glob("checkpoint-*"))
-    for _, path in reversed(steps):
-        try:
-            json.loads((path / "trainer_state.json").read_text())
-        except (OSError, json.JSONDecodeError):
-            continue  # it is written over when its step comes again
-        return str(path)
-    return None
 
 
 def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:

@@ -1,12 +1,15 @@
 """The baseline's state in a trainer's checkpoints."""
 
+import json
 import math
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint, has_length
 from trl import GRPOConfig
 
 from kaestat.integrations.shared.session import TrainerSession
@@ -38,6 +41,36 @@ def load_session(trainer: Trainer, session: TrainerSession, folder: str) -> None
         f"({type(trainer).__name__} writes these files; a prompt_sampler can be left out)"
     )
     session.load(os.path.join(folder, STATE_FILE), os.path.join(folder, SAMPLER_FILE), remedy=remedy)
+
+
+def last_whole_checkpoint(folder: str | os.PathLike[str]) -> str | None:
+    """The latest checkpoint in a folder that was written to its end; None if there is none."""
+    found = Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
+    newest_first = sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+    return next((str(path) for path in newest_first if _is_whole(path)), None)
+
+
+def check_whole(output_dir: str, resume: Any) -> None:
+    """Raise a ValueError if a run was killed while it wrote the checkpoint that ``resume_from_checkpoint`` chooses."""
+    if resume is True:
+        resume = get_last_checkpoint(output_dir) if os.path.isdir(output_dir) else None
+    if not resume or not os.path.isdir(resume) or _is_whole(Path(resume)):
+        return
+    whole = last_whole_checkpoint(Path(resume).parent)
+    instead = "start without resume_from_checkpoint" if whole is None else f"give resume_from_checkpoint={whole!r}"
+    raise ValueError(
+        f"resume_from_checkpoint: {os.fspath(resume)} was not written to its end. The latest whole checkpoint beside "
+        f"it: {whole}. Remove the folder, and {instead}."
+    )
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether the trainer's state, which is written last, can be read."""
+    try:
+        json.loads((checkpoint / TRAINER_STATE_NAME).read_text())
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 class ResumePoint(TrainerCallback):

@@ -35,7 +35,13 @@ from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
 from kaestat.integrations.shared.weights import ExpectedWeights
-from kaestat.integrations.trl.checkpoints import ResumePoint, load_session, next_checkpoint, save_session
+from kaestat.integrations.trl.checkpoints import (
+    ResumePoint,
+    check_whole,
+    load_session,
+    next_checkpoint,
+    save_session,
+)
 from kaestat.integrations.trl.completion_weights import (
     NORMS,
     OF_PARAMETERS,
@@ -340,6 +346,11 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         self.generation += 1
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; a ValueError for a checkpoint that was not written to its end, which names the latest that was."""
+        check_whole(self.args.output_dir, resume_from_checkpoint)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         if self.args.should_save:

@@ -54,6 +54,22 @@ def test_a_checkpoint_without_state_is_refused_where_the_method_remembers(tmp_pa
     assert len(memoryless.batches) == 1
 
 
+@pytest.mark.parametrize("left", [None, STATE_FILE, "trainer_state.json"])  # what the kill left, of three moments
+def test_a_checkpoint_cut_short_is_refused_by_the_name_of_the_latest_whole_one(left, tmp_path):
+    trainer = trainer_of(tmp_path, max_steps=11, **SAVING | {"save_steps": 5})
+    for step in (9, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if left is not None:
+            (tmp_path / f"checkpoint-{step}" / left).write_text('{"half')
+    for chosen in (True, str(tmp_path / "checkpoint-10")):
+        with pytest.raises(ValueError, match=r"checkpoint-10 was not written to its end.*start without"):
+            trainer.train(resume_from_checkpoint=chosen)
+    (tmp_path / "checkpoint-10").rename(tmp_path / "checkpoint-15")
+    trainer_of(tmp_path, max_steps=5, **SAVING | {"save_steps": 5}).train()
+    with pytest.raises(ValueError, match=r"checkpoint-15 .*resume_from_checkpoint='.*checkpoint-5'"):
+        trainer.train(resume_from_checkpoint=True)
+
+
 def test_a_checkpoint_amid_a_generation_goes_on_with_fresh_completions(tmp_path):
     # 2 optimizer steps per generation: TRL loses the other half of the completions and generates anew.
     config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": 1}

@@ -22,7 +22,7 @@ from llm_experiments.tasks.sources import SOURCES
 from llm_experiments.training.collect import binned, differences, final, run_ends
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.experiment import load_experiment
-from llm_experiments.training.run import TrainingRun, last_whole_checkpoint, trl_config
+from llm_experiments.training.run import TrainingRun, trl_config
 from llm_experiments.training.shapes import SHAPES
 from llm_experiments.training.trl.data import reward_function, training_set, without
 from llm_experiments.training.trl.testing import summarise
@@ -254,15 +254,6 @@ def test_a_finished_run_is_not_made_again_and_its_folder_is_no_other_runs(tmp_pa
     training_run(tmp_path).run()
     with pytest.raises(ValueError, match=r"other settings \(updates\)"):
         training_run(tmp_path, updates={"learning_rate": 1e-4}).run()
-
-
-def test_a_checkpoint_cut_short_is_passed_over(tmp_path):
-    for step, text in ((2, "{}"), (10, "{}"), (12, '{"half'), (14, None)):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        if text is not None:
-            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
-    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
-    assert last_whole_checkpoint(tmp_path / "none") is None
 
 
 def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
