@@ -30,7 +30,7 @@ from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
-from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts, warn_of_shared_ids
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
@@ -191,6 +191,8 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
                 raise ValueError("prior_columns needs a single reward; leave it out, and add priors to the estimators.")
             advantage_estimator.add_prior(prior_of_columns(ids, self.train_dataset, prior_columns, prior_step))
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
+        if self.session.stateful or self._drawn is not None:
+            self._warn_of_shared_prompts()
         self.add_callback(ResumePoint(self))
 
     @property
@@ -211,6 +213,14 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         )
         drawn = self.session.drawn = TrackedSampler(sampler, ids)
         return DrawnPrompts(drawn, repeat_count=self._repeat_count, generation=lambda: self.generation)
+
+    def _warn_of_shared_prompts(self) -> None:
+        """Warn of tasks with the same prompt, if the data set is at hand and the column ``prompt`` alone is the id."""
+        if self.prompt_id or self.environments is not None or isinstance(self.train_dataset, IterableDataset):
+            return
+        others = [name for name in self.train_dataset.column_names if name != "prompt"]
+        if others and not {"image", "images"} & set(others):
+            warn_of_shared_ids(self._dataset_ids("prompt_id"), self.train_dataset, others, "prompt_id='column'")
 
     def _dataset_ids(self, option: str) -> list[Any]:
         """The prompt id of each row of the data set."""

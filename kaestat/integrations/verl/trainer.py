@@ -64,6 +64,7 @@ from kaestat.integrations.verl.options import (
     filters_groups,
     refuse_sampler_beside,
 )
+from kaestat.integrations.verl.prompts import PROMPT, warn_of_shared_prompts
 from kaestat.integrations.verl.rows import BatchRows, completions_of, read_rows, row_advantages, row_weights
 from kaestat.integrations.verl.training_norms import RecordsNorms, check_update
 from kaestat.integrations.verl.turns import check_turns, read_turns, turn_advantages
@@ -146,6 +147,9 @@ class BaselineTrainer(RecordsNorms):
         super()._init_dataloader()
         if self.session is not None and self.options is not None:
             self.drawn = draw_rows(self.options, self.session, self.config, self.train_dataset)
+            if self.session.stateful and hasattr(self.train_dataset, "dataframe"):  # verl's own kind of data set
+                prompt_key = self.config.data.get("prompt_key", PROMPT)
+                warn_of_shared_prompts(self.options.prompt_id, self.train_dataset.dataframe, prompt_key)
 
     def _fetch_one_gen_batch(self) -> TensorDict:
         if self.drawn is None:
