@@ -5,7 +5,6 @@ BENCHMARKS = (
     "advantage_step",
     "default_step",
     "analyze",
-    "watch_step",
     "history_memory",
     "state_file",
     "late_rewards",

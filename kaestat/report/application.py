@@ -23,7 +23,7 @@ COMMANDS = {  # the module of each, and the first line of its help
     ),
     "watch": (
         "watch_command",
-        "Follow a running job: value errors, dead groups, reach of the history, noise. Ends by Ctrl-C.",
+        "kaestat analyze LOG, again whenever LOG has changed; takes its arguments and options. Ends by Ctrl-C.",
     ),
 }
 

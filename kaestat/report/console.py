@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
@@ -23,12 +23,10 @@ from kaestat.report.printable import printable
 from kaestat.report.sampling import SAMPLING_HEADER, SAMPLING_TITLE, sampling_rows, sampling_unit_line
 from kaestat.report.tables import PATH_HEADER, comparison, fact_lines, path_rows, selection_line, unit_line, unit_of
 from kaestat.report.unit import Unit
-from kaestat.report.watch_text import watch_facts, watch_header, watch_headline, watch_rows
 from kaestat.smoothing.selectors import BandwidthSelection
 
 if TYPE_CHECKING:
     from kaestat.report.comparison import RunComparison
-    from kaestat.watch import RunSummary
 
 WIDTH_OF_FILES = 120  # where the output is not a terminal, and so has no width of its own
 
@@ -123,21 +121,6 @@ def show_comparison(found: RunComparison) -> None:
     terminal.print()
     for note in text.comparison_notes(found):
         terminal.print(Text(note, style="dim"))
-
-
-def show_run(summary: RunSummary, waiting: str) -> None:
-    """Print the last summary of a followed run."""
-    terminal = screen()
-    terminal.print(run_table(summary, waiting))
-
-
-def run_table(summary: RunSummary, waiting: str) -> Group:
-    """The table of a run so far."""
-    parts: list[RenderableType] = [Text(line) for line in watch_facts(summary)]
-    if summary.n_steps:
-        parts += [Text(), _table(watch_header(summary), watch_rows(summary))]
-    parts += [Text(), Text(watch_headline(summary), style="bold")]
-    return Group(*parts, *([Text(waiting, style="dim")] if waiting else []))
 
 
 def show_written(paths: Sequence[Path]) -> None:

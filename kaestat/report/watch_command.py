@@ -1,118 +1,109 @@
-"""The command ``kaestat watch``. Imports typer and rich."""
+"""The command ``kaestat watch``: `kaestat analyze` again whenever the log has changed. Imports typer and rich."""
 
 from __future__ import annotations
 
-import shlex
-import signal
-import threading
+import mmap
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
+from rich.text import Text
 
-from kaestat.logs.readers import FORMATS
+import kaestat.report.commands  # noqa: F401 - analyze
 from kaestat.report import console
 from kaestat.report.application import app
-from kaestat.report.follower import MINUTE, Follower
-from kaestat.report.options import Hint, check_out, hints_by_name, interruptible
-from kaestat.report.printable import printable
-from kaestat.report.watch_text import watch_line
-from kaestat.watch import RunSummary
-from kaestat.watch.run_monitor import DEFAULT_METHODS, REFERENCES
+from kaestat.report.options import check_out, hints_by_name, interruptible
+from kaestat.report.user_method import method_or_baseline
 
-POLL = 2.0  # seconds between two looks
-NOTHING_YET = 1  # exit status of --once before a step is over
+EVERY = 60.0  # seconds: a step of training takes that long, an analysis takes seconds
+NOTHING_YET = 1  # exit status of --once without a log
+BY_LINES = (".csv", ".tsv", ".jsonl", ".ndjson")
+IN_FOLDERS = ("*.jsonl", "completions_*.parquet", "completions/completions_*.parquet")  # verl's files, and TRL's
+States = dict[Path, tuple[int, int]]
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 @interruptible
 def watch(
     context: typer.Context,
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Log or rollout folder of a run, begun or not.")],
-    method: Annotated[
-        list[str],
-        typer.Option(
-            metavar="SPEC",
-            help=f"A method; repeatable. Default: {', '.join(DEFAULT_METHODS)}. {', '.join(REFERENCES)} are added.",
-        ),
-    ] = [],  # noqa: B006 - typer copies it
-    format: Annotated[str, typer.Option(metavar="NAME", help=f"Format of RUN: auto, {', '.join(FORMATS)}.")] = "auto",
-    hint: Hint = [],  # noqa: B006
-    once: Annotated[bool, typer.Option("--once", help="Look once, with the newest step, and end.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for watch.html and watch.json.", show_default=False)
-    ] = None,
+    every: Annotated[float, typer.Option(min=1.0, help="Seconds between two looks.")] = EVERY,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
 ) -> None:
-    """Follow a running job: value errors, dead groups, reach of the history, noise. Ends by Ctrl-C."""
-    if out is not None:
-        check_out(out, needs=("jinja2",))
-    command = shlex.join(["kaestat", *context.obj.arguments])
-    follower = Follower(run, format, hints_by_name(hint), method or list(DEFAULT_METHODS), out, command)
-    if once:
-        follower.look(last=True)
-        follower.finish()
-        console.show_run(follower.summary(), follower.waiting)
-        if not follower.monitor.summary().n_steps:
-            raise typer.Exit(NOTHING_YET)
-        return
-    follower.resume()
-    try:
-        with _shown() as show:
-            while True:
-                with _uninterrupted():
-                    follower.look()
-                show(follower.summary(), follower.waiting)
-                time.sleep(POLL)
-    except KeyboardInterrupt:
-        with _uninterrupted():
-            follower.finish()
-        console.show_run(follower.summary(), follower.waiting)
-        context.obj.outcome = "that was the last summary" if out is None else f"the last summary is in {out}"
-        raise
+    """kaestat analyze LOG, again whenever LOG has changed; takes its arguments and options. Ends by Ctrl-C."""
+    analysis = _parsed(context)
+    log: Path = analysis.params["log"]
+    seen: States = {}
+    told = ""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = analysis.params["log"] = Path(folder) / log.resolve().name
+        while True:
+            now, before = _files(log), told
+            if not now:
+                told = f"{log}: no log is there; waits for it."
+            elif now != seen:
+                try:
+                    told = _copied(log, now, copy)
+                    analysis.command.invoke(analysis)
+                    seen, before = now, ""
+                    context.obj.outcome = f"the last answer is of {time.strftime('%H:%M:%S')}"
+                except (ValueError, TypeError, OSError) as error:
+                    fault = str(error).replace(str(copy), str(log))
+                    if once:
+                        raise ValueError(fault) from error
+                    told = f"{fault} The next look tries again."
+            if told and told != before:
+                console.STDERR.print(Text(f"kaestat: {told}"), soft_wrap=True)
+            if once:
+                raise typer.Exit(0 if now else NOTHING_YET)
+            time.sleep(every)
 
 
-@contextmanager
-def _shown() -> Iterator[Any]:
-    """How a summary is shown while the run goes on: in place on a terminal, elsewhere as a line a minute."""
-    screen = console.screen()
-    if screen.is_terminal:
-        with Live(console=screen, auto_refresh=False, transient=True) as live:
-            yield lambda summary, waiting: live.update(console.run_table(summary, waiting), refresh=True)
-        return
-    told: dict[str, Any] = {"when": -MINUTE, "what": None}
-
-    def line(summary: RunSummary, waiting: str) -> None:
-        now, what = time.monotonic(), (summary.last_step, summary.n_steps, waiting)
-        if now - told["when"] >= MINUTE and what != told["what"]:
-            told.update(when=now, what=what)
-            print(printable(watch_line(summary) + (f" ({waiting})" if waiting else "")), flush=True)
-
-    yield line
+def _parsed(context: typer.Context) -> Any:
+    """The call of ``kaestat analyze`` with the other arguments; an error where they are wrong whatever the log is."""
+    kaestat: Any = context.parent
+    found = kaestat.command.commands["analyze"].make_context("watch", list(context.args), kaestat)
+    given = found.params
+    if given["log"] is None or given["simulated"]:
+        raise ValueError("kaestat watch: name one LOG, a file or folder, without --simulated.")
+    for specification in given["method"]:
+        method_or_baseline(specification)
+    hints_by_name(given["hint"])
+    if given["out"] is not None:
+        check_out(given["out"])
+    return found
 
 
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Put off an interruption until what is under way is done, so that no step is taken by half; not a second one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    heard: list[int] = []
+def _files(log: Path) -> States:
+    """Size and time of each file of the log; empty if there is none."""
+    found: States = {}
+    for file in [part for kind in IN_FOLDERS for part in log.glob(kind)] if log.is_dir() else [log]:
+        with suppress(FileNotFoundError):  # it vanishes while we look
+            state = file.stat()
+            found[file] = (state.st_size, state.st_mtime_ns)
+    return found
 
-    def hear(number: int, frame: FrameType | None) -> None:
-        if heard:
-            raise KeyboardInterrupt
-        heard.append(number)
 
-    signal.signal(signal.SIGINT, hear)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if heard:
-        raise KeyboardInterrupt
+def _copied(log: Path, files: States, copy: Path) -> str:
+    """Put the log where nobody writes to it. Returns a sentence about a last line that is left out, or nothing.
+
+    Only the newest file is copied, since a folder's other files are finished; links stand for these.
+    """
+    shutil.rmtree(copy, ignore_errors=True)
+    newest = max(files, key=lambda file: files[file][1])
+    for file in files:
+        (copy / file.relative_to(log)).parent.mkdir(parents=True, exist_ok=True)
+        if file != newest:
+            (copy / file.relative_to(log)).symlink_to(file.resolve(strict=True))
+    target = copy / newest.relative_to(log)
+    shutil.copyfile(newest, target)
+    if newest.suffix.lower() not in BY_LINES or not target.stat().st_size:
+        return ""
+    with open(target, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        size, whole = len(text), text.rfind(b"\n") + 1
+    os.truncate(target, whole)
+    return f"{newest}: the last line has no line break yet and is left out." if whole < size else ""

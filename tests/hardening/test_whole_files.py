@@ -15,7 +15,6 @@ WRITES = re.compile(
 )
 # What they write lies in a new folder or file of their own, which takes its place when it is whole.
 WITHIN_NEW_ONES = {
-    "kaestat/watch/valid_rows.py",
     "llm_experiments/training/trl/snapshots.py",
     "llm_experiments/training/verl/kept.py",
 }

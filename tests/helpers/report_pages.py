@@ -10,7 +10,6 @@ from kaestat.datasets import simulated_run
 from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
 from kaestat.report.files import write_report
-from kaestat.report.watch_command import Follower
 from paper_figures.report import logs, reproduce
 from paper_figures.report.sections import SECTIONS
 
@@ -38,17 +37,6 @@ def reproduce_page(folder: Path) -> Path:
         report = reproduce.reproduce(folder, scale=0.02, jobs=1, sections=sections)
     assert not report.failures
     return folder / "index.html"
-
-
-def watch_page(folder: Path) -> Path:
-    """Follow a simulated log to its end; return the page."""
-    folder.mkdir()
-    log = folder / "run.csv"
-    _written(0, log)
-    follower = Follower(log, "auto", {}, ["kae_eb", "kae:bandwidth=20,kernel=exponential"], folder, "kaestat watch")
-    follower.look()
-    follower.finish()
-    return folder / "watch.html"
 
 
 def compare_page(folder: Path) -> Path:

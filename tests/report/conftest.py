@@ -52,7 +52,7 @@ def _page(command):
     return page
 
 
-analyze, reproduce, watch, compare = map(_page, ("analyze", "reproduce", "watch", "compare"))
+analyze, reproduce, compare = map(_page, ("analyze", "reproduce", "compare"))
 
 
 @pytest.fixture(params=["analyze", "reproduce"])

@@ -7,7 +7,7 @@ import pytest
 from tests.report.test_pages_in_browser import FAINT, WIDTHS, Visit
 
 KINDS = "h1, h2, h3, p, a, li, th button, td:not(.zero), dt, dd, .u-legend td, .u-legend th, .copy"
-PAGES = ["watch", "compare"]
+PAGES = ["compare"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -76,7 +76,7 @@ def test_paper_is_light_though_the_screen_is_dark(browser, request, name):
         assert visit.window.evaluate(picture) == on_screen
 
 
-@pytest.mark.parametrize("name", ["analyze", "watch", "compare"])
+@pytest.mark.parametrize("name", ["analyze", "compare"])
 def test_nothing_is_wider_than_a_sheet(browser, request, name):
     with Visit(browser, request.getfixturevalue(name), width=703) as visit:  # A4 less margins of 12 mm
         visit.window.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -46,7 +46,12 @@ def log(tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    [["analyze", "--n-boot", "40"], ["analyze", "--n-boot", "40", "--json"], ["bandwidth"], ["watch", "--once"]],
+    [
+        ["analyze", "--n-boot", "40"],
+        ["analyze", "--n-boot", "40", "--json"],
+        ["bandwidth"],
+        ["watch", "--once", "--n-boot", "40"],
+    ],
 )
 def test_names_of_files_and_prompts_in_what_commands_print(log, capsys, command):
     status = run([command[0], str(log), *command[1:]])
