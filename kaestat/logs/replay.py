@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 
@@ -31,14 +30,6 @@ def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tu
     return values, own
 
 
-@dataclass(eq=False)
-class Standing:
-    """What a baseline keeps in addition to visits: before a replay, and then after it."""
-
-    carry: Any
-    state: np.ndarray  # shape (number of units, ..., S)
-
-
 @dataclass(frozen=True, eq=False)
 class Replayed:
     """Values of all completions of some consecutive steps."""
@@ -58,7 +49,6 @@ def replayed(
     copies: int = 1,
     kept: np.ndarray | None = None,
     units: LogUnits | None = None,
-    onto: Standing | None = None,
 ) -> Iterator[Replayed]:
     """A log's values step by step, for several copies of the log or of the baseline at once.
 
@@ -73,13 +63,11 @@ def replayed(
     kept : ndarray of bool, shape (L, number of prompts), optional
         The values are those of L logs with only these prompts. Values of the other prompts are meaningless.
     units : LogUnits, optional
-        The log's units, condensed, or after earlier visits. None uses the baseline's units with every completion.
-    onto : Standing, optional
-        What the baseline has kept of those earlier visits. The replay writes what it keeps over it.
+        The log's units, condensed. None uses the baseline's units with every completion.
     """
     units = log.units(baseline.unit, weights) if units is None else units
     copies = copies if kept is None else len(kept)
-    carry = baseline.initial_carry() if onto is None else onto.carry
+    carry = baseline.initial_carry()
     serve, stepwise = baseline.serve, baseline.stepwise or carry is not None
     if isinstance(baseline, KernelBaseline) and carry is not None and kept is None and not baseline.stepwise:
         serve, stepwise = baseline.serve_along, False
@@ -88,9 +76,8 @@ def replayed(
     leading = () if kept is None else (copies,)
     n_units = int(units.visit_unit.max()) + 1
     state = np.zeros((n_units, *leading, baseline.state_size), dtype=np.float32)  # of a unit, it stands together
-    state = state if onto is None else onto.state
     served_at_once = BLOCK_NUMBERS if stepwise else BLOCK_NUMBERS // copies
-    alone = carry is None and onto is None and not stepwise
+    alone = carry is None and not stepwise
     summed = summed_past(baseline, units) if isinstance(baseline, KernelBaseline) and alone else None
     horizon = baseline.horizon if summed is None else 0.0
     blocks = units.blocks(horizon=horizon, max_visits=baseline.max_visits, max_cells=served_at_once)
@@ -115,8 +102,6 @@ def replayed(
         carry = served.carry
         if served.state is not None:
             state[rows] = np.moveaxis(served.state, -2, 0)
-        if onto is not None:
-            onto.carry = carry
         yield Replayed(_positions(piece.visit, units), values, own, piece, served.settled)
 
 

@@ -12,9 +12,5 @@ def reward_range(log: RewardLog) -> tuple[float, float]:
     reward = log.prompt_units.reward
     low, high = float(reward.min()), float(reward.max())
     two = low < high and bool(((reward == low) | (reward == high)).all())
-    return (low, high) if two else range_so_far(low, high)
-
-
-def range_so_far(low: float, high: float) -> tuple[float, float]:
-    """The range of a run whose rewards reach from low to high so far: as they do outside [0, 1], else 0 and 1."""
-    return (low, high) if low < high and (low < 0 or high > 1) else (min(low, 0.0), max(high, 1.0))
+    beyond = low < high and (low < 0 or high > 1)
+    return (low, high) if two or beyond else (min(low, 0.0), max(high, 1.0))

@@ -34,7 +34,6 @@ class LogUnits:
     # shape (N,); how many completions of the visit have this reward, if ``reward`` holds only distinct ones
     # (`condensed`); None means one
     times: np.ndarray | None = None
-    begun: int = 0  # Number of visits, the first ones, from before the log; they have no completions (`after`)
 
     @classmethod
     def of(cls, columns: Mapping[str, np.ndarray], unit: np.ndarray) -> LogUnits:
@@ -56,21 +55,6 @@ class LogUnits:
             earlier=earlier,
             by_unit=by_unit,
         )
-
-    def after(self, visit_unit: np.ndarray, columns: dict[str, np.ndarray]) -> LogUnits:
-        """The same visits after earlier ones, given unit by unit, each unit's in the order of time.
-
-        ``columns`` are their ``step`` and sums, as `kaestat.RewardHistory` has them; shape (E,) each.
-        """
-        both = {"visit_unit": visit_unit, "visit_prompt": visit_unit, "visit_step": columns["step"]}
-        both |= {"counts": columns["count"], "first": np.zeros_like(visit_unit)}
-        sums = {"total": columns["total"], "total_sq": columns["total_sq"]}
-        joined = {name: np.append(column, getattr(self, name)) for name, column in (both | sums).items()}
-        sums = {name: joined.pop(name) for name in sums}
-        earlier, by_unit = _in_turn(joined["visit_unit"])
-        found = replace(self, **joined, earlier=earlier, by_unit=by_unit, begun=len(visit_unit))
-        found.__dict__.update(sums)  # in place of what their completions would give
-        return found
 
     def weighted(self, weight: np.ndarray) -> LogUnits:
         """The same with a weight for each completion, shape (N,)."""
@@ -216,7 +200,7 @@ class LogUnits:
         reach = self.reach(horizon)
         if max_visits < np.inf:
             reach = np.minimum(reach, int(max_visits))
-        edges = self.begun + np.flatnonzero(np.diff(self.visit_step[self.begun :], prepend=-1))  # first of each step
+        edges = np.flatnonzero(np.diff(self.visit_step, prepend=-1))  # first of each step
         ends = np.append(edges[1:], len(self.visit_step))
         widths = (ends - edges).tolist()
         depths = np.maximum(np.maximum.reduceat(reach, edges), np.maximum.reduceat(self.entries, edges)).tolist()
