@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from llm_experiments.paper.needs import needs
-from llm_experiments.paper.plan import ARTEFACTS, Machinery, Part, plan, wanted_runs
+from llm_experiments.paper.plan import ARTEFACTS, Machinery, Part, plan, reached, wanted_runs
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.verl.command import Machines, verl_overrides
 from llm_experiments.training.verl.launch import ROOT, check_with_verl, places_in
@@ -47,8 +47,10 @@ def paper(
     places = [None if each is None else each.absolute() for each in (runs, results, data, config)]
     options = tuple(option or ())
     machinery = Machinery(backend, gpus, nodes, places[0], places[1], places[2], suite, options=options)
-    runs_of = wanted_runs(artefact, places[3], all_variants=all_variants)
+    runs_of = wanted_runs(artefact, machinery, places[3], all_variants=all_variants)
     parts = plan(artefact, machinery, places[3], all_variants=all_variants)
+    names, left_out = reached(artefact, machinery, places[3], all_variants=all_variants)
+    print(f"Makes {', '.join(names)}.", *(f"Leaves out {line}" for line in left_out), sep="\n", flush=True)
     if dry_run:
         for part in parts:
             print(f"{'done' if _is_done(part) else 'to do'}: {part.name}\n  {shlex.join(part.command)}")

@@ -4,7 +4,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from llm_experiments.paper.plan import Machinery
+from llm_experiments.paper.plan import Machinery, is_sharded
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.disk import disk_use
 from llm_experiments.training.shapes import GIB, ModelShape, shape_of
@@ -57,7 +57,7 @@ def needs(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> list[st
 def _estimated(runs: list[RunConfig], shape: ModelShape, machinery: Machinery) -> str:
     devices = machinery.processes
     whole = machinery.backend == "verl"
-    found = [estimate(run, shape, gpus=devices, sharded=devices > 1, whole_logits=whole) for run in runs]
+    found = [estimate(run, shape, gpus=devices, sharded=is_sharded(run, machinery), whole_logits=whole) for run in runs]
     worst, hours = max(each.total_gib for each in found), [each.hours for each in found]
     freed = ", which verl frees while it trains" if whole else ""
     each = f"{max(hours):.1f} hours each, {sum(hours):,.0f} in all" if len(runs) > 1 else f"{hours[0]:.1f} hours"

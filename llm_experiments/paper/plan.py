@@ -12,8 +12,9 @@ from llm_experiments.training.config import RunConfig, result_name, run_label
 from llm_experiments.training.diagnostics import Prompts, diagnosis_name, prompts_of
 from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.identity import IDENTITY, identity, refuse_others
+from llm_experiments.training.shapes import shape_of
 from llm_experiments.training.snapshots import snapshot
-from llm_experiments.training.trl.resources import check_batches
+from llm_experiments.training.trl.resources import Accelerator, check_batches, estimate
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 FSDP = CONFIGS / "accelerate" / "fsdp.yaml"
@@ -110,13 +111,54 @@ def plan(artefact: str, machinery: Machinery, config: Path | None = None, *, all
     artefact: One of `ARTEFACTS`, or ``"all"``.
     config: In place of the paper's configurations, to rehearse the same at another size with all of its variants.
     all_variants: All variants and seeds of the configurations, and not the paper's alone.
-    Raises ValueError if the artefact is unknown, a configuration wrong, or its completions do not divide among TRL's
-        processes.
+    Raises ValueError if the artefact is unknown, a configuration wrong, its completions do not divide among TRL's
+        processes, or it needs tests of sharded weights on TRL; ``"all"`` leaves such artefacts out (`reached`).
     """
     parts: list[Part] = []
-    for name in ARTEFACTS if artefact == ALL else (artefact,):
+    for name in reached(artefact, machinery, config, all_variants=all_variants)[0]:
         parts += [part for part in _plan(name, machinery, config, all_variants) if part not in parts]
     return parts
+
+
+def reached(
+    artefact: str, machinery: Machinery, config: Path | None = None, *, all_variants: bool = False
+) -> tuple[list[str], list[str]]:
+    """The names of the artefacts that a plan makes, and a line for each of ``"all"`` that it leaves out.
+
+    Raises ValueError if a single artefact cannot be made, and as `plan`.
+    """
+    names, left_out = [], []
+    for name in ARTEFACTS if artefact == ALL else (artefact,):
+        runs = [run for runs in training_runs(name, config, all_variants=all_variants).values() for run in runs]
+        untested = [why for run in runs if (why := _why_untested(run, machinery))]
+        if ARTEFACTS[name].measured != "tested" or not untested:
+            names.append(name)
+        elif artefact == ALL:
+            left_out.append(f"{name}: {untested[0]}")
+        else:
+            raise ValueError(f"{name}: {untested[0]}")
+    return names, left_out
+
+
+def _why_untested(run: RunConfig, machinery: Machinery) -> str | None:
+    """Why nothing is tested along a run, and what to do; None where it is tested."""
+    if run.test is None:
+        return f"configuration {run.name} has no section test, so nothing is tested along its runs; add one."
+    if machinery.backend == "trl" and is_sharded(run, machinery):
+        return (
+            f"model {run.model.name} is sharded, since one GPU of the H100's kind is too small for it or its size is "
+            "not known here, and TRL cannot test sharded weights along a run. Use --backend verl."
+        )
+    return None
+
+
+def is_sharded(run: RunConfig, machinery: Machinery) -> bool:
+    """Whether the GPUs share a run's weights. On TRL only what does not fit on one GPU is sharded."""
+    if machinery.processes == 1 or machinery.backend == "verl":
+        return machinery.processes > 1
+    shape = shape_of(run.model)
+    whole = None if shape is None else estimate(run, shape, gpus=machinery.processes, sharded=False)
+    return whole is None or whole.total_gib > Accelerator().memory_gib
 
 
 def _plan(artefact: str, machinery: Machinery, config: Path | None, all_variants: bool) -> list[Part]:
@@ -155,11 +197,11 @@ def training_runs(
 
 
 def wanted_runs(
-    artefact: str, config: Path | None = None, *, all_variants: bool = False
+    artefact: str, machinery: Machinery, config: Path | None = None, *, all_variants: bool = False
 ) -> dict[Path, list[RunConfig]]:
-    """`training_runs` of one artefact or of all, each run once."""
+    """The runs of a plan, by configuration, each once."""
     found: dict[Path, list[RunConfig]] = {}
-    for name in ARTEFACTS if artefact == ALL else (artefact,):
+    for name in reached(artefact, machinery, config, all_variants=all_variants)[0]:
         for file, runs in training_runs(name, config, all_variants=all_variants).items():
             there = found.setdefault(file, [])
             there += [run for run in runs if run not in there]
@@ -199,9 +241,11 @@ def _train(file: Path, run: RunConfig, machinery: Machinery) -> Part:
         arguments = ["llm_experiments", "train", "--config", str(file), *variant, *places]
         arguments += ["--runs", str(machinery.runs)]
         launcher = [sys.executable, "-m"]
-        if machinery.gpus > 1:
+        if is_sharded(run, machinery):
             launcher += ["accelerate.commands.launch", "--config_file", str(FSDP)]
             launcher += ["--num_processes", str(machinery.gpus), "-m"]
+        elif machinery.gpus > 1:
+            launcher += ["torch.distributed.run", "--standalone", "--nproc_per_node", str(machinery.gpus), "-m"]
         command = [*launcher, *arguments]
     return Part(f"train {run.name} {run_label(run)}", tuple(command), folder / "curve.csv", folder / "checkpoints")
 

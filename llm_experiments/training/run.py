@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Say = Callable[[str], None]
+DAY = 24 * 3600  # seconds
 TIED_MISSING = "missing keys in the checkpoint model loaded: ['lm_head.weight']."
 
 
@@ -250,6 +251,7 @@ def _grpo_config(config: RunConfig, folder: Path, processes: int) -> GRPOConfig:
         bf16=config.model.dtype == "bfloat16",
         use_cpu=cpu,
         seed=config.seed,
+        ddp_timeout=DAY,  # the first process tests alone, and the others wait for it
         save_strategy="steps",
         save_steps=sizes.save_every * sizes.updates_per_step,
         save_total_limit=sizes.keep_checkpoints,

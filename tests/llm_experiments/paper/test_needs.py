@@ -17,9 +17,15 @@ def machinery(folder, **changes):
     return Machinery(runs=folder, results=folder, **settings)
 
 
+def of(artefact, folder, **changes):
+    """What `needs` takes."""
+    made = machinery(folder, **changes)
+    return wanted_runs(artefact, made), made
+
+
 def test_all_runs_of_a_table_are_counted(tmp_path):
-    said = "\n".join(needs(wanted_runs("table3"), machinery(tmp_path)))
-    ((runs),) = wanted_runs("table3").values()
+    said = "\n".join(needs(*of("table3", tmp_path)))
+    (runs,) = of("table3", tmp_path)[0].values()
     uses = [disk_use(run, SHAPES[run.model.name], backend="trl") for run in runs]
     total = (sum(use.snapshots + use.model for use in uses) + max(use.checkpoints for use in uses)) / GIB
     assert f"{len(runs)} training runs" in said and f"Disk: {total:,.0f} GiB" in said
@@ -30,21 +36,15 @@ def test_all_runs_of_a_table_are_counted(tmp_path):
 
 def test_half_of_the_gpus_take_twice_as_long_and_a_cpu_gets_no_hours(tmp_path):
     hours = [
-        float(
-            re.search(
-                r"estimate ([\d.]+) hours", "".join(needs(wanted_runs("table3"), machinery(tmp_path, gpus=gpus)))
-            )[1]
-        )
+        float(re.search(r"estimate ([\d.]+) hours", "".join(needs(*of("table3", tmp_path, gpus=gpus))))[1])
         for gpus in (4, 8)
     ]
     assert hours[0] == pytest.approx(2 * hours[1], rel=0.02)
-    assert "hours each" not in "".join(needs(wanted_runs("table3"), machinery(tmp_path, gpus=0)))
+    assert "hours each" not in "".join(needs(*of("table3", tmp_path, gpus=0)))
 
 
 def test_several_machines_count(tmp_path):
-    one, two = (
-        "\n".join(needs(wanted_runs("table4"), machinery(tmp_path, backend="verl", nodes=nodes))) for nodes in (1, 2)
-    )
+    one, two = ("\n".join(needs(*of("table4", tmp_path, backend="verl", nodes=nodes))) for nodes in (1, 2))
     assert "on 8 GPUs" in one and "on 16 GPUs" in two and "to the longest of a micro-batch" in two
 
 
@@ -55,6 +55,4 @@ def test_sizes_that_do_not_divide_among_the_gpus_are_refused_before_anything_run
 
 
 def test_a_folder_of_data_is_named(tmp_path):
-    assert f"local files in {tmp_path}" in "\n".join(
-        needs(wanted_runs("table1"), machinery(tmp_path, data=Path(tmp_path)))
-    )
+    assert f"local files in {tmp_path}" in "\n".join(needs(*of("table1", tmp_path, data=Path(tmp_path))))

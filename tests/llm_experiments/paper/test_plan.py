@@ -12,13 +12,24 @@ from typer.testing import CliRunner
 
 from llm_experiments import cli
 from llm_experiments.paper.command import run_parts
-from llm_experiments.paper.plan import ARTEFACTS, CONFIGS, FSDP, Machinery, Part, folder_of, plan, training_runs
+from llm_experiments.paper.plan import (
+    ARTEFACTS,
+    CONFIGS,
+    FSDP,
+    Machinery,
+    Part,
+    folder_of,
+    plan,
+    reached,
+    training_runs,
+)
 from llm_experiments.training.config import result_name
 from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.identity import IDENTITY, identity
 from tests.helpers.killed_chain import run_killed
 from tests.llm_experiments.training.test_snapshots import RUN
 
+UNREACHED = "ablation", "trl"  # tests of sharded weights
 ROOT = Path(cli.__file__).parents[1]
 
 
@@ -27,8 +38,9 @@ def machinery(tmp_path, **options) -> Machinery:
     return Machinery(runs=tmp_path / "runs", results=tmp_path / "results", **settings)
 
 
-@pytest.mark.parametrize("backend", ["trl", "verl"])
-@pytest.mark.parametrize("artefact", ARTEFACTS)
+@pytest.mark.parametrize(
+    ("artefact", "backend"), [(name, on) for name in ARTEFACTS for on in ("trl", "verl") if (name, on) != UNREACHED]
+)
 def test_every_artefact_has_a_plan_that_ends_in_it(artefact, backend, tmp_path):
     parts = plan(artefact, machinery(tmp_path, backend=backend))
     kinds = [part.name.split()[0] for part in parts]
@@ -41,6 +53,30 @@ def test_every_artefact_has_a_plan_that_ends_in_it(artefact, backend, tmp_path):
         if part.name.startswith("evaluate"):
             assert "step by step" in part.command[part.command.index("--system") + 1]  # as in training
             assert int(part.command[part.command.index("--batch-size") + 1]) >= 256
+
+
+def test_on_trl_only_what_does_not_fit_on_one_gpu_is_sharded_and_what_is_sharded_makes_no_tests(tmp_path):
+    trl = machinery(tmp_path, backend="trl")
+    for artefact in ("single-stream", "figure1", "table3"):
+        for part in plan(artefact, trl):
+            if part.name.startswith("train"):
+                assert (str(FSDP) in part.command) == ("7b" in part.name)
+                assert part.command[part.command.index("-m", 3) - 1] == "8"
+    with pytest.raises(ValueError, match=r"ablation: model qwen2.5-math-7b is sharded.*--backend verl"):
+        plan("ablation", trl)
+    names, (left_out,) = reached("all", trl)
+    assert names == [name for name in ARTEFACTS if name != "ablation"] and "--backend verl" in left_out
+    made = {part.command[part.command.index("-m") + 2] for part in plan("all", trl) if "beside" in part.name}
+    assert made == set(names)
+    assert reached("all", machinery(tmp_path)) == (list(ARTEFACTS), [])
+    assert reached("all", machinery(tmp_path, backend="trl", gpus=1)) == (list(ARTEFACTS), [])
+
+
+def test_a_figure_of_tests_needs_a_section_test(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(RUN))
+    with pytest.raises(ValueError, match="figure1: configuration small has no section test"):
+        plan("figure1", machinery(tmp_path, backend="trl", gpus=0), path)
 
 
 def test_the_papers_runs_are_the_default_and_all_variants_are_an_option(tmp_path):
@@ -170,7 +206,7 @@ def test_the_shipped_sharding_is_accelerates():
 def test_a_dry_run_shows_every_command_and_runs_none(tmp_path):
     arguments = ["paper", "table4", "--gpus", "8", "--dry-run", "--runs", tmp_path / "r", "--results", tmp_path / "s"]
     result = CliRunner().invoke(cli.app, [str(each) for each in arguments], catch_exceptions=False)
-    assert result.exit_code == 0 and result.output.count("to do: ") == 9
+    assert result.exit_code == 0 and result.output.count("to do: ") == 9 and "Makes table4." in result.output
     assert list(tmp_path.iterdir()) == []
 
 
