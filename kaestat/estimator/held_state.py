@@ -34,7 +34,6 @@ class Call:
     """One call by a user, which may consist of calls of several estimators."""
 
     thread: int = field(default_factory=threading.get_ident)  # The user's thread
-    parts: int = 1  # Number of calls of single estimators that it consists of
     finished: bool = False  # Whether the user has the result
 
     def finish(self, result: T) -> T:
@@ -169,29 +168,27 @@ def settle(cell: Cell[Held]) -> Held:
     return held
 
 
-def changes_together(call: Call, prepare: Callable[[], list[Change]]) -> list[Change]:
+def changes_together(prepare: Callable[[], list[Change]]) -> list[Change]:
     """Changes computed by one call for several estimators; either all repeat the same earlier call, or none.
 
     A new call may share some samples with an interrupted one, such as one column of several rewards. Then
     ``prepare`` is called twice; it has no effect.
     """
     changes = prepare()
-    call.parts = len(changes)
     repeated = {change.repeats for change in changes}
-    before = next(iter(repeated))
-    if len(repeated) > 1 or (before is not None and before.parts != call.parts):
+    if len(repeated) > 1:
         for change in changes:
             change.cell.put(settle(change.cell)._replace(answer=None))
         changes = prepare()
     return changes
 
 
-def make_changes(changes: Sequence[Change], commit: Commit | None = None, *, stacklevel: int = 3) -> None:
+def make_changes(changes: Sequence[Change], *, stacklevel: int = 3) -> None:
     """Change distinct estimators, all or none, and give their warnings; the caller must hold their locks.
 
-    Other objects may wait for the same commit. Warnings point to ``stacklevel``, as `warnings.warn` counts from here.
+    Warnings point to ``stacklevel``, as `warnings.warn` counts from here.
     """
-    commit = Commit() if commit is None else commit
+    commit = Commit()
     for change in changes:
         change.cell.wait(change.after, commit)
     commit.made = True

@@ -200,7 +200,7 @@ class SeveralRewards(Locked):
             ]
 
         with self.lock:
-            changes = changes_together(call, prepare)
+            changes = changes_together(prepare)
             make_changes(changes, stacklevel=4)
             if name == "step":
                 self.values = as_type_of(np.stack([change.values for change in changes], axis=1), rewards)

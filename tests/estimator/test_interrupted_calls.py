@@ -16,14 +16,12 @@ import pytest
 
 import kaestat
 from kaestat import AdvantageEstimator
-from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.held_state import Call
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared.session import TrainerSession
 
 QUICK = 12  # random places of a case in the quick suite, beside the last 20
 IDS, REWARDS = ["a", "a", "b", "c", "c", "new"], [1.0, 0.0, 1.0, 0.0, 1.0, 1.0]
-TURNS = ["a", "b"], [[1.0, 0.0, 1.0], [0.0, 1.0]]  # the third turn is new
 SOURCE = str(Path(kaestat.__file__).parent)
 
 
@@ -96,12 +94,6 @@ def several() -> SeveralRewards:
     return both
 
 
-def turns(order: str) -> TurnEstimator:
-    estimator = TurnEstimator("kae", bandwidth=10, order=order)
-    estimator.step(["a", "b"], [[1.0, 0.0], [0.0]], 0)
-    return estimator
-
-
 def watched(order: str) -> TrainerSession:
     return TrainerSession(estimator_of("kae", {"bandwidth": 10, "order": order}))
 
@@ -119,13 +111,9 @@ CASES = {
     ),
     "several rewards step": (several, "step"),
     "several rewards observe": (several, "observe"),
-    "turns strict step": (partial(turns, "strict"), "step"),
-    "turns any step": (partial(turns, "any"), "step"),
-    "turns any observe": (partial(turns, "any"), "observe"),
     "watched strict": (partial(watched, "strict"), "advantages"),
     "watched any": (partial(watched, "any"), "advantages"),
     "watched any observe": (partial(watched, "any"), "observe"),
-    "watched turns": (lambda: TrainerSession(turns("any")), "advantages"),
 }
 
 
@@ -137,10 +125,6 @@ def content(held) -> tuple:
 
 def call_of(held, name: str):
     """The call that is interrupted."""
-    if isinstance(held, TurnEstimator):
-        return partial(getattr(held, name), *TURNS, 3)
-    if isinstance(held, TrainerSession) and isinstance(held.estimator, TurnEstimator):
-        return partial(held.advantages, TURNS[1], 3, prompts=TURNS[0], ids=TURNS[0])
     if isinstance(held, SeveralRewards):
         return partial(getattr(held, name), IDS, np.stack([REWARDS, REWARDS[::-1]], axis=1), 3)
     if isinstance(held, TrainerSession):
@@ -235,18 +219,6 @@ def test_a_call_with_another_argument_is_another_call(other):
     assert estimator.history.visits(["c"], 9).count.sum() == 4
 
 
-@pytest.mark.parametrize("other", [[[0.0, 1.0], [1.0, 0.0]], [[1.0], [1.0]]], ids=["another turn 1", "no turn 1"])
-def test_a_call_that_shares_some_turns_with_an_interrupted_one_is_another_call(other):
-    """Returns of turn 0 are 1 and 1 in both."""
-    estimator, places = TurnEstimator("kae", bandwidth=10, order="any"), Places()
-    first = partial(TurnEstimator.step, prompt_ids=["a", "b"], rewards=[[1.0, 0.0], [0.0, 1.0]], step=0)
-    places.run(partial(first, copy.deepcopy(estimator)))
-    assert interrupted(partial(first, estimator), places.seen - 1)
-    estimator.step(["a", "b"], other, 0)
-    counts = [turn.history.visits(["a", "b"], 1).count.sum() for turn in estimator.estimators]
-    assert counts == [4, 2 * len(other[0])]
-
-
 def test_rewards_that_share_a_column_with_an_interrupted_call_are_refused_like_those_of_any_recorded_prompt():
     rewards, held, places = np.array([[1.0, 0.0], [0.0, 1.0]]), several(), Places()
     places.run(partial(copy.deepcopy(held).step, ["a", "b"], rewards, 1))
@@ -275,12 +247,8 @@ def test_a_warning_that_is_an_error_leaves_the_step_recorded_and_the_retry_is_kn
         assert estimator.step(IDS, REWARDS, 0).tolist() == expected
 
 
-def test_warnings_point_at_the_caller_of_several_rewards_and_of_turns():
+def test_warnings_point_at_the_caller_of_several_rewards():
     both = SeveralRewards.of("kae", ["right", "format"], bandwidth=10, prior={"elsewhere": (0.5, 8)})
     with pytest.warns(UserWarning, match="prior: the first step has 1 prompt, none") as caught:
         both.step(["a"], np.array([[1.0, 0.0]]), 0)
-    each_turn = TurnEstimator("kae", bandwidth=10)
-    with pytest.warns(UserWarning, match="no prompt has come back") as of_turns:
-        for step in range(101):
-            each_turn.step([f"prompt {step}"], [[1.0, 0.0]], step)
-    assert {warning.filename for warning in (*caught, *of_turns)} == {__file__}
+    assert {warning.filename for warning in caught} == {__file__}

@@ -12,7 +12,6 @@ import pytest
 
 from kaestat import AdvantageEstimator
 from kaestat.core.storage import load_state
-from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.columns import Columns
 
@@ -24,7 +23,6 @@ MAKERS = {
     "kae_eb": partial(AdvantageEstimator, "kae_eb"),  # has a carry
     "bayes_filter": partial(AdvantageEstimator, "bayes_filter"),  # has numbers of each prompt
     "several rewards": partial(SeveralRewards.of, "kae", ["right", "format"], bandwidth=10),
-    "turns": partial(TurnEstimator, "kae", bandwidth=10),
 }
 
 
@@ -32,7 +30,7 @@ def take_step(held, step: int) -> None:
     """24 prompts, 2 of them new."""
     rng = np.random.default_rng(step)
     ids = np.repeat(np.arange(2 * step, 2 * step + 24), 2).tolist()
-    columns = {SeveralRewards: (2,), TurnEstimator: (1 + step % 3,)}.get(type(held), ())
+    columns = (2,) if isinstance(held, SeveralRewards) else ()
     held.step(ids, rng.integers(0, 2, (len(ids), *columns)).astype(float), step)
 
 

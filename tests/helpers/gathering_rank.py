@@ -10,8 +10,7 @@ import numpy as np
 import torch.distributed as dist
 
 from kaestat import AdvantageEstimator
-from kaestat.credit.turn_estimator import TurnEstimator
-from kaestat.integrations.workers.all_gather import exchange, exchange_turns
+from kaestat.integrations.workers.all_gather import exchange
 from tests.helpers.arrivals import run
 
 N_STEPS = 12
@@ -21,26 +20,6 @@ OPTIONS = {"kae": {"bandwidth": 6.0}, "kae_eb": {}}
 def of_rank(part, rank: int, ranks: int):
     """The completions that a rank has scored: groups are cut through."""
     return part.part(np.arange(len(part)) % ranks == rank)
-
-
-def turns_of(step: int) -> tuple[list[int], list[list[float]]]:
-    """Completions of one step, of one turn to four; the first rank's are short."""
-    rng = np.random.default_rng([step, 8])
-    ids = rng.integers(4, size=12).tolist()
-    return ids, [
-        rng.integers(2, size=rng.integers(1, 3 if row % 2 == 0 else 5)).astype(float).tolist() for row in range(12)
-    ]
-
-
-def exchanged_turns(folder: Path, rank: int, ranks: int) -> None:
-    turns = TurnEstimator("kae", bandwidth=6.0, order="any", keep_deltas=True)
-    for step in range(N_STEPS):
-        ids, rewards = turns_of(step)
-        turns.step(ids[rank::ranks], rewards[rank::ranks], step)
-        if step % 2:
-            exchange_turns(turns)
-    turns.step([0, 1, 2], [[1.0, 0.0, 0.0, 1.0]] * 3, N_STEPS)
-    np.save(folder / f"turns-{rank}.npy", np.array(turns.values))
 
 
 def main(folder: Path, rank: int, ranks: int) -> None:
@@ -56,7 +35,6 @@ def main(folder: Path, rank: int, ranks: int) -> None:
         exchange(estimator)
         estimator.step([0, 0, 1, 2], [1.0, 0.0, 1.0, 0.0], N_STEPS)
         np.save(folder / f"{method}-{rank}.npy", estimator.values)
-    exchanged_turns(folder, rank, ranks)
     dist.destroy_process_group()
 
 

@@ -10,7 +10,6 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
-from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.trl import BaselineGRPOTrainer
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
 
@@ -31,7 +30,7 @@ def parity_reward(completion_ids: list[list[int]], **_) -> list[float]:
 
 def tiny_trainer(
     folder: Path,
-    estimator: AdvantageEstimator | TurnEstimator,
+    estimator: AdvantageEstimator,
     *,
     n_prompts: int = 4,
     reward=parity_reward,
@@ -69,7 +68,6 @@ def tiny_trainer(
     tokenizer.chat_template = chat_template
     if response_template is not None:
         tokenizer.response_template = response_template
-    role = "turn_estimator" if isinstance(estimator, TurnEstimator) else "advantage_estimator"
     torch.manual_seed(0)
     return trainer_class(
         model=tiny_model(tokenizer, seed=0, size=size),
@@ -78,7 +76,7 @@ def tiny_trainer(
         train_dataset=questions(n_prompts) if dataset is None else dataset,
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
-        **{role: estimator},
+        advantage_estimator=estimator,
         **(trainer_options or {}),
     )
 
@@ -127,7 +125,7 @@ class WeighingTrainer(RecordingTrainer):
         self.batches[-1]["weights"] = torch.tensor(self.measures["score_norm"])
 
 
-def train_tiny(folder: Path, estimator: AdvantageEstimator | TurnEstimator, **options) -> BaselineGRPOTrainer:
+def train_tiny(folder: Path, estimator: AdvantageEstimator, **options) -> BaselineGRPOTrainer:
     """A trainer of `tiny_trainer`, by default one that records, after its run."""
     trainer = tiny_trainer(folder, estimator, **{"trainer_class": RecordingTrainer} | options)
     trainer.train()

@@ -3,15 +3,12 @@
 Run as ``python -m tests.helpers.two_ranks FOLDER`` by a launcher that starts it twice.
 """
 
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 
 from kaestat import AdvantageEstimator
-from kaestat.credit.turn_estimator import TurnEstimator
-from tests.helpers.tiny_tools import spoken, tool_trainer
 from tests.helpers.tiny_trl import RecordingTrainer, WeighingTrainer, end_at_every, tiny_trainer
 
 
@@ -47,20 +44,6 @@ def sampled(folder: Path, **config) -> RecordingTrainer:
     )
 
 
-def turns(folder: Path) -> None:
-    """A tool loop with advantages per turn, one seed per process: both write what they trained on and their state."""
-    run = tool_trainer(folder / "turns", TurnEstimator("kae", bandwidth=5.0), n_prompts=8, max_steps=3)
-    run.train()
-    rank = run.accelerator.process_index
-    run.turn_estimator.save(folder / f"turns-{rank}.state")
-    found = run.turn_advantages[rank * 8 : rank * 8 + 8]
-    own = [np.unique(row[row != 0]).tolist() for row in run.batches[-1]["output"]["advantages"].double().numpy()]
-    counts = [len(spoken(completion)) for completion in run.batches[-1]["completions"]]
-    everyone = [each.tolist() for each in run.turn_advantages]
-    written = {"all": everyone, "mine": [each.tolist() for each in found], "in_loss": own, "turns": counts}
-    (folder / f"turns-{rank}.json").write_text(json.dumps(written))
-
-
 def write(folder: Path, name: str, run: RecordingTrainer) -> None:
     rank = run.accelerator.process_index
     run.advantage_estimator.save(folder / f"{name}-{rank}.state")
@@ -89,7 +72,6 @@ def main(folder: Path) -> None:
         run.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         write(folder, name, run)
         run.session.drawn.sampler.save(folder / f"{name}-{run.accelerator.process_index}.sampler")
-    turns(folder)
 
 
 if __name__ == "__main__":

@@ -100,9 +100,9 @@ def test_a_failed_exchange_loses_nothing(fails, monkeypatch):
         if call in fails:
             raise RuntimeError("timed out")
         if call == (0 if not fails else fails[0] + 1) or (fails == (1,) and call == 0):
-            second.merge(*all_gather._unpacked(content))
-            return [all_gather._packed([worker().pending_delta()])]
-        return [all_gather.dump_state({"received": {"0": second.received.plain()}})]
+            second.merge(all_gather._unpacked(content))
+            return [all_gather._packed(worker().pending_delta())]
+        return [all_gather.dump_state({"received": second.received.plain()})]
 
     monkeypatch.setattr(all_gather, "_of_others", others)
     for _ in fails:

@@ -210,7 +210,7 @@ def n_passed(said):
 
 def minimal_tests():
     """Test files of the library, relative to the checkout, that need no optional library and no checkout."""
-    folders = ("core", "smoothing", "history", "credit", "baselines", "inference", "integrations", "logs")
+    folders = ("core", "smoothing", "history", "baselines", "inference", "integrations", "logs")
     paths = [path for folder in folders for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
     minimal = (path for path in paths if path.name not in WRITE_PARQUET and not imported(path) & NOT_MINIMAL)
     return [path.relative_to(ROOT) for path in minimal]

@@ -21,7 +21,6 @@ import numpy as np
 
 from kaestat.core.checks import check_whole
 from kaestat.core.storage import save_state, unpack_arrays
-from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.held_state import Call
 from kaestat.estimator.several_rewards import SeveralRewards
@@ -47,7 +46,7 @@ class TrainerSession:
 
     Parameters
     ----------
-    estimator : AdvantageEstimator, SeveralRewards or TurnEstimator
+    estimator : AdvantageEstimator or SeveralRewards
     weights : str
         Weight of each completion in averaging baselines, one of ``choices``.
     choices : sequence of str
@@ -70,7 +69,7 @@ class TrainerSession:
 
     def __init__(
         self,
-        estimator: AdvantageEstimator | SeveralRewards | TurnEstimator,
+        estimator: AdvantageEstimator | SeveralRewards,
         *,
         weights: str = "none",
         choices: Sequence[str] = LENGTH_ONLY,
@@ -152,8 +151,7 @@ class TrainerSession:
     ) -> Any:
         """Advantages of one step's completions, all of them in one call, float64 (N,); records their rewards.
 
-        With several rewards ``rewards`` has a row for each completion, with turns a list for each; with turns the
-        result is a list of arrays, too.
+        With several rewards ``rewards`` has a row for each completion.
 
         Parameters
         ----------

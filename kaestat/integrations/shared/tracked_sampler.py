@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from kaestat.core.locked import Locked
-from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.sampling import Draw, Policy, PromptSampler
@@ -90,7 +89,7 @@ def sampler_of(
     *,
     budget: int,
     group_size: int,
-    estimator: AdvantageEstimator | SeveralRewards | TurnEstimator,
+    estimator: AdvantageEstimator | SeveralRewards,
     seed: int,
     params: Mapping[str, Any] = NO_PARAMS,
     filtered: str = "",
@@ -98,7 +97,7 @@ def sampler_of(
     """The sampler of a named policy, with the estimator's own history if it has one; or the given sampler, checked.
 
     Raises a ValueError if a sampler is given whose prompts, budget or group size are not the trainer's, or together
-    with parameters; if the estimator has several rewards or turns; if a filter selects again among the drawn prompts;
+    with parameters; if the estimator has several rewards; if a filter selects again among the drawn prompts;
     or as `PromptSampler`.
 
     Parameters

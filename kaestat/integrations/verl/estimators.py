@@ -77,10 +77,9 @@ def estimator_without_history(method: str, options: Options) -> AdvantageEstimat
     A ValueError if the options or the method need more than verl passes to an advantage estimator.
     """
     options.refuse_sampler("a trainer of verl's own")
-    estimator: AdvantageEstimator = options.estimator()
+    estimator = options.estimator()
     for needed, who, what in (
         (needs_our_trainer(method), f"adv_estimator={method}", "the prompts' ids and the step"),
-        (options.turns, "kaestat.turns=True", "the turns of completions"),
         (options.weights == "score_norm", "kaestat.weights=score_norm", "the actor's probabilities"),
         (options.weights in OF_PARAMETERS, f"kaestat.weights={options.weights}", "norms from the actor's update"),
     ):

@@ -8,7 +8,6 @@ from typing import Any
 
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import METHODS, parse_method
-from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.shared.tracked_estimator import looks_back
 from kaestat.integrations.shared.tracked_sampler import check_sampler_params
@@ -19,7 +18,6 @@ from kaestat.sampling.policies import make_policy
 OF_PARAMETERS = ("exact", "adam")
 WEIGHTS = ("none", "length", "score_norm", *OF_PARAMETERS)
 WEIGHTS_OPTION = "algorithm.kaestat.weights"
-TURN_REWARDS = ("tool_rewards", "turn_scores")
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,6 @@ class Options:
     - ``prior``: a data file with pass rates from before the run (`kaestat.integrations.verl.prompts`), of the policy of
       ``prior_step``; the default is the policy that training starts from.
     - ``start_anew``: whether a run resumed from a checkpoint without a history may begin a new one.
-    - ``turns``: whether every turn has a value of its own (`kaestat.integrations.verl.turns`); ``turn_rewards`` come in
-      addition to those at their tokens, and ``turn_gamma`` is the discount per turn.
     """
 
     method: str
@@ -52,9 +48,6 @@ class Options:
     start_anew: bool = False
     prompt_sampler: str | None = None
     sampler_params: Mapping[str, Any] = field(default_factory=dict)
-    turns: bool = False
-    turn_rewards: str | None = None
-    turn_gamma: float = 1.0
 
     @classmethod
     def read(cls, method: str, algorithm: Any) -> Options:
@@ -76,23 +69,7 @@ class Options:
         if options.prompt_sampler is not None:
             make_policy(options.prompt_sampler)
         check_sampler_params(options.sampler_params, options.prompt_sampler, option="algorithm.kaestat.sampler_params")
-        options._check_turns()
         return options
-
-    def _check_turns(self) -> None:
-        if not self.turns:
-            for name in ("turn_rewards", "turn_gamma"):
-                if getattr(self, name) != getattr(Options, name):
-                    raise ValueError(f"algorithm.kaestat.{name} needs algorithm.kaestat.turns=True.")
-            return
-        if self.turn_rewards is not None and self.turn_rewards not in TURN_REWARDS:
-            raise ValueError(
-                f"algorithm.kaestat.turn_rewards: unknown {self.turn_rewards!r}; write {' or '.join(TURN_REWARDS)}, or "
-                "leave it out."
-            )
-        for name in ("objective", "weights", "prompt_sampler"):
-            if getattr(self, name) != getattr(Options, name):
-                raise ValueError(f"algorithm.kaestat.{name} is not for turns; leave it or algorithm.kaestat.turns out.")
 
     def refuse_sampler(self, trainer: str) -> None:
         """Raise an error if prompts should be drawn and the trainer cannot draw them."""
@@ -102,26 +79,20 @@ class Options:
                 "of verl's data loader. Set trainer.v1.trainer_mode=kaestat_sync, or leave the option out."
             )
 
-    def estimator(self, *, any_order: bool = False) -> Any:
-        """A new `AdvantageEstimator`, or `TurnEstimator`; with ``any_order`` completions may come late and in parts.
+    def estimator(self, *, any_order: bool = False) -> AdvantageEstimator:
+        """A new `AdvantageEstimator`; with ``any_order`` completions may come late and in parts.
 
         Methods with a running state still take them in the order of training. A ValueError if a parameter, the scale,
         the objective or the weights are unknown, the method cannot use these weights or needs weights, it needs input
         that verl cannot give, or the prior cannot be read or used.
         """
-        kind: Any = TurnEstimator if self.turns else AdvantageEstimator
-        own = {"gamma": self.turn_gamma} if self.turns else {"objective": self.objective}
-
-        def made(**order: str) -> tuple[Any, AdvantageEstimator]:
-            estimator = kind(self.method, **{"scale": self.scale, **own, **self.params, **order})
-            return estimator, estimator.estimators[0] if self.turns else estimator
-
-        estimator, first = made()
-        check_weights(first, self.weights, WEIGHTS, option=WEIGHTS_OPTION)
-        if any_order and not first.baseline.in_order_only:
-            estimator, first = made(order="any")
+        given = {"scale": self.scale, "objective": self.objective, **self.params}
+        estimator = AdvantageEstimator(self.method, **given)
+        check_weights(estimator, self.weights, WEIGHTS, option=WEIGHTS_OPTION)
+        if any_order and not estimator.baseline.in_order_only:
+            estimator = AdvantageEstimator(self.method, **given, order="any")
         if self.prior is not None:
-            first.add_prior(prior_of_data_file(self.prior, self.prompt_id, self.prior_step))
+            estimator.add_prior(prior_of_data_file(self.prior, self.prompt_id, self.prior_step))
         return estimator
 
 

@@ -67,7 +67,6 @@ from kaestat.integrations.verl.options import (
 from kaestat.integrations.verl.prompts import PROMPT, warn_of_shared_prompts
 from kaestat.integrations.verl.rows import BatchRows, completions_of, read_rows, row_advantages, row_weights
 from kaestat.integrations.verl.training_norms import RecordsNorms, check_update
-from kaestat.integrations.verl.turns import check_turns, read_turns, turn_advantages
 from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards
 
 
@@ -89,10 +88,7 @@ class BaselineTrainer(RecordsNorms):
         method = REGISTERED.get(str(config.algorithm.adv_estimator))
         if method is not None:
             self.options = Options.read(method, config.algorithm)
-        if self.options is not None and self.options.turns:
-            check_turns(config, self.options)
-            self.session = TrainerSession(self.options.estimator(any_order=self.verl_mode != "sync"))
-        elif self.options is not None:
+        if self.options is not None:
             filters, weights = filters_groups(config), self.options.weights
             estimator = self.options.estimator(any_order=filters or self.verl_mode != "sync")
             self.session = TrainerSession(estimator, weights=weights, choices=WEIGHTS, option=WEIGHTS_OPTION)
@@ -125,7 +121,7 @@ class BaselineTrainer(RecordsNorms):
     def _sees_dropped(self, config: DictConfig) -> bool:
         """Whether groups that verl drops enter the history: only if reward and weight are known by then."""
         session, options = self.session, self.options
-        if session is None or options is None or options.turns or not (session.stateful and session.any_order):
+        if session is None or options is None or not (session.stateful and session.any_order):
             return False
         own_buffer = (config.trainer.v1.sampler.get("custom_sampler", None) or {}).get("path", None)
         judge = config.reward.reward_model
@@ -171,12 +167,9 @@ class BaselineTrainer(RecordsNorms):
             return super()._compute_advantage(batch, metrics)
         norms = stored_token_norms(batch, self.config.algorithm) if self._asks_for_squares else None
         rows, step = read_rows(batch, options.prompt_id), self.estimator_step
-        stored = read_turns(batch, rows, options.turn_rewards) if options.turns else None
         version = self._versions(batch, rows) if session.any_order and session.stateful else None
 
         def serve(index: Sequence[Hashable] | None, of_tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            if stored is not None:
-                return turn_advantages(session, stored, rows, step, index, of_tokens, version)
             factor, rewards = None if self.drawn is None else self.drawn.corrections_of(rows), of_tokens.sum(dim=-1)
             if self._expected is not None:
                 return self._expected_advantages(rows, step, index, rewards, factor).unsqueeze(-1)

@@ -1,10 +1,8 @@
 """Ranks of `torch.distributed` that exchange what each has recorded since the last exchange."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from kaestat.core.storage import dump_state, parse_state
-from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.history.delta import HistoryDelta
 from kaestat.history.received_deltas import Received
@@ -22,33 +20,18 @@ def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
     the next call sends it again, and it counts once. Deltas are numbered per process: ranks that restart must load
     their states from the same checkpoint.
     """
-    return _exchange(lambda: (estimator,), lambda deltas: estimator.merge(*deltas), group)
-
-
-def exchange_turns(turns: TurnEstimator, group: Any = None) -> int:
-    """`exchange` for a `TurnEstimator`; ranks may have different numbers of turns."""
-    return _exchange(lambda: turns.estimators, turns.merge, group)
-
-
-def _exchange(
-    holders: Callable[[], Sequence[AdvantageEstimator]], merge: Callable[[list[HistoryDelta]], None], group: Any
-) -> int:
-    """Send a delta of each estimator; see `exchange`. A merge may add estimators of further turns."""
-    senders = holders()
-    deltas = [sender.pending_delta() for sender in senders]
-    content = _packed(deltas)
+    delta = estimator.pending_delta()
+    content = _packed(delta)
     refused = None
     for other in _of_others(content, group):
         try:
-            merge(_unpacked(other))
+            estimator.merge(_unpacked(other))
         except ValueError as error:
             refused = error  # the others wait for this rank in the next all-gather
-    numbers = dump_state({"received": {str(n): e.received.plain() for n, e in enumerate(holders())}})
+    numbers = dump_state({"received": estimator.received.plain()})
     held = [parse_state(other, "acknowledgement")["received"] for other in _of_others(numbers, group)]
-    for turn, (sender, delta) in enumerate(zip(senders, deltas, strict=True)):
-        by_rank = [Received.of_plain(of_rank.get(str(turn), {})) for of_rank in held]
-        everywhere = [origin for origin in delta.origins if all(origin in received for received in by_rank)]
-        sender.acknowledge(everywhere)
+    by_rank = [Received.of_plain(of_rank) for of_rank in held]
+    estimator.acknowledge([origin for origin in delta.origins if all(origin in received for received in by_rank)])
     if refused is not None:
         raise refused
     return len(content) + len(numbers)
@@ -61,12 +44,12 @@ def _of_others(content: bytes, group: Any) -> list[bytes]:
     return [other for rank, other in enumerate(found) if rank != dist.get_rank(group)]
 
 
-def _packed(deltas: Sequence[HistoryDelta]) -> bytes:
-    return dump_state({"deltas": {str(number): delta.plain() for number, delta in enumerate(deltas)}})
+def _packed(delta: HistoryDelta) -> bytes:
+    return dump_state({"delta": delta.plain()})
 
 
-def _unpacked(content: bytes) -> list[HistoryDelta]:
-    return [HistoryDelta.of_plain(each) for each in parse_state(content, "deltas")["deltas"].values()]
+def _unpacked(content: bytes) -> HistoryDelta:
+    return HistoryDelta.of_plain(parse_state(content, "delta")["delta"])
 
 
 def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:

@@ -3,17 +3,13 @@
 import re
 import runpy
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
 
 from kaestat import AdvantageEstimator
-from kaestat.credit.turn_estimator import TurnEstimator
 from kaestat.integrations.trl import STATE_FILE
 from llm_experiments.policies.tiny import tiny_model, tiny_tokenizer
-from tests.helpers.tiny_tools import CALLS, RecordingTurns, tool_trainer
 from tests.helpers.tiny_trl import SIZE
 
 PAGES = Path(__file__).parents[3] / "docs" / "frameworks"
@@ -59,40 +55,3 @@ def test_the_readmes_lines_train(model, tmp_path, monkeypatch):
     names: dict = {}
     exec(code, names)
     assert names["trainer"].session.estimator.last_step == 3
-
-
-def test_the_environment_with_a_value_for_every_turn_trains(tmp_path, monkeypatch):
-    """The page's own lines; the tiny model looks the first number up whenever it writes a capital letter."""
-    blocks = re.findall(r"```python\n(.*?)```", (PAGES.parent / "guide" / "turns.md").read_text(), re.DOTALL)
-    (code,) = [block for block in blocks if "TurnGRPOTrainer" in block]
-    names: dict = {"TurnEstimator": TurnEstimator}
-    exec(compile(code, "turns.md", "exec"), names)
-    looks_up = {"type": "function", "function": {"name": "look_up", "arguments": {"place": 0}}}
-    calls = CALLS | {
-        "fields": CALLS["fields"] | {"tool_calls": CALLS["fields"]["tool_calls"] | {"transform": looks_up}}
-    }
-
-    def from_the_page(model, reward_funcs, args, train_dataset, processing_class, **options):
-        with monkeypatch.context() as patched:
-            patched.setattr(
-                "kaestat.integrations.trl.TurnGRPOTrainer", partial(RecordingTurns, processing_class=processing_class)
-            )
-            return names["make_trainer"](model, args, train_dataset)
-
-    prompts = [[{"role": "user", "content": f"{k}+2="}] for k in range(4)]
-    columns = {"first": [*range(4)], "second": [2] * 4, "task": [*"tuvw"], "question_id": [*"tuvw"]}
-    trainer = tool_trainer(
-        tmp_path,
-        TurnEstimator("kae"),
-        trainer_class=from_the_page,
-        response_template=calls,
-        dataset=Dataset.from_dict({"prompt": prompts} | columns),
-        max_steps=2,
-    )
-    trainer.train()
-    seen = [message for batch in trainer.batches for messages in batch["completions"] for message in messages]
-    answers = [message["content"] for message in seen if message["role"] == "tool"]
-    assert answers and set(answers) <= {"0", "1", "2", "3"}, "the model looked nothing up: the test shows nothing"
-    logged = [entry for entry in trainer.state.log_history if "turns/reward" in entry]
-    assert sum(entry["turns/reward"] for entry in logged) * 8 == pytest.approx(0.1 * len(answers))
-    assert trainer.turn_estimator.last_step == 1

@@ -1,6 +1,5 @@
 """Two ``accelerate`` processes on the CPU: one history, one set of advantages, whatever the split of the rows."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -87,14 +86,3 @@ def test_both_processes_draw_the_same_prompts_and_go_on_drawing_after_a_resume(f
         assert len(together) == 12 and 1 < len(set(together)) <= 9
     counts = np.unique(np.concatenate([rank["prompts"].ravel() for rank in whole]), return_counts=True)[1]
     assert len(set(counts)) > 1
-
-
-def test_both_processes_know_the_turns_of_all_and_train_on_their_own(folder):
-    first, second = (json.loads((folder / f"turns-{rank}.json").read_text()) for rank in (0, 1))
-    assert first["all"] == second["all"] == first["mine"] + second["mine"]
-    assert (folder / "turns-0.state").read_bytes() == (folder / "turns-1.state").read_bytes()
-    assert max(first["turns"] + second["turns"]) > 1 and first["turns"] != second["turns"]
-    for rank in (first, second):
-        for of_turns, in_loss, count in zip(rank["mine"], rank["in_loss"], rank["turns"], strict=True):
-            assert len(of_turns) == count
-            np.testing.assert_allclose(in_loss, sorted({a for a in of_turns if a}), atol=1e-6)

@@ -52,10 +52,8 @@ def test_the_estimator_of_the_options_begins_with_it(file):
         estimator = options.estimator(any_order=any_order)
         first = hash_prompt(ROWS[0]["prompt"])
         assert estimator.predict([first], step=0).value.tolist() == [0.25]
-    for turns in (False, True):
-        given = {"prior": file, "prior_step": -7, "turns": turns}
-        estimator = Options.read("kae", {"kaestat": given}).estimator()
-        assert [each.step for each in (estimator.estimators[0] if turns else estimator).priors] == [-7]
+    estimator = Options.read("kae", {"kaestat": {"prior": file, "prior_step": -7}}).estimator()
+    assert [each.step for each in estimator.priors] == [-7]
 
 
 def test_what_is_missing_is_named(tmp_path, file):

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
-from kaestat.credit.turn_estimator import TurnEstimator
 from tests.helpers.arrivals import run
-from tests.helpers.gathering_rank import N_STEPS, OPTIONS, of_rank, turns_of
+from tests.helpers.gathering_rank import N_STEPS, OPTIONS, of_rank
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,9 +34,3 @@ def test_every_rank_ends_with_the_values_of_one_process(ranks, tmp_path):
         whole.step([0, 0, 1, 2], [1.0, 0.0, 1.0, 0.0], N_STEPS)
         for rank in range(ranks):
             np.testing.assert_allclose(np.load(tmp_path / f"{method}-{rank}.npy"), whole.values, rtol=0, atol=1e-12)
-    turns = TurnEstimator("kae", bandwidth=6.0, order="any")
-    for step in range(N_STEPS):
-        turns.observe(*turns_of(step), step)
-    turns.step([0, 1, 2], [[1.0, 0.0, 0.0, 1.0]] * 3, N_STEPS)
-    for rank in range(ranks):
-        np.testing.assert_allclose(np.load(tmp_path / f"turns-{rank}.npy"), turns.values, rtol=0, atol=1e-12)

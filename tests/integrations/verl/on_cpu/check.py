@@ -25,11 +25,8 @@ import numpy as np
 from norms import largest_errors
 from prepare import write_model_and_data
 from recorder import FILE
-from tool_loop import PARSER
 
 from kaestat import AdvantageEstimator
-from kaestat.credit.turn_estimator import TurnEstimator
-from kaestat.credit.turns import rewards_of_turns, spread_over_tokens
 from kaestat.integrations.shared.weights import ExpectedWeights
 
 HERE = Path(__file__).parent
@@ -45,7 +42,7 @@ ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # else 15, which on a busy machine takes minutes
     "VERL_ENGINE_DEVICE": "cuda",
     "VERL_PLATFORM": "cpu",
-    "VERL_USE_EXTERNAL_MODULES": ",".join(["cpu_platform", "kaestat.integrations.verl", "recorder", "tool_loop"]),
+    "VERL_USE_EXTERNAL_MODULES": ",".join(["cpu_platform", "kaestat.integrations.verl", "recorder"]),
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }
@@ -84,17 +81,6 @@ OPTIONS = (
     "+ray_kwargs.ray_init.num_gpus=1",
     "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
     "algorithm.adv_estimator=kae",
-)
-# With the longest responses that the model's context of 64 tokens has room for.
-TURNS = (
-    "data.max_response_length=48",
-    "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent",
-    "actor_rollout_ref.rollout.multi_turn.enable=True",
-    f"actor_rollout_ref.rollout.multi_turn.format={PARSER}",
-    f"actor_rollout_ref.rollout.multi_turn.function_tool_path={HERE / 'look.py'}",
-    "+algorithm.kaestat.turns=True",
-    "+algorithm.kaestat.turn_rewards=tool_rewards",
-    "+algorithm.kaestat.turn_gamma=0.9",
 )
 SCHEDULE = (
     "data.custom_cls.path=pkg://kaestat.integrations.verl.dataset",
@@ -164,7 +150,6 @@ CASES = {
     "single": Case(((*_steps(3), "actor_rollout_ref.rollout.n=1"),)),
     "colocate_async": Case((_steps(3, "kaestat_colocate_async"),)),
     "schedule": Case(((*_steps(4), *SCHEDULE),)),
-    "turns": Case(((*_steps(2), *TURNS), (*_steps(4), *TURNS))),
     "adam": Case(((*_steps(2), *_norms("adam")), (*_steps(4), *_norms("adam"))), norms="adam"),
     "adam_bfloat16": Case(((*_steps(3), *_norms("adam", exactly=False), *PACKED),), norms="adam", errors=(0.01, 0.01)),
     "exact_packed": Case(((*_steps(2), *_norms("exact"), *PACKED, *DYNAMIC),), norms="exact"),
@@ -190,7 +175,7 @@ def run_case(name: str, case: Case, folder: Path) -> str:
         if not wanted and returned != 0:
             raise RuntimeError(f"{name}: verl returned {returned}; see {log}.")
     lines = [json.loads(line) for line in record.read_text().splitlines()]
-    worst = largest_difference_of_turns(lines) if "mask" in lines[0] else largest_difference(lines, case.method)
+    worst = largest_difference(lines, case.method)
     assert worst < TOLERANCE, f"{name}: advantages differ by {worst:.1e} from those computed from scratch"
     lines = [line for line in lines if line.get("recorded", True)]
     known = ", ".join(f"{known:.2f}" for line in lines if (known := line["known_prompts"]) is not None) or "none"
@@ -226,22 +211,6 @@ def largest_difference(lines: Sequence[dict], method: str) -> float:
                 np.testing.assert_allclose(weights, expected(rewards), rtol=1e-6)
         wanted = estimator.step(ids, rewards, line["step"], weights=weights, version=version)
         worst = max(worst, float(np.abs(np.array(line["advantages"])[kept] - wanted).max()))
-    return worst
-
-
-def largest_difference_of_turns(lines: Sequence[dict]) -> float:
-    """As `largest_difference`, of advantages at tokens, with what the tools told of each turn."""
-    plain, worst, several = TurnEstimator("kae", bandwidth=10, gamma=0.9), 0.0, 0
-    for line in lines:
-        kept = ~np.array(line["padding"])
-        mask, rewards = (np.array(line[name])[kept] for name in ("mask", "rewards"))
-        told = [each for each, keep in zip(line["told"], kept, strict=True) if keep]
-        earned = [sums + own for sums, own in zip(rewards_of_turns(rewards, mask), told, strict=True)]
-        several += sum(len(each) > 1 for each in earned)
-        ids = [key for key, keep in zip(line["ids"], kept, strict=True) if keep]
-        wanted = spread_over_tokens(plain.step(ids, earned, line["step"]), mask)
-        worst = max(worst, float(np.abs(np.array(line["advantages"])[kept] - wanted).max()))
-    assert several, "no rollout had several turns"
     return worst
 
 

@@ -16,19 +16,13 @@ FILE = "KAESTAT_RECORD"
 def _record():
     from kaestat.integrations.verl import trainer, training_norms
 
-    compute, compute_turns = trainer.row_advantages, trainer.turn_advantages
+    compute = trainer.row_advantages
 
     def recorded(baseline, rows, step, index, rewards, weights, version=None, *, record=True):
         advantages = compute(baseline, rows, step, index, rewards, weights, version, record=record)
         further = {"final": rows.final.tolist(), "recorded": record}
         further["weights"] = None if weights is None else weights.tolist()
         write(baseline, rows, step, rewards, version, advantages, **further)
-        return advantages
-
-    def recorded_turns(watched, turns, rows, step, index, token_rewards, version=None):
-        advantages = compute_turns(watched, turns, rows, step, index, token_rewards, version)
-        told = [each.tolist() for each in turns.earned]
-        write(watched, rows, step, token_rewards, version, advantages, mask=turns.mask.tolist(), told=told)
         return advantages
 
     def write(watched, rows, step, rewards, version, advantages, **further):
@@ -45,7 +39,6 @@ def _record():
             file.write(json.dumps(line | further) + "\n")
 
     trainer.row_advantages = training_norms.row_advantages = recorded
-    trainer.turn_advantages = recorded_turns
 
 
 def _record_updates():

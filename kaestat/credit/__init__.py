@@ -1,1 +1,0 @@
-"""Values for turns."""
