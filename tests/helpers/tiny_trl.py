@@ -40,7 +40,6 @@ def tiny_trainer(
     dataset: Dataset | None = None,
     eval_dataset: Dataset | None = None,
     chat_template: str | None = None,
-    response_template: dict | None = None,
     size: TinySize = SIZE,
     **config,
 ) -> BaselineGRPOTrainer:
@@ -66,8 +65,6 @@ def tiny_trainer(
     tokenizer = tiny_tokenizer()
     tokenizer.padding_side = "left"
     tokenizer.chat_template = chat_template
-    if response_template is not None:
-        tokenizer.response_template = response_template
     torch.manual_seed(0)
     return trainer_class(
         model=tiny_model(tokenizer, seed=0, size=size),
