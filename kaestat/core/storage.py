@@ -10,7 +10,8 @@ import re
 import stat
 import struct
 import zipfile
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -25,6 +26,18 @@ _LONGEST_HEADER = 10_000  # NumPy's own limit
 _MOST_OF_NONE = 2**20  # numbers that each row of an array without rows may have; no method keeps as many of a prompt
 _MANY_KEYS = 4096  # below, an array costs more than it saves
 PACKED_DTYPE = re.compile(r"[<>|][biuf]\d{1,2}")  # of truth values, integers and floats, as `numpy.dtype.str` has them
+
+
+@contextmanager
+def reading(content: str = "state") -> Iterator[None]:
+    """Raise one ValueError for anything that altered content raises where it is read; it is called ``content``."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ValueError) and str(error).startswith(f"{content}: "):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{content}: cannot be read ({what}); it was altered, or is something else.") from error
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | str | Callable[[BinaryIO], None]) -> None:
@@ -155,11 +168,9 @@ def _read_state(file: io.BufferedIOBase, path: str | os.PathLike[str]) -> dict[s
             f"{path}: not a complete kaestat state file; it was cut short or altered. Use the checkpoint before it."
         )
     file.seek(len(first))
-    try:
+    with reading(str(path)):  # the checksum may be forged to fit
         arrays = _read_arrays(file)
         state = _put_arrays(json.loads(bytes(arrays.pop("header"))), arrays)
-    except Exception as error:  # the checksum was forged to fit: the archive's readers may raise anything
-        raise ValueError(f"{path}: holds no state ({type(error).__name__}: {error}); it was altered.") from error
     if not isinstance(state, dict):
         raise ValueError(f"{path}: holds a {type(state).__name__}, no state; it was altered.")
     return state
@@ -189,11 +200,17 @@ def _read_array(file: io.BufferedIOBase, member: zipfile.ZipInfo) -> np.ndarray:
     size, claimed = start + member.file_size - file.tell(), math.prod(shape) * dtype.itemsize
     if claimed != size:
         raise ValueError(f"{member.filename} claims {claimed:,} bytes and has {size:,}")
+    _check_dtype(dtype.str)
     _check_empty(shape)
     content = np.empty(size, dtype=np.uint8)
     if file.readinto(content.data) < size:
         raise ValueError(f"{member.filename} goes beyond the end of the file")
     return content.view(dtype).reshape(shape, order="F" if by_columns else "C")
+
+
+def _check_dtype(name: str) -> None:
+    if not PACKED_DTYPE.fullmatch(name):
+        raise ValueError(f"an array has dtype {name!r}, which states have not")
 
 
 def _check_empty(shape: tuple[int, ...]) -> None:
@@ -239,30 +256,25 @@ def encode_keys(keys: list[Hashable]) -> list[Any] | np.ndarray | dict[str, np.n
     return keys if types == {str} else [key if type(key) is str else _encode_key(key) for key in keys]
 
 
+@reading()
 def decode_keys(keys: list[Any] | np.ndarray | dict[str, np.ndarray]) -> list[Hashable]:
     """The inverse of `encode_keys`; a ValueError if they are not encoded ids."""
     if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind in "iu":
         return keys.tolist()
     if not isinstance(keys, list | dict):
         raise ValueError(f"state: prompt ids must be a list or an array of integers, got {keys!r}.")
-    try:
-        if isinstance(keys, dict):
-            return cast(list[Hashable], keys["lines"].tobytes().decode("utf-8", "surrogatepass").split("\n"))
-        return keys if set(map(type, keys)) == {str} else [k if type(k) is str else _decode_key(k) for k in keys]
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"state: its prompt ids cannot be read ({error}); it was altered.") from error
+    if isinstance(keys, dict):
+        return cast(list[Hashable], keys["lines"].tobytes().decode("utf-8", "surrogatepass").split("\n"))
+    return keys if set(map(type, keys)) == {str} else [k if type(k) is str else _decode_key(k) for k in keys]
 
 
+@reading()
 def _unpack_array(packed: dict[str, Any]) -> np.ndarray:
-    try:
-        name = str(packed["dtype"])
-        if not PACKED_DTYPE.fullmatch(name):  # asked before NumPy, which knows more types and warns of some
-            raise TypeError(f"dtype {name!r}")
-        array = np.frombuffer(packed["__bytes__"], dtype=np.dtype(name)).reshape(packed["shape"])
-        _check_empty(array.shape)
-        return array.copy()
-    except (KeyError, TypeError, ValueError, SyntaxError, OverflowError) as error:
-        raise ValueError(f"state: an array cannot be read ({error}); the state was altered.") from error
+    name = str(packed["dtype"])
+    _check_dtype(name)  # before NumPy, which knows more types and warns of some
+    array = np.frombuffer(packed["__bytes__"], dtype=np.dtype(name)).reshape(packed["shape"])
+    _check_empty(array.shape)
+    return array.copy()
 
 
 def _encode_key(key: Hashable) -> Any:
@@ -309,8 +321,8 @@ def _first_line(digest: str) -> bytes:
 
 def _take_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise TypeError("state: arrays of Python objects cannot be saved without pickle.")
+        if not PACKED_DTYPE.fullmatch(value.dtype.str):
+            raise TypeError(f"state: an array of dtype {value.dtype.str!r} cannot be saved; only numbers can.")
         name = f"array{len(arrays)}"
         arrays[name] = value
         return {"__array__": name}

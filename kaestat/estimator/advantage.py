@@ -13,7 +13,7 @@ from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.arrays import Array
 from kaestat.core.checks import whole_step
 from kaestat.core.samples import StepSamples, as_type_of, largest_like, scatter
-from kaestat.core.storage import load_state
+from kaestat.core.storage import load_state, reading
 from kaestat.estimator.held_state import Answer, Call, Change, make_changes
 from kaestat.estimator.notices import noticed
 from kaestat.estimator.plan import Plan, arguments
@@ -321,11 +321,9 @@ class AdvantageEstimator(PromptValues):
         plan = content.get("estimator")
         if not isinstance(plan, dict):
             raise ValueError(f"{path}: holds no AdvantageEstimator.")
-        try:
+        with reading(str(path)):
             method, options = arguments(plan)
             estimator = cls(method, **options)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path}: its estimator cannot be built ({error}).") from error
         held = loaded(content.get("state"), estimator.plan, estimator.sender)
         make_changes([Change(estimator.cell, held)])
         return estimator

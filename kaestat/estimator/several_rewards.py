@@ -12,7 +12,7 @@ from kaestat.core.arrays import Array
 from kaestat.core.checks import check_mask, whole_step
 from kaestat.core.locked import Locked
 from kaestat.core.samples import as_type_of
-from kaestat.core.storage import load_state, save_state
+from kaestat.core.storage import load_state, reading, save_state
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.held_state import Call, Change, changes_together, make_changes
 from kaestat.estimator.scaling import TRL_EPS
@@ -226,6 +226,7 @@ class SeveralRewards(Locked):
             parts = {name: each.state_snapshot() for name, each in self.estimators.items()}
         return lambda: {name: state() for name, state in parts.items()}
 
+    @reading()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the result of `state_dict`, all of it or nothing.
 
@@ -262,15 +263,15 @@ class SeveralRewards(Locked):
             If the file is damaged, or holds something else.
         """
         content = load_state(path)
-        try:
+        if "several_rewards" not in content:
+            raise ValueError(f"{path}: holds no SeveralRewards.")
+        with reading(str(path)):
             plan, states = content["several_rewards"], content["state"]
             estimators = {
                 name: AdvantageEstimator.of_content({"estimator": each, "state": states[name]}, path)
                 for name, each in plan["estimators"].items()
             }
             return cls(estimators, weights=plan["weights"], normalize=plan["normalize"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: holds no SeveralRewards.") from error
 
     def _columns(self, rewards: Any) -> np.ndarray:
         found = rewards.detach().cpu().numpy() if hasattr(rewards, "detach") else rewards

@@ -112,10 +112,7 @@ class EstimatorState:
                 "built with the parameters that were saved."
             )
         last_step = stored_step(state["last_step"])
-        try:
-            recorded = dict.fromkeys(decode_keys(state["recorded"]))
-        except TypeError as error:
-            raise ValueError(f"state: a recorded prompt is not an id ({error}); the state was altered.") from error
+        recorded = dict.fromkeys(decode_keys(state["recorded"]))
         if history is not None and history.last_step > last_step:
             raise ValueError("state: the history has visits after its last step; the state was altered.")
         with_streams = state["with_streams"]
@@ -130,7 +127,8 @@ class EstimatorState:
         read = tuple(Prior.of_plain(prior) for prior in priors.values())
         received = Received.of_plain(state.get("received", {}))
         known = late is not None and "scores" in state
-        scores = RecentScores.of_plain(state["scores"], baseline) if known else None
+        visited = () if history is None else RecentScores.of(history.columns).steps
+        scores = RecentScores.of_plain(state["scores"], baseline, visited) if known else None
         return cls(carry, history, last_step, recorded, with_streams, weighting, read, late, received, scores)
 
 
@@ -140,6 +138,6 @@ def _stored_carry(carry: Any) -> dict[str, np.ndarray] | None:
     if not isinstance(carry, dict) or not all(isinstance(array, np.ndarray) for array in carry.values()):
         raise ValueError("state: the carry must be arrays by name; the state was altered.")
     for name, array in carry.items():
-        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise ValueError(f"state: carry {name!r} must hold finite numbers; the state was altered.")
     return {name: np.array(array) for name, array in carry.items()}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from kaestat.core.storage import reading
 from kaestat.estimator.held_state import Held, Sender
 from kaestat.estimator.plan import Plan
 from kaestat.estimator.reach import ReturnWatch
@@ -22,6 +23,7 @@ def snapshot(held: Held) -> Callable[[], dict[str, Any]]:
     return lambda: plain() | ({"pending": concat(deltas, last_step).plain()} if deltas else {})
 
 
+@reading()
 def loaded(state: Any, plan: Plan, sender: Sender) -> Held:
     """The inverse of `snapshot`, for a plan; its deltas are numbered under the sender's name."""
     method, baseline = plan.serving.method, plan.serving.baseline

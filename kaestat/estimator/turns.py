@@ -8,7 +8,7 @@ import numpy as np
 
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.checks import check_share, check_whole
-from kaestat.core.storage import load_state, save_state, unpack_arrays
+from kaestat.core.storage import load_state, reading, save_state, unpack_arrays
 from kaestat.estimator.several_rewards import SeveralRewards
 
 _NOT_FOR_TURNS = ("scale", "objective", "order", "late", "keep_deltas", "prior")
@@ -105,6 +105,7 @@ class TurnEstimator:
         """The state as plain data, for a trainer's checkpoint."""
         return {"gamma": self.gamma, "turns": self._of_turns.state_dict()}
 
+    @reading()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the result of `state_dict`; a ValueError if it is of another discount, method or number."""
         if state.get("gamma") != self.gamma:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kaestat.core.checks import MAX_STEP, check_column
-from kaestat.core.storage import decode_keys, dump_state, encode_keys, parse_state
+from kaestat.core.storage import decode_keys, dump_state, encode_keys, parse_state, reading
 from kaestat.history.fields import stored_step
 from kaestat.history.received_deltas import Origin, Received
 
@@ -129,6 +129,7 @@ class HistoryDelta:
         )
 
     @classmethod
+    @reading("delta")
     def of_plain(cls, state: dict[str, Any]) -> HistoryDelta:
         """The inverse of `plain`.
 
@@ -137,16 +138,13 @@ class HistoryDelta:
         ValueError
             If the parts are inconsistent.
         """
-        try:
-            keys = decode_keys(state["keys"])
-            row, step = _whole("row", state["row"]), _whole("step", state["step"], least=-MAX_STEP)
-            sums = {name: check_column(name, column) for name, column in state["sums"].items()}
-            marks = state["with_streams"], state["weighting"]
-            origins = tuple((sender, number) for sender, number in state["origins"])
-            part = _whole("part", state["part"], least=-1)
-            delta = cls(keys, row, step, sums, stored_step(state["last_step"]), *marks, origins, part)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"delta: not a HistoryDelta ({type(error).__name__}: {error}).") from error
+        keys = decode_keys(state["keys"])
+        row, step = _whole("row", state["row"]), _whole("step", state["step"], least=-MAX_STEP)
+        sums = {name: check_column(name, column) for name, column in state["sums"].items()}
+        marks = state["with_streams"], state["weighting"]
+        origins = tuple((sender, number) for sender, number in state["origins"])
+        part = _whole("part", state["part"], least=-1)
+        delta = cls(keys, row, step, sums, stored_step(state["last_step"]), *marks, origins, part)
         delta._check()
         return delta
 

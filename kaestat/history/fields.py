@@ -62,12 +62,9 @@ def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
 
 def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[Hashable, int], int]:
     """Columns of a stored history, the row of each prompt (counted from 1), and the last step; or a ValueError."""
-    try:
-        fields = {name: _stored_field(name, field) for name, field in state["fields"].items()}
-        keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
-        row = _numbered(keys)
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
+    fields = {name: _stored_field(name, field) for name, field in state["fields"].items()}
+    keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
+    row = _numbered(keys)
     shapes = {field.shape for field in fields.values()}
     if not {"step", "count"} <= set(fields) or len(shapes) != 1 or len(row) != len(keys):
         raise ValueError("state: the fields of the history do not fit together; the state was altered.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from kaestat.core.arrays import Visits
 from kaestat.core.checks import check_ids, check_whole, whole_step
-from kaestat.core.storage import load_state, save_state
+from kaestat.core.storage import load_state, reading, save_state
 from kaestat.history.columns import Columns
 from kaestat.history.delta import HistoryDelta
 from kaestat.history.fields import PLAIN_FIELDS, SQUARED_FIELDS, WEIGHTED_FIELDS, checked_sums, dtype_of, stored_columns
@@ -256,6 +256,7 @@ class RewardHistory:
         return snapshot(self.columns)()
 
     @classmethod
+    @reading()
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
         """The history in the result of `state_dict`.
 
@@ -265,16 +266,13 @@ class RewardHistory:
             If the parts of the state are inconsistent.
         """
         fields, row, last_step = stored_columns(state)
-        try:
-            history = cls(
-                state["horizon"],
-                weighted="weight" in fields,
-                with_divergence="divergence" in fields,
-                max_visits=state.get("max_visits", math.inf),
-                late=state.get("late"),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"state: not a reward history ({type(error).__name__}: {error}).") from error
+        history = cls(
+            state["horizon"],
+            weighted="weight" in fields,
+            with_divergence="divergence" in fields,
+            max_visits=state.get("max_visits", math.inf),
+            late=state.get("late"),
+        )
         restore(history.columns, state, fields, row, last_step)
         return history
 

@@ -11,7 +11,7 @@ import numpy as np
 from kaestat.core.arrays import Array, Groups
 from kaestat.core.checks import MAX_STEP, check_column, check_finite, check_finite_number, check_ids
 from kaestat.core.samples import Packing, code_ids
-from kaestat.core.storage import decode_keys, encode_keys
+from kaestat.core.storage import decode_keys, encode_keys, reading
 from kaestat.history.fields import visit_sums
 from kaestat.history.label_prior import rates_of_labels
 from kaestat.history.prior_table import table_of_file, usable_rows
@@ -341,6 +341,7 @@ class Prior:
         return {"prompt_ids": encode_keys(self.prompt_ids), "sums": self.sums, "step": self.step}
 
     @classmethod
+    @reading()
     def of_plain(cls, state: Any) -> Self:
         """The inverse of `plain`.
 
@@ -349,12 +350,9 @@ class Prior:
         ValueError
             If the parts are inconsistent.
         """
-        try:
-            keys = decode_keys(state["prompt_ids"])
-            sums = {name: check_column(name, column, len(keys)) for name, column in state["sums"].items()}
-            count, known = sums["count"], set(PLAIN_SUMS) <= set(sums)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"state: its prior cannot be read ({error}); the state was altered.") from error
+        keys = decode_keys(state["prompt_ids"])
+        sums = {name: check_column(name, column, len(keys)) for name, column in state["sums"].items()}
+        count, known = sums["count"], set(PLAIN_SUMS) <= set(sums)
         finite = all(np.isfinite(column).all() for column in sums.values())
         if not (known and finite and ((count >= 1) & (count == np.floor(count)) & (count <= MAX_STEP)).all()):
             raise ValueError("state: its prior holds no counts and finite sums; the state was altered.")

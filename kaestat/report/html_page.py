@@ -13,6 +13,8 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from kaestat.report.printable import printable
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -75,6 +77,8 @@ def environment(package: str, *, charts: bool = False) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Names of files and prompts stand in pages, which people also print in a terminal.
+        finalize=lambda value: type(value)(printable(value)) if isinstance(value, str) else value,
     )
     templates = files("kaestat.report") / "templates"
     names = ["sorting.js", "copying.js", *(("uplot.js", "charts.js") if charts else ())]

@@ -19,7 +19,7 @@ from kaestat.core.checks import (
     whole_step,
 )
 from kaestat.core.samples import Packing, code_ids
-from kaestat.core.storage import decode_keys, encode_keys, load_state, pack_arrays, save_state, unpack_arrays
+from kaestat.core.storage import decode_keys, encode_keys, load_state, pack_arrays, reading, save_state, unpack_arrays
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.prediction import Population
 from kaestat.sampling.allocation import allocate, check_groups
@@ -307,6 +307,7 @@ class PromptSampler:
             "predictor": unpack_arrays(self.predictor.state_dict()) if self._owns_predictor else None,
         }
 
+    @reading()
     def _take(self, state: Any) -> None:
         parts = {"policy", "prompts", "pool", "own", "random", "draw", "predictor"}
         if not isinstance(state, dict) or set(state) != parts:
@@ -321,10 +322,7 @@ class PromptSampler:
         if {n: (a.shape, a.dtype) for n, a in own.items()} != {n: (a.shape, a.dtype) for n, a in fresh.items()}:
             raise ValueError("state: the numbers that the policy keeps do not fit it; the state was altered.")
         rng = np.random.default_rng()
-        try:
-            rng.bit_generator.state = json.loads(state["random"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"state: its random stream cannot be read ({error}); the state was altered.") from error
+        rng.bit_generator.state = json.loads(state["random"])
         draw = None if state["draw"] is None else Draw.of_plain(state["draw"])
         if self._owns_predictor:
             if state["predictor"] is None:

@@ -209,7 +209,7 @@ def test_many_strings_come_back_whatever_is_in_them(odd, tmp_path):
 
 @pytest.mark.parametrize("altered", [{}, {"lines": "a"}, {"lines": np.array([0xFF], dtype=np.uint8)}])
 def test_altered_lines_of_ids_are_refused(altered):
-    with pytest.raises(ValueError, match="state: its prompt ids cannot be read"):
+    with pytest.raises(ValueError, match="state: cannot be read"):
         decode_keys(altered)
 
 

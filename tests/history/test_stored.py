@@ -112,15 +112,3 @@ def test_what_is_kept_of_a_prompt_comes_back_with_its_visits_and_from_a_file(tmp
     for one in (history, RewardHistory.load(tmp_path / "history")):
         assert one.visits(["b0", "never", "a", "b1"], 2).state.tolist() == [[0, 2], [0, 0], [1, 1], [1, 2]]
         assert one.state_size == 2
-
-
-@pytest.mark.parametrize(
-    "altered", [np.zeros((3, 2), np.float32), np.zeros((1, 2)), np.full((1, 2), np.nan, np.float32)]
-)
-def test_an_altered_state_of_prompts_is_refused(altered):
-    history = RewardHistory(state_size=2)
-    history.columns.append(
-        ["a"], history.rows(["a"]), 0, dict.fromkeys(("count", "total", "total_sq"), np.ones(1)), np.ones((1, 2))
-    )
-    with pytest.raises(ValueError, match="the state was altered"):
-        RewardHistory.from_state_dict(history.state_dict() | {"state": altered})

@@ -60,6 +60,14 @@ def test_names_of_files_and_prompts_in_what_commands_print(log, capsys, command)
     assert printed and not obeyed(printed + told)
 
 
+@pytest.mark.parametrize("command", [["analyze", "--n-boot", "40"], ["compare"], ["watch", "--once"]])
+def test_names_of_files_and_prompts_in_reports(log, tmp_path, command):
+    other = [str(log)] if command == ["compare"] else []
+    assert run([command[0], str(log), *other, *command[1:], "--out", str(tmp_path / "out")]) == 0
+    written = [path for path in (tmp_path / "out").iterdir() if path.suffix not in (".png", ".pdf")]
+    assert written and not any(obeyed(path.read_text(encoding="utf-8")) for path in written)
+
+
 def test_names_of_files_in_warnings(tmp_path, capsys):
     """Python's own form of a warning has the path as it is, and a line of our source."""
     folder = tmp_path / f"run{HOSTILE}"

@@ -8,6 +8,7 @@ in order costs one score, as in strict order.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
@@ -68,8 +69,10 @@ class RecentScores:
         return {"steps": np.array(self.steps, dtype=np.int64), "scored_steps": np.array(done, dtype=np.int64), **rows}
 
     @classmethod
-    def of_plain(cls, plain: Any, baseline: Baseline) -> RecentScores | None:
+    def of_plain(cls, plain: Any, baseline: Baseline, visited: Collection[int]) -> RecentScores | None:
         """The inverse of `plain`; None for a baseline that does not learn a bandwidth.
+
+        ``visited`` are the steps whose visits the history has: other steps cannot be scored any more.
 
         Raises
         ------
@@ -79,18 +82,16 @@ class RecentScores:
         running = running_of(baseline)
         if running is None:
             return None
-        altered = ValueError("state: the scores of bandwidths do not fit together; the state was altered.")
-        if not isinstance(plain, dict) or not {"steps", "scored_steps"} <= set(plain):
-            raise altered
         rows = {name: array for name, array in plain.items() if name not in ("steps", "scored_steps")}
-        done = plain["scored_steps"].tolist()
+        steps, done = (plain[name].tolist() for name in ("steps", "scored_steps"))
         shapes = [{"pace": ()} | {n: a.shape for n, a in running.initial_carry(ways).items()} for ways in (1, 2)]
-        if done and {name: array.shape[1:] for name, array in rows.items()} not in shapes:
-            raise altered
-        if any(len(array) != len(done) or not np.isfinite(array).all() for array in rows.values()):
-            raise altered
+        fit = not done or {name: array.shape[1:] for name, array in rows.items()} in shapes
+        fit &= all(len(array) == len(done) and np.isfinite(array).all() for array in rows.values())
+        fit &= all(each == sorted(set(each)) and set(map(type, each)) <= {int} for each in (steps, done))
+        if not fit:
+            raise ValueError("state: the scores of bandwidths do not fit together; the state was altered.")
         found = {step: {name: array[k] for name, array in rows.items()} for k, step in enumerate(done)}
-        return cls(tuple(plain["steps"].tolist()), found)
+        return cls(tuple(step for step in steps if step in found or step in visited), found)
 
 
 def running_of(baseline: Baseline) -> Any:

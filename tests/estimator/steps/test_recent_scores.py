@@ -125,31 +125,13 @@ def test_a_prior_in_the_middle_of_a_run_changes_scores():
     np.testing.assert_array_equal(*values)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda s: s.pop("steps"),
-        lambda s: s.update(loss=s["loss"][:, :3]),
-        lambda s: s.update(pace=s["pace"][:2]),
-        lambda s: s.update(pace=np.full_like(s["pace"], np.nan)),
-    ],
-)
-def test_altered_scores_are_refused(change):
-    estimator = after_steps(rewards_of(6, 5))
-    plain = estimator.held.state.scores.plain()
-    assert set(RecentScores.of_plain(plain, estimator.baseline).found) == set(range(5))
-    change(plain)
-    with pytest.raises(ValueError, match="scores of bandwidths do not fit together"):
-        RecentScores.of_plain(plain, estimator.baseline)
-
-
 def test_other_baselines_have_nothing_to_learn():
     for method, options in (("kae", {"bandwidth": 5}), ("kalman", {})):
         estimator = AdvantageEstimator(method, order="any", **options)
         estimator.step(["a", "a"], [1.0, 0.0], 0)
         assert estimator.held.state.scores is None and "scores" not in estimator.state_dict()
         assert recent_scores.kept_visits(estimator.baseline, 3) == estimator.baseline.max_visits
-    assert RecentScores.of_plain({}, make_baseline("kalman")) is None
+    assert RecentScores.of_plain({}, make_baseline("kalman"), ()) is None
 
 
 def test_a_step_without_a_past_has_scores_that_count_for_nothing():
