@@ -7,7 +7,7 @@ from contextvars import ContextVar
 _ON_COMMAND_LINE = ContextVar("_ON_COMMAND_LINE", default=False)
 OPTIONS = {
     name: f"--{name.replace('_', '-')}"
-    for name in ("format", "kernel", "method", "min_visits", "n_boot", "seed", "selector")
+    for name in ("format", "kernel", "method", "min_visits", "missing", "n_boot", "seed", "selector")
 }
 
 

@@ -1,5 +1,6 @@
 """The columns of a table that hold the prompt, step, reward and group, and optional further data."""
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,13 +10,13 @@ from kaestat.core.spelling import named, spelled
 ALIASES = {
     "prompt": (
         "prompt_id", "prompt_text", "prompts", "question", "question_id", "question_text", "problem", "problem_id",
-        "problem_text", "task_id", "input", "query", "query_id",
+        "problem_text", "task_id", "input", "query", "query_id", "messages",
     ),
     "step": (
         "global_step", "global_steps", "training_step", "train_step", "train/global_step", "iteration", "_step",
-        "steps",
+        "steps", "update",
     ),
-    "reward": ("rewards", "train/reward", "train/rewards", "score", "correct", "is_correct"),
+    "reward": ("rewards", "train/reward", "train/rewards", "score", "scalar_reward", "correct", "is_correct"),
     "group": ("group_id", "stream", "stream_id"),
     "weight": ("score_norm", "squared_score_norm", "score_norm_sq", "score_norm_squared"),
     "length": (
@@ -25,27 +26,45 @@ ALIASES = {
     "importance": ("importance_ratio", "importance_weight", "importance_sampling_ratio", "is_ratio"),
 }  # fmt: skip
 MEASURES = ("weight", "length", "importance")  # non-negative numbers that a log may have of each completion
-OPTIONAL = ("group",)
+REQUIRED = ("prompt", "step", "reward")
 LEFT_OUT = "none"  # given for a measure: the log is read without it
 RANDOM_IDS = ("uid", "request_id", "uuid")
+TRL_COLUMNS = ("step", "prompt", "completion", "advantage")  # TRL's table of completions, with one for each reward
+GENERATION = "kaestat_generation"  # our trainer's, in TRL's table: number of the generation, missing in evaluations
+_ONE_REWARD = re.compile(r"(train/)?rewards?[/.].+")  # one of several rewards, as reward/accuracy
 
 
-def choose_columns(source: Path | str, found: Sequence[str], hints: Mapping[str, str | None]) -> dict[str, str]:
-    """The column for each part, of the table whose columns are ``found``.
+def choose_columns(
+    source: Path | str,
+    found: Sequence[str],
+    hints: Mapping[str, str | None],
+    own: Mapping[str, str] | None = None,
+) -> dict[str, list[str]]:
+    """The columns that could be each part, of the table whose columns are ``found``; the first is to be read.
 
-    A hint is the column that the user named. None means the column with exactly that name, else the only one among
-    `ALIASES`, ignoring case and treating spaces and hyphens as underscores. ``group`` and `MEASURES` may be absent, and
-    ``"none"`` leaves a measure out. A column ``uid`` is never used for the prompt: frameworks generate it anew at every
-    step. A ValueError if a column is missing, ambiguous or occurs twice; a TypeError if a hint is not text.
+    A hint is the column that the user named. None means the columns with the part's name, its name ``own`` to the
+    format (such as ``score`` for the reward) or one of `ALIASES`, ignoring case and treating spaces and hyphens as
+    underscores; `Table.chosen` decides between several. Parts without a column are left out: ``group`` and `MEASURES`
+    may be absent, and ``"none"`` leaves a measure out. A column ``uid`` is never used for the prompt: frameworks
+    generate it anew at every step. A ValueError if a column is missing or occurs twice; a TypeError if a hint is not
+    text.
     """
     plain: dict[str, list[str]] = {}
     for name in dict.fromkeys(found):
-        plain.setdefault(_plain(name), []).append(name)
-    chosen = {part: _column(source, part, hint, found, plain) for part, hint in hints.items()}
-    missing = [part for part, name in chosen.items() if name is None and part not in (*OPTIONAL, *MEASURES)]
+        plain.setdefault(plain_name(name), []).append(name)
+    chosen = {}
+    for part, hint in hints.items():
+        if part in MEASURES and hint == LEFT_OUT:
+            continue
+        names = _usual(part, plain, (own or {}).get(part, part)) if hint is None else [hint]
+        for name in names:
+            refuse_missing_column(source, name, part, found)
+        if names:
+            chosen[part] = names
+    missing = [part for part in hints if part in REQUIRED and part not in chosen]
     if missing:
         raise ValueError(_missing(source, missing, found))
-    return {part: name for part, name in chosen.items() if name is not None}
+    return chosen
 
 
 def refuse_missing_column(source: Path | str, name: str, hint: str, found: Sequence[str]) -> None:
@@ -62,34 +81,20 @@ def refuse_missing_column(source: Path | str, name: str, hint: str, found: Seque
         )
 
 
-def _column(
-    source: Path | str, part: str, hint: str | None, found: Sequence[str], plain: Mapping[str, list[str]]
-) -> str | None:
-    """The column that plays a part, of those ``found``, which ``plain`` has by their plain names.
-
-    None if there is none.
-    """
-    if part in MEASURES and hint == LEFT_OUT:
-        return None
-    if hint is not None:
-        refuse_missing_column(source, hint, part, found)
-        return hint
-    candidates = plain.get(part, [])
-    candidates = candidates or [name for alias in ALIASES[part] for name in plain.get(alias, [])]
-    if len(candidates) > 1:
-        without = f", or do without by {spelled(part, LEFT_OUT)}" if part in MEASURES else ""
-        raise ValueError(
-            f"{source}: {part} could be {' or '.join(candidates)}; choose with {spelled(part, candidates[0])}{without}."
-        )
-    if candidates:
-        refuse_missing_column(source, candidates[0], part, found)
-        return candidates[0]
-    return None
+def _usual(part: str, plain: Mapping[str, list[str]], own: str) -> list[str]:
+    """The columns with a usual name for the part, the likeliest first."""
+    names = [name for alias in dict.fromkeys((own, part, *ALIASES[part])) for name in plain.get(alias, [])]
+    if part != "reward" or names:
+        return names
+    if parts := [name for key, group in plain.items() if _ONE_REWARD.fullmatch(key) for name in group]:
+        return parts
+    others = {*TRL_COLUMNS, GENERATION, *(alias for aliases in ALIASES.values() for alias in aliases)}
+    return [group[0] for key, group in plain.items() if key not in others] if set(TRL_COLUMNS) <= plain.keys() else []
 
 
 def _missing(source: Path | str, parts: Sequence[str], found: Sequence[str]) -> str:
     """What to do about columns that are not there, in one message."""
-    random = [name for name in found if _plain(name) in RANDOM_IDS] if "prompt" in parts else []
+    random = [name for name in found if plain_name(name) in RANDOM_IDS] if "prompt" in parts else []
     note = f" ({random[0]} is drawn anew at every step, so it names no prompt)" if random else ""
     it = "it" if len(parts) == 1 else "them"
     means = " If rows are means per step, log every completion instead." if list(parts) == ["prompt"] else ""
@@ -102,5 +107,6 @@ def _missing(source: Path | str, parts: Sequence[str], found: Sequence[str]) -> 
     )
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A name as it is compared: case, spaces and hyphens do not matter."""
     return name.strip().casefold().replace(" ", "_").replace("-", "_")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ from kaestat.core.spelling import counted
 from kaestat.logs.columns import MEASURES, choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.measures import check_measures
-from kaestat.logs.table import Table
+from kaestat.logs.table import Table, drops
 from kaestat.logs.units import LogUnits
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class RewardLog:
     group_size_inferred : bool
         Whether the number of completions of a visit was inferred, by a reader of accuracies.
     ungraded : int
-        Number of completions that a reader left out because they have no reward.
+        Number of rows that a reader left out because they lack a value, mostly the reward.
     columns : mapping of str to str
         The column that each part was read from, for a log from a table; otherwise empty.
 
@@ -158,6 +159,7 @@ class RewardLog:
         weight: str | None = None,
         length: str | None = None,
         importance: str | None = None,
+        missing: str = "refuse",
     ) -> RewardLog:
         """The log of a table with one completion per row.
 
@@ -169,6 +171,8 @@ class RewardLog:
             Names of columns. None means the column with this name, or with another usual name, as for
             `kaestat.read_log`; ``group`` and all after it may be absent, and ``"none"`` leaves weights, lengths or
             ratios out.
+        missing : {"refuse", "drop"}
+            What to do about rows that lack a value in one of these columns.
 
         Raises
         ------
@@ -191,15 +195,19 @@ class RewardLog:
         found = [str(name) for name in frame.columns]
         hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
         hints |= {"weight": weight, "length": length, "importance": importance}
-        chosen = choose_columns("frame", found, hints)
-        columns = {name: frame.iloc[:, found.index(name)].copy() for name in chosen.values()}
+        candidates = choose_columns("frame", found, hints)
+        columns = {name: frame.iloc[:, found.index(name)].copy() for name in chain(*candidates.values())}
         if frame.empty:
             raise ValueError("frame: has columns but no rows.")
-        return cls.of_table(Table("frame", columns, lambda row: f"row {row + 1}"), chosen)
+        table = Table("frame", columns, lambda row: f"row {row + 1}")
+        return cls.of_table(table, table.chosen(candidates), missing)
 
     @classmethod
-    def of_table(cls, table: Table, names: Mapping[str, str]) -> RewardLog:
+    def of_table(cls, table: Table, names: Mapping[str, str], missing: str = "refuse") -> RewardLog:
         """The log of a table, given its columns for ``prompt``, ``step``, ``reward`` and others."""
+        table, left_out = table.complete(names) if drops(missing) else (table, 0)
+        if not len(table):
+            raise ValueError(f"{table.source}: no row has a value for each of {', '.join(names.values())}.")
         log = cls.of_labels(
             table.labels(names["prompt"]),
             table.steps(names["step"]),
@@ -207,7 +215,7 @@ class RewardLog:
             table.labels(names["group"]) if "group" in names else None,
             {part: table.measures(names[part], part) for part in MEASURES if part in names},
         )
-        log.columns = dict(names)
+        log.columns, log.ungraded = dict(names), left_out
         return log
 
     def _hold(
@@ -254,6 +262,7 @@ class RewardLog:
         part = object.__new__(type(self))  # already checked and sorted by `__init__`
         part.prompts = [prompt for prompt, keep in zip(self.prompts, kept.tolist(), strict=True) if keep]
         part.arrays, part.time_axis, part.has_groups, part.groups = arrays, self.time_axis, self.has_groups, self.groups
+        part.columns, part.ungraded = self.columns, self.ungraded
         return part
 
     @cached_property

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import accumulate
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kaestat.core.checks import MAX_REWARD, MAX_STEP
-from kaestat.core.spelling import spelled
-from kaestat.logs.columns import LEFT_OUT
+from kaestat.core.spelling import counted, named, spelled
+from kaestat.logs.columns import LEFT_OUT, MEASURES, plain_name
 from kaestat.logs.labels import Labels
 from kaestat.logs.measures import MAX_MEASURE, outside
 
@@ -21,17 +25,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
+_NO_NUMBER = ("", "nan", "na", "null", "none")  # a missing number, in text
+
+
+class LogWarning(UserWarning):
+    """The warning about what a reader chose or left out, or cannot tell."""
+
+
+def warn(message: str) -> None:
+    """Issue a `LogWarning`."""
+    warnings.warn(message, LogWarning, stacklevel=3)
+
+
+def drops(missing: str) -> bool:
+    """Whether rows that lack a value are left out; a ValueError if ``missing`` is neither "refuse" nor "drop"."""
+    if not isinstance(missing, str) or missing not in ("refuse", "drop"):
+        raise ValueError(f'{named("missing")} must be "refuse" or "drop", got {missing!r}.')
+    return missing == "drop"
 
 
 class InvalidRows(ValueError):
-    """The error for rows of a file that cannot be read; the other rows may be valid.
-
-    ``rows`` are those with the same fault, 0-based, without blank lines; None if unknown.
-    """
-
-    def __init__(self, message: str, rows: Sequence[int] | None = None):
-        super().__init__(message)
-        self.rows = rows
+    """The error for rows of a file that cannot be read; the other rows may be valid."""
 
 
 class UnevenRows(ValueError):
@@ -46,37 +60,103 @@ class Table:
     # Values of each column as in the file; None or NaN for missing ones. `Labels` if the column is coded
     columns: Mapping[str, Sequence[Any] | np.ndarray | pd.Series[Any] | Labels]
     place: Callable[[int], str]  # Returns the place of a row (0-based) in the file, for messages: ``"line 7"``
-    origin: Sequence[int] | None = None  # The file's row number of each row; None if no row was left out
     later: frozenset[str] = frozenset()  # Columns that other rows have and the first one lacks
+    text_labels: bool = False  # Whether 1 and "1" are the same prompt or group, as in JSON
 
-    def rewards(self, name: str, *, allow_missing: bool = False) -> np.ndarray:
-        """A column of rewards; True and False are 1 and 0, and missing ones, if allowed, NaN.
+    @classmethod
+    def joined(cls, source: Path | str, tables: Sequence[Table]) -> Table:
+        """Tables of several files with the same columns, one after the other; ``source`` is their folder."""
+        if len(tables) == 1:
+            return tables[0]
+        ends = np.array([0, *accumulate(map(len, tables))])
+
+        def place(row: int) -> str:
+            which = int(np.searchsorted(ends, row, side="right")) - 1
+            return f"{Path(tables[which].source).name}, {tables[which].place(row - int(ends[which]))}"
+
+        columns = {name: _joined([table.columns[name] for table in tables]) for name in tables[0].columns}
+        return cls(source, columns, place, text_labels=tables[0].text_labels)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def chosen(self, candidates: Mapping[str, Sequence[str]], own: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The column of each part, of those that `choose_columns` gave.
+
+        If columns with usual names have different values, the one of the part's own name is taken, and a `LogWarning`
+        says so. A ValueError if none has it.
+        """
+        for part, (taken, *others) in candidates.items():
+            rivals = [name for name in others if not self._alike(taken, name)]
+            if not rivals:
+                continue
+            if [plain_name(name) for name in (taken, *others)].count((own or {}).get(part, part)) != 1:
+                without = f", or do without by {spelled(part, LEFT_OUT)}" if part in MEASURES else ""
+                raise ValueError(
+                    f"{self.source}: {part} could be {' or '.join([taken, *rivals])}; choose with "
+                    f"{spelled(part, taken)}{without}."
+                )
+            warn(
+                f"{self.source}: {part} is read from {taken}, not from {' or '.join(rivals)}, which has other values; "
+                f"choose with {spelled(part, rivals[0])} or {spelled(part, taken)}."
+            )
+        return {part: names[0] for part, names in candidates.items()}
+
+    def _alike(self, first: str, second: str) -> bool:
+        codes = Labels.joined([self.coded(first), self.coded(second)]).codes
+        return bool(np.equal(*np.split(codes, 2)).all())
+
+    def rows(self, kept: np.ndarray) -> Table:
+        """The rows where a mask is True."""
+        if kept.all():
+            return self
+        at = np.flatnonzero(kept)
+        columns = {name: _rows_of(column, at) for name, column in self.columns.items()}
+        return replace(self, columns=columns, place=lambda row: self.place(int(at[row])))
+
+    def complete(self, names: Mapping[str, str]) -> tuple[Table, int]:
+        """The rows that have a value for each of these parts, and how many do not; a `LogWarning` counts those."""
+        lacks = {name: self.lacks(part, name) for part, name in names.items()}
+        gone = np.any(list(lacks.values()), axis=0)
+        if gone.any():
+            row = int(np.argmax(gone))
+            what = " or ".join(name for name, missing in lacks.items() if missing.any())
+            warn(
+                f"{self.source}: {gone.sum():,} of {counted(len(self), 'row')} left out for lack of {what} (the first: "
+                f"{self.place(row)})."
+            )
+        return self.rows(~gone), int(gone.sum())
+
+    def lacks(self, part: str, name: str) -> np.ndarray:
+        """Which rows have no value."""
+        if part in ("prompt", "group"):
+            labels = self.coded(name)
+            return np.fromiter(map(_is_missing, labels.distinct), dtype=bool)[labels.codes]
+        no_number = np.isnan(self.numbers(name))
+        for row in np.flatnonzero(no_number).tolist():
+            value = self._value(name, row)
+            no_number[row] = _is_missing(value) or str(value).strip().lower() in _NO_NUMBER
+        return no_number
+
+    def rewards(self, name: str) -> np.ndarray:
+        """A column of rewards; True and False are 1 and 0.
 
         Raises a ValueError if one of them is missing, not a number or not finite.
         """
         values = self.numbers(name)
-        bad = ~((values <= MAX_REWARD) & (values >= -MAX_REWARD))
-        if allow_missing:
-            bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
-        self._refuse(
-            bad, name, f"a reward must be a number within {MAX_REWARD:g}, True or False. Remove or fix the row"
-        )
+        why = f"a reward must be a number within {MAX_REWARD:g}, True or False. Remove or fix the row"
+        self._refuse(~(np.abs(values) <= MAX_REWARD), name, why)
         return values
 
-    def measures(self, name: str, part: str, *, allow_missing: bool = False) -> np.ndarray:
+    def measures(self, name: str, part: str) -> np.ndarray:
         """A column of weights, lengths or importance ratios, one of `kaestat.logs.columns.MEASURES`.
 
-        Missing ones, if allowed, are NaN. Raises a ValueError if one of them is missing, not a number, negative, or too
-        large.
+        Raises a ValueError if one of them is missing, not a number, negative, or too large.
         """
         values = self.numbers(name)
-        bad = outside(values)
-        if allow_missing:
-            bad[[row for row in np.flatnonzero(bad).tolist() if _is_missing(self._value(name, row))]] = False
+        why = f"a {part} must be a number from 0 to {MAX_MEASURE:g}. Remove or fix the row"
         without = f"or read the log without this column: {spelled(part, LEFT_OUT)}"
-        self._refuse(
-            bad, name, f"a {part} must be a number from 0 to {MAX_MEASURE:g}. Remove or fix the row, {without}"
-        )
+        self._refuse(outside(values), name, f"{why}, {without}")
         return values
 
     def steps(self, name: str) -> np.ndarray:
@@ -93,29 +173,31 @@ class Table:
 
         Raises a ValueError if one of them is missing or empty.
         """
-        column = self.columns[name]
-        labels = column if isinstance(column, Labels) else code_labels(column)
-        missing = np.fromiter(map(_is_missing, labels.distinct), dtype=bool, count=len(labels.distinct))
-        self._refuse(missing[labels.codes], name, "every completion needs one. Remove or fix the row")
+        self._refuse(self.lacks("prompt", name), name, "every completion needs one. Remove or fix the row")
+        labels = self.coded(name)
+        if plain_name(name) == "messages":
+            labels = Labels.of_coded(labels.codes, map(_question, labels.distinct))
         return labels
+
+    def coded(self, name: str) -> Labels:
+        """A column of prompts or groups, which may lack some."""
+        column = self.columns[name]
+        return column if isinstance(column, Labels) else code_labels(column, self.text_labels)
 
     def numbers(self, name: str) -> np.ndarray:
         """A column as float64, NaN where a value is missing or not a number."""
-        given = self.columns[name]
+        given: Any = self.columns[name]
         if isinstance(given, Labels):  # the same column plays two parts
-            return Table(self.source, {name: given.distinct}, self.place).numbers(name)[given.codes]
-        if isinstance(given, list) and (quick := _array_of(given)) is not None:
-            return quick
-        import pandas as pd
-
-        try:
-            column = pd.Series(given)
-        except OverflowError:  # pandas before 3.1, of an integer beyond any float
-            column = pd.Series(given, dtype=object)
-        if column.dtype.kind not in "biuf":
-            values = [_plain(value) for value in column]
-            column = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce")
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+            return replace(self, columns={name: given.distinct}).numbers(name)[given.codes]
+        if hasattr(given, "iloc") and given.dtype.kind in "biuf":
+            return np.asarray(given.to_numpy(dtype=np.float64, na_value=np.nan))
+        if not (isinstance(given, np.ndarray) and given.dtype.kind in "biuf"):
+            given = list(given)
+        with suppress(ValueError, TypeError, OverflowError):
+            quick = np.array(given, dtype=np.float64)  # None is NaN
+            if quick.ndim == 1:
+                return quick
+        return np.array([_number(value) for value in given])
 
     def _value(self, name: str, row: int) -> Any:
         column = self.columns[name]
@@ -127,24 +209,16 @@ class Table:
             value = self._value(name, row)
             value = value.item() if isinstance(value, np.generic) else value
             what = "is missing" if _is_missing(value) else f"is {value!r}"
+            why += f", or leave such rows out by {spelled('missing', 'drop')}" if _is_missing(value) else ""
             more = f" ({bad.sum()} such rows)" if bad.sum() > 1 else ""
-            rows = np.flatnonzero(bad).tolist()
-            of_file = rows if self.origin is None else [self.origin[row] for row in rows]
-            raise InvalidRows(f"{self.source}, {self.place(row)}: {name} {what}; {why}{more}.", of_file)
+            raise InvalidRows(f"{self.source}, {self.place(row)}: {name} {what}; {why}{more}.")
 
 
-def _array_of(numbers: list[Any]) -> np.ndarray | None:
-    """A list of numbers as float64, in a tenth of the time of a Series; None if other things are among them."""
-    if not set(map(type, numbers)) <= {bool, int, float}:
-        return None
-    try:
-        return np.array(numbers, dtype=np.float64)
-    except OverflowError:
-        return None
+def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any], as_text: bool = False) -> Labels:
+    """A column of prompts or groups in coded form; missing ones become labels too, which are not used.
 
-
-def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any]) -> Labels:
-    """A column of prompts or groups in coded form; missing ones become labels too, which are not used."""
+    ``as_text`` makes numbers and booleans the text that JSON has for them, so that 1 and "1" are the same.
+    """
     series: Any = values
     if hasattr(series, "iloc"):
         import pandas as pd
@@ -152,17 +226,37 @@ def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any]) -> Labels:
         if isinstance(series.dtype, pd.CategoricalDtype | pd.StringDtype) or series.dtype.kind in "iub":
             codes, distinct = pd.factorize(series, use_na_sentinel=True)
             return Labels.of_coded(codes + 1, [None, *distinct.tolist()])  # missing ones have -1
+    listed = values.tolist() if hasattr(values, "tolist") else values
     try:
-        return Labels.of(map(_hashable, values.tolist() if hasattr(values, "tolist") else values))
+        return Labels.of(map(_text if as_text else _hashable, listed))
     except TypeError as error:
         raise TypeError(f"prompts and groups must be hashable ({error}); use their text, or a number.") from None
 
 
-def _plain(value: Any) -> Any:
-    """Booleans in words as numbers; integers beyond any float as infinite."""
-    if isinstance(value, str):
-        return _BOOLEANS.get(value.strip().lower(), value)
-    return np.inf if isinstance(value, int) and abs(value) > sys.float_info.max else value
+def _joined(columns: Sequence[Any]) -> Any:
+    if isinstance(columns[0], Labels):
+        return Labels.joined(columns)
+    return np.concatenate(columns) if isinstance(columns[0], np.ndarray) else [v for each in columns for v in each]
+
+
+def _rows_of(column: Any, at: np.ndarray) -> Any:
+    if isinstance(column, Labels):
+        return column.take(at)
+    if hasattr(column, "iloc"):
+        return column.iloc[at]
+    return column[at] if isinstance(column, np.ndarray) else [column[row] for row in at.tolist()]
+
+
+def _number(value: Any) -> float:
+    """A number, or one in text; booleans in words are 1 and 0, integers beyond any float infinite, the rest NaN."""
+    if isinstance(value, str) and value.strip().lower() in _BOOLEANS:
+        return _BOOLEANS[value.strip().lower()]
+    try:
+        return float(value) if isinstance(value, str | Real | Decimal) else np.nan
+    except ValueError:
+        return np.nan
+    except OverflowError:
+        return np.inf
 
 
 def _is_missing(value: Any) -> bool:
@@ -174,12 +268,29 @@ def _is_missing(value: Any) -> bool:
     )
 
 
+def _text(value: Any) -> Hashable:
+    """A value of JSON as text: 1.0 as 1."""
+    if isinstance(value, str) or _is_missing(value):
+        return value
+    whole = isinstance(value, float) and value.is_integer()
+    return _hashable(value) if isinstance(value, list | dict) else json.dumps(int(value) if whole else value)
+
+
 def _hashable(value: Any) -> Hashable:
     if isinstance(value, np.ndarray):  # pandas has lists of Parquet files so
         value = value.tolist()
     if isinstance(value, list | dict):
         return json.dumps(_without_nulls(value), sort_keys=True, ensure_ascii=False, default=str)
     return value
+
+
+def _question(text: Any) -> Any:
+    """A conversation without what follows the user's last message: that is the completion."""
+    with suppress(ValueError, RecursionError):
+        messages = json.loads(text) if isinstance(text, str) and text.startswith("[") else []
+        said = [k for k, each in enumerate(messages) if isinstance(each, dict) and each.get("role") == "user"]
+        return _hashable(messages[: said[-1] + 1]) if said else text
+    return text
 
 
 def _without_nulls(value: Any) -> Any:

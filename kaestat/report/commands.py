@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import track
@@ -21,7 +21,7 @@ from kaestat.report.analysis import analyze as analyze_log
 from kaestat.report.application import app
 from kaestat.report.files import write_report
 from kaestat.report.json_output import analysis_document, to_json
-from kaestat.report.options import Format, Hint, Json, Log, Simulated, check_out, hints_by_name, interruptible
+from kaestat.report.options import Format, Hint, Json, Log, Missing, Simulated, check_out, hints_by_name, interruptible
 from kaestat.report.out_folder import replace_files
 from kaestat.report.user_method import method_or_baseline
 from kaestat.smoothing.kernels import KERNELS
@@ -46,6 +46,7 @@ def analyze(
     ] = [],  # noqa: B006 - typer copies it
     format: Format = "auto",
     hint: Hint = [],  # noqa: B006
+    missing: Missing = None,
     bandwidth_grid: Annotated[
         bool, typer.Option("--bandwidth-grid", help="Also show the MSE of kae along a grid of bandwidths.")
     ] = False,
@@ -66,7 +67,7 @@ def analyze(
     if out is not None:
         check_out(out)
     methods = [method_or_baseline(specification) for specification in method]
-    rewards = _read(log, format, hint, simulated, quiet=as_json)
+    rewards = _read(log, format, hints_by_name(hint, missing), simulated, quiet=as_json)
     analysis = analyze_log(
         rewards,
         methods or None,
@@ -113,13 +114,14 @@ def bandwidth(
     kernel: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(KERNELS)}.")] = "triangular",
     format: Format = "auto",
     hint: Hint = [],  # noqa: B006
+    missing: Missing = None,
     n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts behind the standard errors.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     simulated: Simulated = False,
     as_json: Json = False,
 ) -> None:
     """The bandwidth that LOG asks for, with its standard error and risk path."""
-    rewards = _read(log, format, hint, simulated, quiet=as_json)
+    rewards = _read(log, format, hints_by_name(hint, missing), simulated, quiet=as_json)
     with console.stage("Selecting the bandwidth", quiet=as_json):
         selection = select_bandwidth(rewards, selector, kernel, n_boot=n_boot, seed=seed)
     if as_json:
@@ -143,13 +145,13 @@ def methods() -> None:
     console.show_methods()
 
 
-def _read(log: Path | None, format: str, hints: list[str], simulated: bool, *, quiet: bool) -> RewardLog:
+def _read(log: Path | None, format: str, hints: dict[str, Any], simulated: bool, *, quiet: bool) -> RewardLog:
     if (log is None) != simulated:
         raise ValueError("give a reward log (file or folder), or --simulated, and not both.")
     if log is None:
         return simulated_run().log
     with console.stage(f"Reading {log.name}", quiet=quiet):
-        return read_log(log, format=format, **hints_by_name(hints))
+        return read_log(log, format=format, **hints)
 
 
 def _progress(baselines: Sequence[Baseline]) -> Iterable[Baseline]:

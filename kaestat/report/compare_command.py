@@ -17,7 +17,7 @@ from kaestat.report.application import app
 from kaestat.report.comparison import compare_runs
 from kaestat.report.comparison_page import comparison_page
 from kaestat.report.json_output import to_json
-from kaestat.report.options import Hint, Json, check_out, hints_by_name, interruptible
+from kaestat.report.options import Hint, Json, Missing, check_out, hints_by_name, interruptible
 
 PAGE = "compare.html"
 
@@ -30,6 +30,7 @@ def compare(
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Reward log of the second run.")],
     format: Annotated[str, typer.Option(metavar="NAME", help=f"Format of both: auto, {', '.join(FORMATS)}.")] = "auto",
     hint: Hint = [],  # noqa: B006 - typer copies it
+    missing: Missing = None,
     n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts, at least 40; 0: none.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help=f"Folder for {PAGE}.", show_default=False)] = None,
@@ -38,7 +39,7 @@ def compare(
     """Two runs beside each other: rewards, dead groups, value errors, completions to the same mean reward."""
     if out is not None:
         check_out(out, needs=("jinja2",))
-    hints = hints_by_name(hint)
+    hints = hints_by_name(hint, missing)
     names = _names(before, after)
     with console.stage("Reading both logs", quiet=as_json):
         first_log, second_log = (read_log(path, format=format, **hints) for path in (before, after))

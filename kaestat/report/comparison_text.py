@@ -83,9 +83,10 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
         "completion does. If a sampler chooses prompts by their values, or a filter "
         "drops groups, they do not measure the policy. Compare test accuracies then."
     )
+    holds = f"an interval that holds for all {found.n_tested} of them at once" if found.n_tested > 1 else "its interval"
     yield (
-        f"A difference counts as shown if 0 is outside an interval that holds for all {found.n_tested} differences at "
-        "once: mean reward at the end, dead groups, lengths, and completions to an equal mean reward."
+        f"A difference counts as shown if 0 is outside {holds}. Tested are mean reward at the end, dead groups, "
+        "lengths, and completions to an equal mean reward, where both runs have them."
     )
     if found.errors.empty:
         yield "Value errors are not compared: in one run every visit has one completion, or no prompt comes back."

@@ -132,10 +132,11 @@ def show_written(paths: Sequence[Path]) -> None:
 def show_selection(selection: BandwidthSelection, kernel: str) -> None:
     """Print the selected bandwidth and its risk path."""
     terminal = screen()
+    terminal.print(Text(selection_line(selection, kernel), style="bold"))
     if len(selection.path):
+        terminal.print()
         title = f"Risk of selector {selection.selector}, {kernel} kernel"
         _show_path(terminal, selection, title, Unit.of(selection.path["risk"]))
-    terminal.print(Text(selection_line(selection, kernel), style="bold"))
 
 
 def show_methods() -> None:

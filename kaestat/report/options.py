@@ -19,6 +19,10 @@ Hint = Annotated[
     list[str],
     typer.Option(metavar="KEY=VALUE", help="What LOG cannot tell: group_size=8, prompt=question, ...; repeatable."),
 ]
+Missing = Annotated[
+    str | None,
+    typer.Option(metavar="WHAT", help="Rows that lack a value: refuse or drop.", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 P = ParamSpec("P")
 
@@ -36,8 +40,9 @@ def interruptible(command: Callable[P, None]) -> Callable[P, None]:
     return call
 
 
-def hints_by_name(texts: list[str]) -> dict[str, Any]:
-    """The hints by name; a hint given several times is a list."""
+def hints_by_name(texts: list[str], missing: str | None = None) -> dict[str, Any]:
+    """The hints by name, with that of ``--missing``; a hint given several times is a list."""
+    texts = texts if missing is None else [*texts, f"missing={missing}"]
     found: dict[str, list[Any]] = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -93,9 +93,16 @@ def path_rows(selection: BandwidthSelection, unit: Unit) -> list[tuple[str, ...]
 def selection_line(selection: BandwidthSelection, kernel: str) -> str:
     """The selected bandwidth in one sentence."""
     error = "" if math.isnan(selection.se) else f" (standard error {selection.se:.2f})"
-    return (
+    line = (
         f"By {selection.selector}, {kernel} kernel: bandwidth {selection.bandwidth:.2f} {selection.time_axis}s{error}."
     )
+    ends = [float(selection.path["bandwidth"].iloc[end]) for end in (0, -1)] if len(selection.path) else []
+    if len(set(ends)) > 1 and selection.bandwidth in ends:
+        line += (
+            f" This is the {'shortest' if selection.bandwidth == ends[0] else 'longest'} of the grid, {ends[0]:.2f} to "
+            f"{ends[1]:.2f}; the best one may lie beyond."
+        )
+    return line
 
 
 def _shown(analysis: Analysis, method: str) -> str:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import kaestat
 from kaestat.logs.prompt_risks import FewPromptsWarning
-from kaestat.logs.table import InvalidRows
-from kaestat.logs.ungraded import UngradedWarning
+from kaestat.logs.table import InvalidRows, LogWarning
 
 HERE = str(Path(kaestat.__file__).parent)
 REFUSALS = (ValueError, TypeError, FileNotFoundError, InvalidRows)
@@ -33,7 +32,7 @@ def attempt(call: Callable[[], Any], names: Collection[str] = ()) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", FewPromptsWarning)
-        warnings.simplefilter("ignore", UngradedWarning)  # what was left out is said, and the log is a log
+        warnings.simplefilter("ignore", LogWarning)  # what was left out is said, and the log is a log
         try:
             return call()
         except Exception as error:

@@ -79,7 +79,7 @@ def test_the_log_is_not_changed_with_the_frame():
         ({"prompt": pd.Categorical(["a", None])}, "frame, row 2: prompt is missing"),
         ({"prompt": pd.array([1, None], dtype="Int64")}, "frame, row 2: prompt is missing"),
         ({"reward": [], "prompt": [], "step": []}, "frame: has columns but no rows"),
-        ({"Step": [0, 1]}, "step could be step or Step; choose with step='step'"),
+        ({"Step": [0, 2]}, "step could be step or Step; choose with step='step'"),
     ],
 )
 def test_bad_frames_are_refused_with_the_row(changes, words):

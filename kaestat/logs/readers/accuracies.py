@@ -9,9 +9,10 @@ import numpy as np
 from kaestat.core.checks import check_whole
 from kaestat.core.spelling import named, spelled
 from kaestat.logs.labels import Labels
-from kaestat.logs.readers.json_table import load_json
+from kaestat.logs.readers.json_file import load_json
 from kaestat.logs.readers.text_file import has_suffix
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.table import drops, warn
 
 MAX_GROUP_SIZE = 64
 _LARGEST = 10**9  # completions per visit; the product with an accuracy must be a float
@@ -24,26 +25,24 @@ def recognises(path: Path) -> bool:
     return path.is_file() and has_suffix(path, ".json")
 
 
-def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
+def read_accuracies(path: Path, *, group_size: int | None = None, missing: str = "refuse") -> RewardLog:
     """The log in a file of accuracies; each one becomes the successes and failures of one group.
 
-    The visit index stands in for the step (``time_axis="visit"``): the file has no steps. A prompt without visits
-    is left out.
+    The visit index stands in for the step (``time_axis="visit"``): the file has no steps. A prompt without visits is
+    left out. ``group_size`` is the number of completions per visit, G. None infers the smallest G up to 64 that makes
+    all accuracies whole multiples of 1/G, within 1e-6; given, it also allows accuracies rounded to two digits or more.
 
     An accuracy does not contain the order of successes and failures. They get a random order, the same at every
     reading. The order matters only to ``krpo``, whose filter runs through the group in order: sorted rewards would
-    mislead it systematically. Raises a ValueError if the file
-    is cut short or something else, an accuracy is missing or outside [0, 1], or the group size does not fit, or cannot
-    be inferred because no G fits or all accuracies are 0 or 1, so that every G fits.
-
-    Parameters
-    ----------
-    path : Path
-    group_size : int, optional
-        Completions per visit, G. None infers the smallest G up to 64 that makes all accuracies whole multiples of
-        1/G, within 1e-6. Given, it also allows accuracies rounded to two digits or more.
+    mislead it systematically. Raises a ValueError if the file is cut short or something else, an accuracy is missing or
+    outside [0, 1], or the group size does not fit, or cannot be inferred because no G fits or all accuracies are 0 or
+    1, so that every G fits.
     """
     sequences = _load(path)
+    n_missing = sum(accuracies.count(None) for accuracies in sequences.values()) if drops(missing) else 0
+    if n_missing:
+        warn(f"{path}: {n_missing:,} visits without an accuracy are left out; later ones move up.")
+        sequences = {prompt: [each for each in found if each is not None] for prompt, found in sequences.items()}
     lengths = np.fromiter(map(len, sequences.values()), dtype=np.int64, count=len(sequences))
     accuracy = _accuracies(path, sequences, lengths)
     size = _infer(path, accuracy) if group_size is None else _check(path, accuracy, group_size)
@@ -53,13 +52,12 @@ def read_accuracies(path: Path, *, group_size: int | None = None) -> RewardLog:
     visit = np.arange(len(accuracy)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     prompt = Labels.of_coded(np.repeat(np.arange(len(sequences)), lengths * size), sequences)
     log = RewardLog.of_labels(prompt, np.repeat(visit, size), reward.reshape(-1), time_axis="visit")
-    log.group_size_inferred = group_size is None
+    log.group_size_inferred, log.ungraded = group_size is None, n_missing
     return log
 
 
 def _load(path: Path) -> dict[str, list[Any]]:
-    # Integers as floats: one of thousands of digits is an error to Python, here it is not an accuracy.
-    content = load_json(path, object_pairs_hook=lambda pairs: _distinct(path, pairs), parse_int=float)
+    content = load_json(path, parse_int=float)  # one of thousands of digits is an error to Python
     if not isinstance(content, dict) or not all(isinstance(sequence, list) for sequence in content.values()):
         raise ValueError(
             f'{path}: must be a JSON object of accuracy lists, {{"prompt": [0.25, ...]}}. A table of '
@@ -67,14 +65,6 @@ def _load(path: Path) -> dict[str, list[Any]]:
         )
     if not any(content.values()):
         raise ValueError(f"{path}: holds no accuracies.")
-    return content
-
-
-def _distinct(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{path}: prompt {next(n for n in names if names.count(n) > 1)!r} comes twice; rename one.")
     return content
 
 
@@ -88,7 +78,12 @@ def _accuracies(path: Path, sequences: dict[str, list[Any]], lengths: np.ndarray
         visit = bad - int(ends[which] - lengths[which])
         fix = "Accuracies are fractions, not percentages"
         if values[bad] is None:
-            fix = "Leave visits without data out (later ones move up), or write a long table with their steps"
+            fix = f"Leave such visits out by {spelled('missing', 'drop')}, or write a long table with their steps"
+        elif isinstance(values[bad], list):
+            fix = (
+                "If these are pairs of step and reward, or the rewards of each visit, write one completion per line, "
+                '{"prompt": "a", "step": 0, "reward": 1}, and call the file .jsonl'
+            )
         elif isinstance(values[bad], dict):
             fix = 'A table of completions is a list at the top, [{"prompt": "a", "step": 0, "reward": 1}, ...]'
         raise ValueError(

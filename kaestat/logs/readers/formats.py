@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from kaestat.core.spelling import nearest, spelled
-from kaestat.logs.readers import accuracies, csv_file, json_table, jsonl, parquet, trl, verl
+from kaestat.logs.readers import accuracies, csv_file, json_file, parquet, trl, verl
 from kaestat.logs.readers.long import read_long
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.turns import with_turns
+
+_PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,18 @@ FORMATS: dict[str, Format] = {
             csv_file.recognises,
             partial(read_long, csv_file),
         ),
-        Format("jsonl", "one completion per line, .jsonl or .ndjson", jsonl.recognises, partial(read_long, jsonl)),
+        Format(
+            "jsonl",
+            "one completion per line, .jsonl or .ndjson",
+            json_file.is_lines,
+            partial(read_long, json_file.LINES),
+        ),
         Format("parquet", "one completion per row", parquet.recognises, partial(read_long, parquet)),
         Format(
             "records",
             "JSON list of completions, or a table of wandb",
-            json_table.recognises,
-            partial(read_long, json_table),
+            json_file.is_table,
+            partial(read_long, json_file.TABLE),
         ),
         Format(
             "accuracies",
@@ -76,7 +84,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -> RewardLog:
+def read_log(path: str | os.PathLike[str], format: str = "auto", *, turns: str = "keep", **hints: Any) -> RewardLog:
     """The reward log in a file or folder.
 
     Parameters
@@ -86,16 +94,27 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
     format : str
         A name in `FORMATS`; ``"auto"`` decides by the name, the folder's files and the columns. Text files may be
         packed, with names that end in ``.gz``.
+    turns : {"keep", "merge"}
+        ``"merge"`` leaves out rows whose prompt continues another prompt of the same step: later turns of a rollout,
+        which repeat its reward. A warning says if a log seems to have such rows.
     **hints
         What the file does not say. ``csv, jsonl, parquet, records``: ``prompt, step, reward, group`` name columns.
         ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``. All
         but the last: ``weight, length, importance`` name columns of weights (squared score norms), lengths and
-        importance ratios; ``"none"`` reads the log without them.
+        importance ratios; ``"none"`` reads the log without them. All: ``missing="drop"`` leaves out rows that lack a
+        value, and warns with their number; ``"refuse"`` refuses the log, as is the default but for frameworks.
 
     Returns
     -------
     RewardLog
-        Prompts are what the file has; text in CSV and JSON files, JSON text for conversations.
+        Prompts are what the file has; text in CSV and JSON files, JSON text for conversations. Of a column
+        ``messages`` they are the conversations up to the user's last message.
+
+    Warns
+    -----
+    LogWarning
+        If the reader chose between two columns with usual names and different values, left rows out, or noticed that
+        rows may not be what they seem.
 
     Raises
     ------
@@ -127,7 +146,7 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
             unknown = f"unknown hint {hint!r}{nearest(hint, known.hints)}"
             what = f"hint {hint!r} is for {' and '.join(others)}" if others else unknown
             raise ValueError(f"{what}: format {known.name!r} takes {', '.join(known.hints)}.")
-    return known.read(path, **hints)
+    return with_turns(known.read(path, **hints), path, turns)
 
 
 def format_of(path: Path, name: str = "auto") -> Format:
@@ -146,6 +165,11 @@ def _detect(path: Path) -> Format:
         if known.recognises(path):
             return known
     found = f"its name ends in {path.suffix!r}"
+    if path.suffix.lower() in _PICKLED:
+        raise ValueError(
+            f"{path}: is not read, since a pickled file can run any code. If you trust it, load it yourself, and "
+            "give the table to RewardLog.from_frame or write it by frame.to_parquet or frame.to_csv."
+        )
     if path.is_dir():
         names = sorted(file.name for file in path.iterdir())
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

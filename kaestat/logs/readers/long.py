@@ -2,11 +2,12 @@
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import takewhile
+from dataclasses import replace
+from itertools import chain, takewhile
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,8 +20,16 @@ from kaestat.logs.table import InvalidRows, Table, UnevenRows
 _TEXTS = re.compile(r"\s*\[\s*['\"]")  # begins a list of texts, of JSON or Python
 
 
+class Container(Protocol):
+    """How a table is stored; `csv_file`, `parquet` and `json_file.JsonRows` are such."""
+
+    def column_names(self, path: Path) -> list[str]: ...
+
+    def read_table(self, path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table: ...
+
+
 def read_long(
-    container: ModuleType,
+    container: Container,
     path: Path,
     *,
     prompt: str | None = None,
@@ -30,33 +39,28 @@ def read_long(
     weight: str | None = None,
     length: str | None = None,
     importance: str | None = None,
+    missing: str = "refuse",
 ) -> RewardLog:
-    """The log in a long table.
+    """The log in a long table; hints name its columns, None takes the usual ones (`choose_columns`).
 
     Where every row has a list of rewards, a row is a group: one completion for each reward. Raises a ValueError if a
     column is missing, ambiguous or duplicated, or a value is missing or invalid.
-
-    Parameters
-    ----------
-    container : module
-        `csv_file`, `jsonl`, `json_table` or `parquet`: how the table is stored.
-    path : Path
-    prompt, step, reward, group, weight, length, importance : str, optional
-        Columns; None takes the usual names (`kaestat.logs.columns.choose_columns`).
     """
     found = container.column_names(path)
     hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
     hints |= {"weight": weight, "length": length, "importance": importance}
-    chosen = choose_columns(path, found, hints)
-    labels = [chosen[part] for part in ("prompt", "group") if part in chosen]
-    table = container.read_table(path, list(dict.fromkeys(chosen.values())), labels=labels)
-    if table.later and (more := choose_columns(path, [*found, *sorted(table.later)], hints)) != chosen:
-        part, name = next((part, name) for part, name in more.items() if name in table.later)
-        without = f", or do without by {spelled(part, LEFT_OUT)}" if part in MEASURES else ""
+    candidates = choose_columns(path, found, hints)
+    labels = [name for part in ("prompt", "group") for name in candidates.get(part, ())]
+    table = container.read_table(path, list(dict.fromkeys(chain(*candidates.values()))), labels=labels)
+    if table.later and (more := choose_columns(path, [*found, *sorted(table.later)], hints)) != candidates:
+        part, name = next((part, name) for part, names in more.items() for name in names if name in table.later)
+        other = candidates[part][0] if part in candidates else LEFT_OUT
+        without = f", or do without by {spelled(part, other)}" if part in candidates or part in MEASURES else ""
         raise UnevenRows(
             f"{path}: its first row has no {name!r}, but others have one. Write it in every row, or in none{without}."
         )
-    return RewardLog.of_table(with_one_reward_each(table, chosen["reward"]), chosen)
+    chosen = table.chosen(candidates)
+    return RewardLog.of_table(with_one_reward_each(table, chosen["reward"]), chosen, missing)
 
 
 def with_one_reward_each(table: Table, reward: str) -> Table:
@@ -84,8 +88,7 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
                 row = next(row for row in range(len(values)) if _TEXTS.match(str(values[row])))
                 raise InvalidRows(
                     f"{table.source}, {table.place(row)}: {name} is a list of texts ({values[row]!r:.60}), as {reward} "
-                    "is of numbers. Write one completion per row, or batches as JSONL or Parquet.",
-                    [row],
+                    "is of numbers. Write one completion per row, or batches as JSONL or Parquet."
                 )
             columns[name] = values.take(np.array(rows))
             continue
@@ -97,12 +100,11 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
             if each is not None and len(each) != sizes[row]:
                 wrong = f"{name} has {counted(len(each), 'value')} for {counted(int(sizes[row]), 'reward')}"
                 raise InvalidRows(
-                    f"{table.source}, {table.place(row)}: {wrong}. Give one for each reward, or a single one.", [row]
+                    f"{table.source}, {table.place(row)}: {wrong}. Give one for each reward, or a single one."
                 )
             parted.extend([value] * int(sizes[row]) if each is None else each)
         columns[name] = parted
-    origin = rows if table.origin is None else [table.origin[row] for row in rows]
-    return with_one_reward_each(Table(table.source, columns, lambda at: table.place(rows[at]), origin), reward)
+    return with_one_reward_each(replace(table, columns=columns, place=lambda at: table.place(rows[at])), reward)
 
 
 def _as_list(value: Any) -> list[Any] | None:

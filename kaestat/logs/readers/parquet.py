@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kaestat.logs.labels import Labels
-from kaestat.logs.readers.limits import check_rows, check_unpacked
+from kaestat.logs.readers.limits import check_unpacked
 from kaestat.logs.readers.text_file import has_suffix
 from kaestat.logs.table import Table, code_labels
 
@@ -25,8 +25,15 @@ def recognises(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Names of the columns; an ImportError without pyarrow, a ValueError if the file is cut short or not Parquet."""
-    return load(path, columns=()).schema.names
+    """Names of the columns, and of scores within one, such as ``reward.accuracy``.
+
+    An ImportError without pyarrow, a ValueError if the file is cut short or not Parquet.
+    """
+    names: list[str] = []
+    for field in load(path, columns=()).schema:
+        inner = [each for each in field.type] if _is_scores(field.type) else []
+        names += [f"{field.name}.{each.name}" for each in inner] or [field.name]
+    return names
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
@@ -35,9 +42,9 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     In a table of batches, with a list of rewards in each row, lists of prompts are not coded: they will be split.
     """
     columns: dict[str, Any] = {}
-    schema = load(path, columns=()).schema
-    if any(_is_list(schema.field(name).type) for name in names if name not in labels):
-        labels = [name for name in labels if not _is_list(schema.field(name).type)]
+    lists = {field.name for field in load(path, columns=()).schema if _is_list(field.type)}
+    if lists & (set(names) - set(labels)):
+        labels = [name for name in labels if name not in lists]
     for name in names:  # one at a time: Arrow's memory is freed before the next
         columns |= as_table(path, load(path, columns=[name], labels=labels), [name], labels=labels).columns
     return Table(path, columns, _row)
@@ -76,7 +83,8 @@ def load(path: Path, columns: Sequence[str] | None = None, *, labels: Sequence[s
     _refuse_bomb(path, metadata, columns)
     try:
         with pyarrow.parquet.ParquetFile(path, metadata=metadata, read_dictionary=sorted(flat & set(labels))) as file:
-            return file.read(columns=None if columns is None else list(columns))
+            content = file.read(columns=None if columns is None else list(columns))
+            return content if columns is None or set(columns) <= set(content.column_names) else content.flatten()
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise _torn(path, error) from error
 
@@ -87,6 +95,14 @@ def _is_list(kind: pyarrow.DataType) -> bool:
 
     types = pyarrow.types
     return types.is_nested(kind) and hasattr(kind, "value_type") and not types.is_struct(kind.value_type)
+
+
+def _is_scores(kind: pyarrow.DataType) -> bool:
+    """Whether the type is a struct of numbers."""
+    import pyarrow
+
+    types = pyarrow.types
+    return types.is_struct(kind) and all(types.is_primitive(each.type) or types.is_null(each.type) for each in kind)
 
 
 def _torn(path: Path, error: Exception) -> ValueError:
@@ -134,4 +150,3 @@ def _refuse_bomb(path: Path, metadata: pyarrow.parquet.FileMetaData, columns: Se
     read = [c for c in chunks if columns is None or any(f"{c.path_in_schema}.".startswith(f"{n}.") for n in columns)]
     packed = sum(chunk.total_compressed_size for chunk in read)
     check_unpacked(path, packed, sum(chunk.total_uncompressed_size for chunk in read), "rewrite it uncompressed")
-    check_rows(path, metadata.num_rows)

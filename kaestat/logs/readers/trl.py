@@ -1,33 +1,37 @@
 """TRL's logged completions (``log_completions=True``): Parquet files ``completions/completions_{step:05d}.parquet``.
 
 TRL 1.16's GRPO and RLOO trainers write the columns ``step, prompt, completion``, one column of rewards per reward
-function, the columns that reward functions passed to ``log_extra``, and ``advantage``.
+function, the columns that reward functions passed to ``log_extra``, and ``advantage``. A table holds the last
+generation before it; an evaluation at the same step replaces its completions by its own. Our trainer numbers the
+generations in a further column, where evaluations have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kaestat.core.checks import MAX_REWARD
-from kaestat.core.spelling import named, spelled, spelled_list
-from kaestat.logs.columns import LEFT_OUT, refuse_missing_column
-from kaestat.logs.labels import Labels
+from kaestat.core.checks import check_factors
+from kaestat.core.spelling import counted, named, spelled, spelled_list
+from kaestat.logs.columns import GENERATION, LEFT_OUT, TRL_COLUMNS, refuse_missing_column
 from kaestat.logs.readers import parquet
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.ungraded import with_ungraded
+from kaestat.logs.table import Table, warn
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow
 
-_OWN = ("step", "prompt", "completion", "advantage")
 # What our trainer for TRL writes beside these; a reward's column is of floating point, a length is not.
 _OF_OURS = {"weight": "score_norm", "length": "completion_length"}
 _PATTERN = "completions_*.parquet"
+_FLOATS = ("halffloat", "float", "double")
 _EQUAL = 1e-9  # rewards of a group vary by no more than rounding
 _PROPORTIONAL = 0.9999  # correlation of rewards and advantages that rounding to float32 leaves
 _ODD_GROUPS = 0.1
@@ -35,9 +39,7 @@ _ODD_GROUPS = 0.1
 
 def recognises(path: Path) -> bool:
     """Whether the path is a folder with TRL's files (or the output folder that holds it), or one such file."""
-    if path.is_dir():
-        return bool(completion_files(path))
-    return parquet.recognises(path) and set(_OWN) <= set(parquet.column_names(path))
+    return bool(completion_files(path)) if path.is_dir() else parquet.recognises(path) and _has_own(path)
 
 
 def read_trl(
@@ -48,89 +50,94 @@ def read_trl(
     weight: str | None = None,
     length: str | None = None,
     importance: str | None = None,
+    missing: str = "drop",
 ) -> RewardLog:
-    """The log of the completions in TRL's files.
+    """The log of the completions in TRL's files, or in one of them.
 
     The reward is the weighted sum over the reward functions, as the trainer forms it: a function that gave None adds
-    nothing, and a completion with None from all of them is left out; a warning counts these. Where TRL logged one batch
-    of completions again at later steps (``num_iterations`` or ``steps_per_generation``), only the first file counts.
-    Completions of evaluations during training are in the same files, unmarked; leave such files out if that matters.
+    nothing, and a completion with None from all of them has no reward. Without ``reward`` all floating-point columns
+    count that are neither TRL's nor our trainer's; if there are several, their sum must explain the logged advantages:
+    a column may come from ``log_extra``, or weights be missing. Where TRL logged one batch again at later steps
+    (``num_iterations`` or ``steps_per_generation``), only the first counts.
+
+    In our trainer's log completions of evaluations are left out, and warnings count these and the generations that are
+    missing. In TRL's own log nothing marks them: warnings name steps that have other numbers of completions or prompts
+    than most, and gaps between steps. An evaluation with as many completions and prompts as a step of training cannot
+    be told apart, nor can generations be missed that TRL never logged (``gradient_accumulation_steps`` larger than
+    ``steps_per_generation``).
+
     Raises an ImportError if pyarrow is missing, and a ValueError if a file is torn, a column is missing, a later file
     has a further reward, or the sum of several columns does not explain the advantages.
-
-    Parameters
-    ----------
-    path : Path
-        The folder ``completions``, the trainer's output folder, or one file.
-    reward : str or sequence of str, optional
-        Reward columns. None takes all floating-point columns that are not TRL's own, and, if there are several, checks
-        that their sum explains the logged advantages: a column may come from ``log_extra``, or weights be missing.
-    reward_weights : sequence of float, optional
-        The run's ``reward_weights``, in the order of the columns; None means 1.
-    weight, length, importance : str, optional
-        Columns of ``log_extra``. None takes ``score_norm`` and ``completion_length``, in whole numbers, where they
-        are, as `kaestat.integrations.trl.BaselineGRPOTrainer` writes them; any other may be a reward's. Completions of
-        evaluations have no ``score_norm``, and so are left out.
     """
-    import pandas as pd
-
     files = completion_files(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: holds no {_PATTERN}; give the folder that TRL wrote them to.")
-    measures = _measures(files[0], {"weight": weight, "length": length, "importance": importance})
-    known = set(measures.values())
-    names = _reward_names(files[0], parquet.load(files[0], columns=()).schema, reward, known)
-    weights = _weights(names, reward_weights)
-    parts, read, before = [], [], None
+    schema = parquet.load(files[0], columns=()).schema
+    measures = _measures(schema, {"weight": weight, "length": length, "importance": importance})
+    names = _reward_names(files[0], schema, reward, set(measures.values()))
+    weights = np.ones(len(names)) if reward_weights is None else check_factors(named("reward_weights"), reward_weights)
+    if weights.shape != (len(names),):
+        raise ValueError(f"{named('reward_weights')} must be one number for each of {', '.join(names)}, got {weights}.")
+    further = [name for name in ("advantage", GENERATION) if name in schema.names]
+    wanted = list(dict.fromkeys(["step", "prompt", *names, *measures.values(), *further]))
+    tables: list[Table] = []
+    before, logged = None, set()
     for file in files:
         content = parquet.load(file)
-        if added := [name for name in _floating(content.schema, known) if reward is None and name not in names]:
-            raise ValueError(
-                f"{file}: has a reward {added[0]} that {files[0].name} lacks. Name those to read with "
-                f"{spelled_list('reward')}, or read the files from here on as a log of their own."
-            )
-        batch = content.drop_columns(["step"]) if "step" in content.column_names else content
-        if before is None or not batch.equals(before):
-            parts.append(_read_file(file, content, names, weights, measures))
-            read.append(file)
-        before = batch
-    labels, frames, ungraded = zip(*parts, strict=True)
-    prompts = Labels.joined(labels)
-    log = pd.concat(frames, ignore_index=True)
-    if log.empty:
-        raise ValueError(f"{path}: no completion has a reward ({', '.join(names)} are all empty).")
-    if not (log["reward"].abs() <= MAX_REWARD).all():
-        raise ValueError(f"{path}: with these reward_weights rewards are beyond {MAX_REWARD:g}; give smaller ones.")
-    if reward is None and len(names) > 1:
-        _check_advantages(path, log.assign(prompt=prompts.codes), names)
-    columns = {part: log[part].to_numpy() for part in measures}
-    found = RewardLog.of_labels(prompts, log["step"].to_numpy(), log["reward"].to_numpy(), measures=columns)
-    return with_ungraded(found, read, ungraded)
+        _check_columns(file, content.schema, files[0], names, measures, named=reward is not None)
+        table = parquet.as_table(file, content, wanted, labels=["prompt"])
+        steps = table.steps("step")
+        new, before = _new_rows(content, steps, before)
+        logged |= set(steps.tolist())
+        tables.append(_with_total(table.rows(new), names, weights))
+    table = Table.joined(path, tables)
+    if GENERATION in further:
+        table = _trained_on(table)
+    else:
+        _name_odd_steps(table, logged)
+    if reward is None and len(names) > 1 and "advantage" in further:
+        _check_advantages(table, names)
+    return RewardLog.of_table(
+        table, {"prompt": "prompt", "step": "step", "reward": " + ".join(names)} | measures, missing
+    )
 
 
 def completion_files(folder: Path) -> list[Path]:
-    """TRL's files in the output folder, or in its subfolder ``completions``, in the order of their steps."""
-    inner = folder / "completions"
-    return sorted((inner if inner.is_dir() else folder).glob(_PATTERN), key=lambda file: (len(file.name), file.name))
+    """TRL's files in the output folder, in its subfolder ``completions`` or in a downloaded data set, step by step."""
+    for place in (folder / "completions", folder):
+        if files := list(place.glob(_PATTERN)):
+            return sorted(files, key=lambda file: (len(file.name), file.name))
+    return sorted(
+        file for pattern in ("*.parquet", "data/*.parquet") for file in folder.glob(pattern) if _has_own(file)
+    )
 
 
-def _measures(path: Path, hints: dict[str, str | None]) -> dict[str, str]:
+def _has_own(path: Path) -> bool:
+    with suppress(ValueError):  # it is not complete
+        return set(TRL_COLUMNS) <= set(parquet.column_names(path))
+    return False
+
+
+def _measures(schema: pyarrow.Schema, hints: dict[str, str | None]) -> dict[str, str]:
     """Columns of weights, lengths and importance ratios."""
-    schema = parquet.load(path, columns=()).schema
     ours = {
         part: name
         for part, name in _OF_OURS.items()
-        if name in schema.names and _is_floating(schema.field(name).type) == (part == "weight")
+        if name in schema.names and (str(schema.field(name).type) in _FLOATS) == (part == "weight")
     }
     chosen = ours | {part: name for part, name in hints.items() if name is not None}
     return {part: name for part, name in chosen.items() if name != LEFT_OUT}
 
 
 def _reward_names(path: Path, schema: pyarrow.Schema, reward: str | Sequence[str] | None, taken: set[str]) -> list[str]:
-    if reward is not None:
-        names = [reward] if isinstance(reward, str) else _listed(reward)
-    else:
+    if reward is None:
         names = _floating(schema, taken)
+    elif isinstance(reward, str):
+        names = [reward]
+    elif isinstance(reward, Sequence) and all(isinstance(name, str) for name in reward):
+        names = list(reward)
+    else:
+        raise TypeError(f"reward must be the name of a column, or a list of names, got {reward!r}.")
     if not names:
         raise ValueError(
             f"{path}: no floating-point column other than TRL's own; it has {', '.join(schema.names)}. Name the reward "
@@ -140,89 +147,119 @@ def _reward_names(path: Path, schema: pyarrow.Schema, reward: str | Sequence[str
 
 
 def _floating(schema: pyarrow.Schema, taken: set[str]) -> list[str]:
-    """The columns of floating point that are neither TRL's own nor taken: the rewards, unless they are named."""
-    own = {*_OWN, *taken, _OF_OURS["weight"]}
-    return [field.name for field in schema if _is_floating(field.type) and field.name not in own]
+    """The columns of floating point that are neither TRL's, our own nor taken: the rewards, unless they are named."""
+    own = {*TRL_COLUMNS, *taken, _OF_OURS["weight"], GENERATION}
+    return [field.name for field in schema if str(field.type) in _FLOATS and field.name not in own]
 
 
-def _listed(reward: Sequence[str]) -> list[str]:
-    if not isinstance(reward, Sequence) or not all(isinstance(name, str) for name in reward):
-        raise TypeError(f"reward must be the name of a column, or a list of names, got {reward!r}.")
-    return list(reward)
+def _check_columns(
+    path: Path, schema: pyarrow.Schema, first: Path, names: list[str], measures: dict[str, str], *, named: bool
+) -> None:
+    """Raise a ValueError if a column is missing, or a reward is new in this file and rewards are not named."""
+    if not {"step", "prompt"} <= set(schema.names):
+        raise ValueError(f"{path}: is not a log from TRL: it has {', '.join(schema.names)}, not step and prompt.")
+    for name in _floating(schema, set(measures.values())):
+        if not named and name not in names:
+            raise ValueError(
+                f"{path}: has a reward {name} that {first.name} lacks. Name those to read with "
+                f"{spelled_list('reward')}, or read the files from here on as a log of their own."
+            )
+    for hint, name in [*(("reward", name) for name in names), *measures.items()]:
+        refuse_missing_column(path, name, hint, schema.names)
 
 
-def _is_floating(kind: pyarrow.DataType) -> bool:
-    import pyarrow
+def _new_rows(
+    content: pyarrow.Table, steps: np.ndarray, before: pyarrow.Table | None
+) -> tuple[np.ndarray, pyarrow.Table]:
+    """Which rows do not repeat the batch of the step before them, shape (N,), and the last batch."""
+    new = np.full(len(steps), True)
+    for begin, end in pairwise([0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]):
+        batch = content.drop_columns(["step"]).slice(begin, end - begin)
+        new[begin:end] = before is None or not batch.equals(before)
+        before = batch
+    return new, before
 
-    return pyarrow.types.is_floating(kind)
+
+def _with_total(table: Table, names: list[str], weights: np.ndarray) -> Table:
+    """The table with the reward of each completion, NaN where no function gave one."""
+    rewards = np.full((len(names), len(table)), np.nan)
+    for own, name in zip(rewards, names, strict=True):
+        given = ~table.lacks("reward", name)
+        own[given] = table.rows(given).rewards(name)
+    total = np.where(np.isnan(rewards).all(axis=0), np.nan, weights @ np.nan_to_num(rewards))
+    others = {name: column for name, column in table.columns.items() if name not in names}
+    return replace(table, columns=others | {" + ".join(names): total})
 
 
-def _weights(names: list[str], weights: Sequence[float] | None) -> np.ndarray:
-    try:
-        numbers = np.ones(len(names)) if weights is None else np.asarray(weights, dtype=float)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(
-            f"{named('reward_weights')} must be numbers, one for each of {', '.join(names)} ({error})."
-        ) from error
-    if numbers.shape != (len(names),) or not np.isfinite(numbers).all():
+def _trained_on(table: Table) -> Table:
+    """The completions that our trainer trained on, each generation once; a `LogWarning` says what is missing."""
+    generation, step = table.numbers(GENERATION), table.steps("step")
+    evaluated = np.isnan(generation)
+    if evaluated.all():
         raise ValueError(
-            f"{named('reward_weights')} must be one finite number for each of {', '.join(names)}, got {numbers}."
+            f"{table.source}: holds completions of evaluations alone. They replace those of training at the same step; "
+            "evaluate at fewer steps."
         )
-    return numbers
-
-
-def _read_file(
-    path: Path, content: pyarrow.Table, names: list[str], weights: np.ndarray, measures: dict[str, str]
-) -> tuple[Labels, pd.DataFrame, int]:
-    """Prompts, and step, reward and advantage (NaN if not logged), of the completions that have a reward.
-
-    Otherwise the number of completions without a reward.
-    """
-    import pandas as pd
-
-    if not {"step", "prompt"} <= set(content.column_names):
-        raise ValueError(
-            f"{path}: is not a log from TRL: it has {', '.join(content.column_names)}, not step and prompt."
+    if evaluated.any():
+        warn(
+            f"{table.source}: {evaluated.sum():,} completions of evaluations are left out. At steps "
+            f"{_some(step[evaluated])} they stand in place of completions of training."
         )
-    for name, hint in [*((name, "reward") for name in names), *((name, part) for part, name in measures.items())]:
-        refuse_missing_column(path, name, hint, content.column_names)
-    logged = "advantage" in content.column_names
-    wanted = dict.fromkeys(["step", "prompt", *names, *measures.values(), *(["advantage"] if logged else [])])
-    table = parquet.as_table(path, content, list(wanted), labels=["prompt"])
-    rewards = np.stack([table.rewards(name, allow_missing=True) for name in names])
-    frame = pd.DataFrame(
-        {
-            "step": table.steps("step"),
-            "reward": weights @ np.nan_to_num(rewards),
-            "advantage": table.numbers("advantage") if logged else np.nan,
-        }
-    )
-    graded, kept = ~np.isnan(rewards).all(axis=0), np.full(len(frame), True)
-    for part, name in measures.items():
-        frame[part] = table.measures(name, part, allow_missing=part == "weight")
-        kept &= ~np.isnan(frame[part].to_numpy())
-    return table.labels("prompt").take(kept & graded), frame[kept & graded], int((kept & ~graded).sum())
+    numbers, first, which = np.unique(generation[~evaluated], return_index=True, return_inverse=True)
+    kept = ~evaluated
+    kept[kept] = step[kept] == step[kept][first][which]  # TRL logs a generation at each step that uses it
+    sizes = np.bincount(which[kept[~evaluated]])
+    if lost := int(numbers[-1] - numbers[0]) + 1 - int((sizes == sizes.max()).sum()):
+        warn(
+            f"{table.source}: {counted(lost, 'generation')} from {numbers[0]:.0f} to {numbers[-1]:.0f} missing or not "
+            "complete. TRL logs the last generation of a step, unless an evaluation follows."
+        )
+    return table.rows(kept)
 
 
-def _check_advantages(path: Path, log: pd.DataFrame, names: list[str]) -> None:
+def _name_odd_steps(table: Table, logged: set[int]) -> None:
+    """Warn about steps that have other numbers of completions or prompts than most, and about gaps between steps."""
+    step, prompt = table.steps("step"), table.labels("prompt").codes
+    visits = np.unique(np.stack([step, prompt]), axis=1)[0]
+    steps, rows = np.unique(step, return_counts=True)
+    sizes = list(zip(rows.tolist(), np.unique(visits, return_counts=True)[1].tolist(), strict=True))
+    usual = Counter(sizes).most_common(1)[0][0]
+    if odd := [number for number, size in zip(steps.tolist(), sizes, strict=True) if size != usual]:
+        warn(
+            f"{table.source}: most steps have {counted(usual[0], 'completion')} of {counted(usual[1], 'prompt')}, but "
+            f"not {_some(odd)}. Those may be of an evaluation, which nothing marks in TRL's own log."
+        )
+    gaps = {after: after - before for before, after in pairwise(sorted(logged))}
+    between = max(Counter(gaps.values()).items(), key=lambda of: of[::-1], default=(0, 0))[0]  # a tie: the longer
+    if missing := [after for after, gap in gaps.items() if gap > between]:
+        warn(f"{table.source}: most steps are {between} apart, but some before {_some(missing)} are missing.")
+
+
+def _some(numbers: Iterable[int]) -> str:
+    """The first of some numbers, and how many more there are."""
+    distinct = list(dict.fromkeys(int(number) for number in numbers))
+    return ", ".join(map(str, distinct[:4])) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")
+
+
+def _check_advantages(table: Table, names: list[str]) -> None:
     """Raise if rewards and logged advantages do not rise in proportion within most prompts' groups."""
-    import pandas as pd
+    reward, advantage = table.numbers(" + ".join(names)), table.numbers("advantage")
+    known = ~np.isnan(reward + advantage)
+    pairs = np.stack([table.labels("prompt").codes, table.steps("step")])[:, known]
+    group = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
 
-    groups = log.groupby(["prompt", "step"], sort=False)[["reward", "advantage"]]
-    deviation = log[["reward", "advantage"]] - groups.transform("mean")
-    products = pd.DataFrame(
-        {
-            "rr": deviation["reward"] ** 2,
-            "aa": deviation["advantage"] ** 2,
-            "ra": deviation["reward"] * deviation["advantage"],
-        }
-    )
-    sums = products.groupby([log["prompt"], log["step"]], sort=False).sum(min_count=1)  # NaN if none is logged
-    varied = sums[sums["rr"] > _EQUAL]
+    def sums(values: np.ndarray) -> np.ndarray:
+        return np.bincount(group, values)
+
+    r, a = (each - (sums(each) / sums(np.ones(len(each))))[group] for each in (reward[known], advantage[known]))
+    rr, aa, ra = sums(r * r), sums(a * a), sums(r * a)
+    varied = rr > _EQUAL
+    odd = (ra <= _PROPORTIONAL * np.sqrt(rr * aa))[varied]
     # Most, not all: two groups of one prompt are scaled apart.
-    if len(varied) and (varied["ra"] <= _PROPORTIONAL * np.sqrt(varied["rr"] * varied["aa"])).mean() > _ODD_GROUPS:
+    if len(odd) and odd.mean() > _ODD_GROUPS:
         raise ValueError(
-            f"{path}: the sum of the columns {', '.join(names)} does not explain the logged advantages. One may be an "
-            "extra column (log_extra), or the run had reward_weights, a KL term in the reward or normalize_then_sum. "
-            f"Name the rewards with {spelled_list('reward')}, and their weights with {spelled_list('reward_weights')}."
+            f"{table.source}: the sum of the columns {', '.join(names)} does not explain the logged advantages. One "
+            "may be an extra column (log_extra), or the run had reward_weights, a KL term in the reward or "
+            f"normalize_then_sum. Name the rewards with {spelled_list('reward')}, and their weights with "
+            f"{spelled_list('reward_weights')}."
         )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import read_log
+from kaestat.logs.table import LogWarning
 
 REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
 
@@ -80,14 +81,14 @@ def test_accuracies_of_0_and_1_alone_leave_the_group_size_open(tmp_path):
         ({"x": [1 / 65]}, "no group size up to 64"),
         ({"x": [0.5], "y": [0.5, 1.5]}, "prompt 'y', visit 1: an accuracy must be a number in [0, 1], got 1.5"),
         ({"x": [], "y": [-0.5]}, "prompt 'y', visit 0"),
-        ({"x": [0.5, None]}, "got None. Leave visits without data out"),
+        ({"x": [0.5, None]}, "got None. Leave such visits out by missing='drop'"),
         ({"x": [0.5, "1"]}, "got '1'"),
-        ({"x": [[0.5]]}, "got [0.5]"),
+        ({"x": [[0, 1], [1, 0]]}, "got [0.0, 1.0]. If these are pairs of step and reward"),
         ('{"x": [0.5, NaN]}', "got nan"),
-        ('{"x": [0.5], "x": [0.25]}', "prompt 'x' comes twice"),
+        ('{"x": [0.5], "x": [0.25]}', "key 'x' comes twice"),
         ('{"x": [0.5, 0.2', "line 1, column 16: is not complete JSON"),
         ('{"x": [0.5]}\n{"y": [0.5]}\n', "line 2, column 1: is not complete JSON"),
-        ([0.5], "record 1: must be a JSON object, got float"),
+        ([0.5], "row 1: must be a JSON object, got float"),
         ({"x": 0.5}, "must be a JSON object of accuracy lists"),
         ({}, "holds no accuracies"),
         ({"x": []}, "holds no accuracies"),
@@ -97,6 +98,12 @@ def test_bad_content_is_refused(tmp_path, content, words):
     path = write(tmp_path, content)
     message = refusal(path)
     assert words in message and str(path) in message
+
+
+def test_visits_without_an_accuracy_are_dropped_if_wanted_and_counted(tmp_path):
+    with pytest.warns(LogWarning, match="2 visits without an accuracy are left out"):
+        log = read_log(write(tmp_path, {"x": [0.5, None, 0.25], "y": [None, 1.0]}), missing="drop")
+    assert log.ungraded == 2 and log.prompt_units.counts.tolist() == [4, 4, 4]
 
 
 @pytest.mark.parametrize("size", [0, -8, 2.5, True, "8", 10**400])

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import io
 import json
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import RewardLog
-from kaestat.logs.readers import FORMATS, csv_file, read_log
+from kaestat.logs.readers import FORMATS, read_log
 from tests.helpers.log_rows import rows
 
 ROWS = [
@@ -127,7 +126,7 @@ def test_numbers_and_conversations_are_prompts_in_json_and_parquet(tmp_path):
         path = write(tmp_path / name, [{"prompt": p, "step": 0, "reward": 1} for p in (talk, swapped)])
         assert read_log(path).prompts == ['[{"content": "why", "role": "user"}]']
         path = write(tmp_path / name, [{"prompt": p, "step": 0, "reward": 1} for p in (7, 8, 7)])
-        assert read_log(path).prompts == [7, 8]
+        assert read_log(path).prompts == ([7, 8] if name == "run.parquet" else ["7", "8"])
 
 
 def test_a_byte_order_mark_and_blank_lines_do_no_harm(tmp_path):
@@ -143,9 +142,6 @@ def test_a_byte_order_mark_where_files_were_joined_is_no_part_of_a_prompt(tmp_pa
     path = tmp_path / "run.csv"
     path.write_text("prompt,step,reward\na,0,1\n\ufeffa,1,0\n\ufeffb,1,1\n", encoding="utf-8")
     assert rows_of(read_log(path)) == [("a", 0, 1.0, 0), ("a", 1, 0.0, 0), ("b", 1, 1.0, 0)]
-    for size in (1, 2, 3, 7, 100):
-        file = csv_file._WithoutMarks(io.StringIO("a\n\ufeffb\n\ufeff\u2028c\ufeff\n"))
-        assert "".join(iter(lambda file=file, size=size: file.read(size), "")) == "a\nb\n\u2028c\ufeff\n"
 
 
 def test_many_rows_are_read_whatever_the_chunks(tmp_path):
@@ -268,7 +264,7 @@ def test_a_broken_line_in_the_middle_is_refused_with_its_number(tmp_path):
 
 def test_a_line_without_a_key_of_the_first_is_refused_with_its_number(tmp_path):
     path = write_jsonl(tmp_path / "run.jsonl", [*ROWS, {"prompt": "a", "step": 0}])
-    assert "line 4: has no 'reward'" in refusal(path)
+    assert "line 4: reward is missing" in refusal(path)
 
 
 @pytest.mark.parametrize("lines", [True, False])

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 from kaestat import RewardLog, read_log
+from kaestat.logs.columns import GENERATION
+from tests.helpers.log_warnings import warned
 
 
 def log_completions(
@@ -128,7 +130,7 @@ def test_none_from_one_function_adds_nothing_and_from_all_leaves_the_completion_
     prompts = ["sum", "sum", "loop", "loop", "loop"]
     centred = [0.5, -0.5, 0.5, -0.5, 0.0]
     log_completions(tmp_path, 1, prompts, rewards, advantage=centred)
-    with pytest.warns(UserWarning, match=r"00001\.parquet: 1 completions without a reward are left out"):
+    with pytest.warns(UserWarning, match=r"1 of 5 rows left out for lack of maths \+ code \(the first: row 5"):
         log = read_log(tmp_path)
     assert totals(log) == [1, 0, 1, 0] and log.ungraded == 1
 
@@ -142,6 +144,57 @@ def test_a_batch_logged_again_at_later_steps_counts_once(tmp_path):
     assert read_log(tmp_path).frame["step"].tolist() == [3, 3, 99_999, 99_999]
 
 
+def test_a_data_set_of_completions_is_read_as_the_files_that_it_was_made_of(tmp_path):
+    """As a data set that TRL uploaded is downloaded: one table of all steps, with batches logged again."""
+    for step in (1, 2, 3, 4):
+        log_completions(tmp_path / "run", step, ["why", "why"], {"accuracy": [float(step > 2), 0.0]})
+        path = tmp_path / "run" / f"completions_{step:05d}.parquet"
+        pd.read_parquet(path).assign(completion=f"of {(step + 1) // 2}").to_parquet(path)
+    expected = read_log(tmp_path / "run").frame
+    assert expected["step"].tolist() == [1, 1, 3, 3]
+    (tmp_path / "copy" / "data").mkdir(parents=True)
+    whole = pd.concat(pd.read_parquet(path) for path in sorted((tmp_path / "run").iterdir()))
+    whole.to_parquet(tmp_path / "copy" / "data" / "train-00000-of-00001.parquet")
+    for path in (tmp_path / "copy", tmp_path / "copy" / "data" / "train-00000-of-00001.parquet"):
+        pd.testing.assert_frame_equal(read_log(path).frame, expected)
+
+
+def test_marked_rows_of_training_are_told_from_evaluations(tmp_path):
+    """Generation 0 is logged twice, the second time cut by an evaluation; generation 1 is lost to one."""
+    nan = float("nan")
+    for step, generations in enumerate([[0] * 4, [0, 0, nan, nan], [nan] * 4, [2] * 4], start=1):
+        rewards = {"accuracy": [1.0, 0.0, 1.0, 0.0]}
+        log_completions(tmp_path, step, ["why", "why", "how", "how"], rewards, **{GENERATION: generations})
+    with warned() as texts:
+        log = read_log(tmp_path)
+    assert log.frame["step"].tolist() == [1] * 4 + [4] * 4
+    assert "6 completions of evaluations are left out. At steps 2, 3" in texts[0]
+    assert "1 generation from 0 to 2 missing or not complete" in texts[1] and len(texts) == 2
+    for step in (1, 2, 4):
+        (tmp_path / f"completions_{step:05d}.parquet").unlink()
+    with pytest.raises(ValueError, match="holds completions of evaluations alone"):
+        read_log(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("steps", "sizes", "words"),
+    [
+        ([1, 2, 3, 4], [4, 4, 2, 4], "most steps have 4 completions of 2 prompts, but not 3"),
+        ([1, 2, 3, 4], [4, 4, 1, 4], "most steps have 4 completions of 2 prompts, but not 3"),
+        ([1, 2, 3, 5], [4, 4, 4, 4], "most steps are 1 apart, but some before 5 are missing"),
+        ([1, 10, 20, 25], [4, 4, 4, 4], None),  # the first and the last step of a run are logged too
+        ([1, 2, 3, 4], [4, 4, 4, 4], None),  # as after an evaluation of two prompts, which nothing tells apart
+    ],
+)
+def test_in_trls_own_log_odd_steps_and_gaps_are_named(tmp_path, steps, sizes, words):
+    for step, size in zip(steps, sizes, strict=True):
+        prompts = ["why"] * 4 if size == 1 else ["why", "why", "how", "how"][:size]
+        log_completions(tmp_path, step, prompts, {"accuracy": [float(k == step % 4) for k in range(len(prompts))]})
+    with warned() as texts:
+        read_log(tmp_path)
+    assert [words in text for text in texts] == [True] if words else not texts
+
+
 def test_a_reward_that_is_infinite_is_refused_with_its_row(tmp_path):
     log_completions(tmp_path, 1, ["why"] * 2, {"accuracy": [1.0, float("inf")]}, advantage=[0.0, 0.0])
     with pytest.raises(ValueError, match="row 2: accuracy is inf"):
@@ -152,8 +205,8 @@ def test_a_reward_that_is_infinite_is_refused_with_its_row(tmp_path):
     ("hints", "words"),
     [
         ({"reward": "acc"}, "no column 'acc'; it has step, prompt, completion, accuracy, advantage"),
-        ({"reward_weights": [1.0, 2.0]}, "reward_weights must be one finite number for each of accuracy"),
-        ({"reward_weights": [float("nan")]}, "reward_weights must be one finite number"),
+        ({"reward_weights": [1.0, 2.0]}, "reward_weights must be one number for each of accuracy"),
+        ({"reward_weights": [float("nan")]}, "reward_weights must be from"),
     ],
 )
 def test_hints_that_do_not_fit_are_refused(folder, hints, words):
@@ -166,7 +219,7 @@ def test_a_log_without_rewards_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no floating-point column other than TRL's own"):
         read_log(tmp_path / "none")
     log_completions(tmp_path / "empty", 1, ["why"] * 2, {"accuracy": [float("nan")] * 2}, advantage=[0.0, 0.0])
-    with pytest.raises(ValueError, match="no completion has a reward"):
+    with pytest.raises(ValueError, match="no row has a value for each of prompt, step, accuracy"):
         read_log(tmp_path / "empty")
 
 

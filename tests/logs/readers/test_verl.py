@@ -102,7 +102,7 @@ def test_errors_behind_rows_left_out_still_name_the_right_line(tmp_path):
 def test_completions_that_no_one_graded_are_left_out_with_a_warning(tmp_path):
     dump(tmp_path, 1, ["why", "how"], [0.0, 1.0])
     dump(tmp_path, 2, ["why", "why", "how"], [0.0, float("nan"), float("nan")])
-    with pytest.warns(UserWarning, match=r"2\.jsonl: 2 completions without a reward are left out from here on"):
+    with pytest.warns(UserWarning, match=r"2 of 5 rows left out for lack of score \(the first: 2\.jsonl, line 2"):
         log = read_log(tmp_path)
     assert log.frame["reward"].tolist() == [0.0, 1.0, 0.0]
     assert log.frame["step"].tolist() == [1, 1, 2]
@@ -110,7 +110,7 @@ def test_completions_that_no_one_graded_are_left_out_with_a_warning(tmp_path):
 
 def test_a_dump_without_a_single_grade_is_refused(tmp_path):
     dump(tmp_path, 1, ["why"], [float("nan")])
-    with pytest.raises(ValueError, match=r"1\.jsonl: holds padding or"):
+    with pytest.raises(ValueError, match=r"1\.jsonl: no row has a value for each of input, score"):
         read_log(tmp_path)
 
 
