@@ -154,7 +154,7 @@ def test_rows_that_lack_a_value_are_refused_or_dropped_and_counted(read, part):
 @pytest.mark.parametrize("name", ["run.pkl", "run.pickle", "run.pt"])
 def test_a_pickle_is_not_opened_and_the_message_says_what_works(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps(pd.DataFrame(GOOD)))
-    with pytest.raises(ValueError, match="RewardLog.from_frame or write it by frame.to_parquet"):
+    with pytest.raises(ValueError, match=r"RewardLog\.from_frame or write it by frame\.to_parquet"):
         read_log(tmp_path / name)
 
 
