@@ -44,14 +44,6 @@ def drops(missing: str) -> bool:
     return missing == "drop"
 
 
-class InvalidRows(ValueError):
-    """The error for rows of a file that cannot be read; the other rows may be valid."""
-
-
-class UnevenRows(ValueError):
-    """The error for rows with different columns, each of which alone is valid."""
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
     """Some columns of one file."""
@@ -211,7 +203,7 @@ class Table:
             what = "is missing" if _is_missing(value) else f"is {value!r}"
             why += f", or leave such rows out by {spelled('missing', 'drop')}" if _is_missing(value) else ""
             more = f" ({bad.sum()} such rows)" if bad.sum() > 1 else ""
-            raise InvalidRows(f"{self.source}, {self.place(row)}: {name} {what}; {why}{more}.")
+            raise ValueError(f"{self.source}, {self.place(row)}: {name} {what}; {why}{more}.")
 
 
 def code_labels(values: Sequence[Any] | np.ndarray | pd.Series[Any], as_text: bool = False) -> Labels:

@@ -1,7 +1,5 @@
 """Later turns of a rollout that a log has as completions of their own, with the conversation so far as their prompt."""
 
-from itertools import compress
-
 import numpy as np
 
 from kaestat.core.spelling import named, spelled
@@ -13,11 +11,11 @@ def with_turns(log: RewardLog, source: object, turns: str) -> RewardLog:
     """The log with each rollout as one completion of its first prompt if ``turns`` is "merge", else as it is.
 
     A `LogWarning` says if turns seem to be rows of their own. A ValueError if they are to be merged, but have rewards
-    that the first turns of their step do not have, or if ``turns`` is neither "keep" nor "merge".
+    that the turns before them do not have, or if ``turns`` is neither "keep" nor "merge".
     """
     if not isinstance(turns, str) or turns not in ("keep", "merge"):
         raise ValueError(f'{named("turns")} must be "keep" or "merge", got {turns!r}.')
-    first = _first_turns(log)
+    first = _earlier_turns(log)
     prompt, step, reward = (log.arrays[name] for name in ("prompt", "step", "reward"))
     root = first[prompt]
     later = root != prompt
@@ -30,18 +28,20 @@ def with_turns(log: RewardLog, source: object, turns: str) -> RewardLog:
             f"rollout's reward, read the log by {spelled('turns', 'merge')}: a rollout is then one completion."
         )
         return log
-    firsts = ~later & np.isin(prompt, root[later])
-    columns = [each.tolist() for each in (root, step, reward)]
-    known, repeated = (set(compress(zip(*columns, strict=True), rows)) for rows in (firsts, later))
+    before = np.isin(prompt, root[later])
+    known, repeated = (
+        set(zip(*(column[rows].tolist() for column in (own, step, reward)), strict=True))
+        for own, rows in ((prompt, before), (root, later))
+    )
     if odd := repeated - known:
         raise ValueError(
             f"{source}: {named('turns')}: at step {min(odd)[1]} a later turn has the reward {min(odd)[2]:g}, which no "
-            "first turn has. Write one row per rollout, with the reward of the whole."
+            "earlier turn has. Write one row per rollout, with the reward of the whole."
         )
     return log.subset(first == np.arange(len(first)))
 
 
-def _first_turns(log: RewardLog) -> np.ndarray:
+def _earlier_turns(log: RewardLog) -> np.ndarray:
     """For each prompt the one that it continues, from its first words on and at each of its steps, else itself."""
     texts = {str(prompt).removesuffix("]"): code for code, prompt in enumerate(log.prompts)}  # of messages in JSON
     before = np.arange(len(log.prompts))
@@ -60,8 +60,6 @@ def _first_turns(log: RewardLog) -> np.ndarray:
     with_first = np.isin(before[units.visit_prompt] * n_steps + units.visit_step, visited)
     alone = np.unique(units.visit_prompt[~with_first])  # at a step without the other
     before[alone] = alone
-    while (before[before] != before).any():
-        before = before[before]
     return before
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import kaestat
 from kaestat.logs.prompt_risks import FewPromptsWarning
-from kaestat.logs.table import InvalidRows, LogWarning
+from kaestat.logs.table import LogWarning
 
 HERE = str(Path(kaestat.__file__).parent)
-REFUSALS = (ValueError, TypeError, FileNotFoundError, InvalidRows)
+REFUSALS = (ValueError, TypeError, FileNotFoundError)
 REFUSED = object()
 
 

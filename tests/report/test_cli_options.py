@@ -102,7 +102,8 @@ def test_files_that_no_analysis_wrote_are_left_alone(command, singles, tmp_path)
     ("name", "content", "options", "words"),
     [
         ("run.csv", "prompt,s,reward\na,0,1\n", [], "Name it with --hint step=..., or"),
-        ("run.csv", "prompt,step,score,correct\na,0,1,1\n", [], "choose with --hint reward=score."),
+        ("run.csv", "prompt,step,score,correct\na,0,1,0\n", [], "choose with --hint reward=score."),
+        ("run.csv", "prompt,step,reward\na,0,1\na,0,\n", [], "leave such rows out by --missing drop."),
         ("run.csv", "prompt,step,reward\na,0,1\n", ["--hint", "step=s"], "Name the right one with --hint step=...\n"),
         ("run.csv", "prompt,step,reward\na,0,1\n", ["--hint", "prompt=5"], "has no column '5'"),
         ("run.json", '{"a": [0, 1]}', [], "Pass --hint group_size=...\n"),

@@ -80,7 +80,7 @@ def test_names_of_files_in_warnings(tmp_path, capsys):
     assert not obeyed(printed + told)
     (line,) = told.splitlines()
     assert line.startswith("kaestat: warning: ") and line.endswith(
-        "3 completions without a reward are left out from here on."
+        "3 of 9 rows left out for lack of score (the first: 0.jsonl, line 3)."
     )
 
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers.text_file import has_suffix, text_file
-from kaestat.logs.table import InvalidRows, Table
+from kaestat.logs.table import Table
 
 _DELIMITERS = ("\t", ";", "|", ",")
 _GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*")
 _FEWEST_COLUMNS = 3  # prompt, step, reward
-_LONGEST_FIELD = 2**26  # characters, as `text_file` allows for a line; Python's own limit is shorter than completions
+_LONGEST_FIELD = 2**26  # characters; Python's own limit is shorter than completions
 _AT_ONCE = 1000  # rows in memory with all their fields, completions too
 _CHUNK_ROWS = 200 * _AT_ONCE  # texts in memory before they become numbers and codes
 
@@ -32,19 +32,18 @@ def column_names(path: Path) -> list[str]:
     return _first_rows(path, delimiter(path))[0]
 
 
-def delimiter(path: Path, errors: str = "strict") -> str:
+def delimiter(path: Path) -> str:
     """The field separator: comma or tab, as the name says, unless only another one gives the required columns.
 
     A log has three columns or more. Another delimiter is used only if it splits the header into three or more, splits
-    the first row into as many as the header, and the name's own delimiter does not. ``errors`` is what to do about
-    bytes that are not UTF-8 (`text_file`).
+    the first row into as many as the header, and the name's own delimiter does not.
     """
     own = "\t" if has_suffix(path, ".tsv") else ","
-    if len(_first_rows(path, own, errors)[0]) >= _FEWEST_COLUMNS:
+    if len(_first_rows(path, own)[0]) >= _FEWEST_COLUMNS:
         return own
     widths = {}
     for other in _DELIMITERS:
-        header, *row = _first_rows(path, other, errors)
+        header, *row = _first_rows(path, other)
         if len(header) >= _FEWEST_COLUMNS and all(len(fields) == len(header) for fields in row):
             widths[other] = len(header)
     return max(widths, key=widths.__getitem__, default=own)
@@ -74,7 +73,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
         while batch := list(islice(rows, _AT_ONCE)):
             if max(map(len, batch)) > len(header):
                 far = next(k for k, row in enumerate(batch) if len(row) > len(header))
-                raise InvalidRows(
+                raise ValueError(
                     f"{path}, line {_line(path, n_rows + far, parted)}: has {len(batch[far])} fields, but the header "
                     f"has {len(header)}; put texts that hold commas in quotes."
                 )
@@ -111,9 +110,9 @@ def _joined(parts: list[Any]) -> Any:
     return [value for part in parts for value in (part.tolist() if isinstance(part, np.ndarray) else part)]
 
 
-def _first_rows(path: Path, parted: str, errors: str = "strict") -> list[list[str]]:
+def _first_rows(path: Path, parted: str) -> list[list[str]]:
     """The header and the first row, if there is one; a ValueError if the file is empty."""
-    with _reader(path, parted, errors) as reader:
+    with _reader(path, parted) as reader:
         found = list(islice(filter(None, reader), 2))
     if not found:
         raise ValueError(f"{path}: the file is empty.")
@@ -128,18 +127,18 @@ def _line(path: Path, row: int, parted: str) -> int:
 
 
 @contextmanager
-def _reader(path: Path, parted: str, errors: str = "strict", *, strict: bool = False) -> Iterator[Any]:
-    """A `csv.reader` of the file, blank rows included; an `InvalidRows` error names the file.
+def _reader(path: Path, parted: str, *, strict: bool = False) -> Iterator[Any]:
+    """A `csv.reader` of the file, blank rows included; an a ValueError error names the file.
 
     ``strict`` refuses quotes that are never closed or not doubled.
     """
     limit = csv.field_size_limit(_LONGEST_FIELD)
     try:
-        with text_file(path, errors) as file:
+        with text_file(path) as file:
             lines = (line.removeprefix("\ufeff") for line in file)  # a mark stands where files were joined
             yield csv.reader(lines, delimiter=parted, strict=strict)
     except csv.Error as error:
-        raise InvalidRows(
+        raise ValueError(
             f"{path}: is not proper CSV ({error}); a quote is never closed: the file was cut short, or a text contains "
             "a quote that is not doubled."
         ) from error

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kaestat.logs.readers.text_file import has_suffix, lines_of, text_file, whole_text
-from kaestat.logs.table import InvalidRows, Table, code_labels
+from kaestat.logs.readers.text_file import has_suffix, text_file, whole_text
+from kaestat.logs.table import Table, code_labels
 
 _START = re.compile(r'\s*(\[|\{.*?"columns"\s*:\s*\[\s*")', re.DOTALL)  # accuracies have numbers in their lists
 _LOOKED_AT = 2**16  # characters
@@ -95,22 +95,22 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Blank lines are skipped."""
     empty = True
     with text_file(path) as file:
-        for number, line in enumerate(lines_of(path, file), start=1):
+        for number, line in enumerate(file, start=1):
             if line.isspace():
                 continue
             try:
                 row = _DECODER.decode(line.removeprefix("\ufeff"))  # the mark stands where files were joined
             except json.JSONDecodeError as error:
                 if line.endswith("\n"):
-                    raise InvalidRows(f"{path}, line {number}: is not valid JSON ({error}).") from error
-                raise InvalidRows(
+                    raise ValueError(f"{path}, line {number}: is not valid JSON ({error}).") from error
+                raise ValueError(
                     f"{path}, line {number}: is cut off in the middle ({error.msg}), as when a run is killed or still "
                     "writing. Remove this line, or wait until the file is complete."
                 ) from error
             except (RecursionError, ValueError) as error:  # too deep; an integer of too many digits; a key twice
-                raise InvalidRows(f"{path}, line {number}: cannot be read ({error}); remove or fix it.") from error
+                raise ValueError(f"{path}, line {number}: cannot be read ({error}); remove or fix it.") from error
             if not isinstance(row, dict):
-                raise InvalidRows(
+                raise ValueError(
                     f"{path}, line {number}: must be a JSON object, got {type(row).__name__}. Write one object per "
                     'completion, {"prompt": "a", "step": 0, "reward": 1}.'
                 )

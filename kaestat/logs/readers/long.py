@@ -15,7 +15,7 @@ from kaestat.core.spelling import counted, spelled
 from kaestat.logs.columns import LEFT_OUT, MEASURES, choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.table import InvalidRows, Table, UnevenRows
+from kaestat.logs.table import Table
 
 _TEXTS = re.compile(r"\s*\[\s*['\"]")  # begins a list of texts, of JSON or Python
 
@@ -56,7 +56,7 @@ def read_long(
         part, name = next((part, name) for part, names in more.items() for name in names if name in table.later)
         other = candidates[part][0] if part in candidates else LEFT_OUT
         without = f", or do without by {spelled(part, other)}" if part in candidates or part in MEASURES else ""
-        raise UnevenRows(
+        raise ValueError(
             f"{path}: its first row has no {name!r}, but others have one. Write it in every row, or in none{without}."
         )
     chosen = table.chosen(candidates)
@@ -67,7 +67,7 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
     """The table with one row per reward of a list; other lists are split alike, other values repeated.
 
     Lists of lists, as of a whole batch, are split again. A list of messages is a conversation and stays whole. Raises
-    `InvalidRows` if another list of a row has a different length, or is a list of prompts in text, which may as well be
+    a ValueError if another list of a row has a different length, or is a list of prompts in text, which may as well be
     one prompt, and a ValueError if all lists are empty.
     """
     column = table.columns[reward]
@@ -86,7 +86,7 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
         if isinstance(values, Labels):
             if as_text and any(_TEXTS.match(str(value)) for value in values.distinct):
                 row = next(row for row in range(len(values)) if _TEXTS.match(str(values[row])))
-                raise InvalidRows(
+                raise ValueError(
                     f"{table.source}, {table.place(row)}: {name} is a list of texts ({values[row]!r:.60}), as {reward} "
                     "is of numbers. Write one completion per row, or batches as JSONL or Parquet."
                 )
@@ -99,7 +99,7 @@ def with_one_reward_each(table: Table, reward: str) -> Table:
                 each = None
             if each is not None and len(each) != sizes[row]:
                 wrong = f"{name} has {counted(len(each), 'value')} for {counted(int(sizes[row]), 'reward')}"
-                raise InvalidRows(
+                raise ValueError(
                     f"{table.source}, {table.place(row)}: {wrong}. Give one for each reward, or a single one."
                 )
             parted.extend([value] * int(sizes[row]) if each is None else each)

@@ -9,37 +9,24 @@ from pathlib import Path
 from typing import TextIO
 
 from kaestat.logs.readers.limits import check_unpacked
-from kaestat.logs.table import InvalidRows
-
-_LONGEST_LINE = 2**26  # characters
 
 
 @contextmanager
-def text_file(path: Path, errors: str = "strict") -> Iterator[TextIO]:
+def text_file(path: Path) -> Iterator[TextIO]:
     """A UTF-8 text file, opened; unpacked while reading if its name ends in ``.gz``.
 
-    ``errors`` says what to do about bytes that are not UTF-8, as `open` takes it. A ValueError if the packed file is
-    cut short, damaged or implausibly compressed, or if the content is not UTF-8 text, as soon as this is known.
+    A ValueError if the packed file is cut short, damaged or implausibly compressed, or if the content is not UTF-8
+    text, as soon as this is known.
     """
     try:
-        with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", errors=errors, newline="") as file:
+        with _opened(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
             f"{path}: the gzip file is cut short or damaged ({error}); copy it again, or pack it once it is complete."
         ) from error
     except UnicodeDecodeError as error:
-        raise InvalidRows(f"{path}: is not UTF-8 text ({error}); convert it to UTF-8.") from error
-
-
-def lines_of(path: Path, file: TextIO) -> Iterator[str]:
-    """The lines of the file; a ValueError if one is longer than 67,108,864 characters."""
-    number = 0
-    while line := file.readline(_LONGEST_LINE):
-        number += 1
-        if len(line) == _LONGEST_LINE and not line.endswith(("\n", "\r")):
-            raise InvalidRows(f"{path}, line {number}: is longer than {_LONGEST_LINE:,} characters; remove or fix it.")
-        yield line
+        raise ValueError(f"{path}: is not UTF-8 text ({error}); convert it to UTF-8.") from error
 
 
 def whole_text(file: TextIO) -> str:

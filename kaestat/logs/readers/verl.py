@@ -16,7 +16,7 @@ import numpy as np
 
 from kaestat.core.checks import MAX_STEP
 from kaestat.core.spelling import spelled
-from kaestat.logs.columns import LEFT_OUT, MEASURES, choose_columns, refuse_missing_column
+from kaestat.logs.columns import LEFT_OUT, choose_columns, refuse_missing_column
 from kaestat.logs.readers import json_file
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.table import Table
@@ -55,17 +55,11 @@ def read_verl(
     files = numbered(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path}: no file named after its step (1.jsonl, 2.jsonl, ...) is in this folder.")
-    hints = {"prompt": prompt, "reward": reward, "group": group, "weight": weight, "length": length}
-    return read_together(files, missing=missing, **hints, importance=importance)
-
-
-def read_together(files: Sequence[Path], *, missing: str = "drop", **hints: str | None) -> RewardLog:
-    """The log in some files of a dump, read with the same hints; otherwise as `read_verl`."""
-    parts = dict.fromkeys(("prompt", "reward", *MEASURES)) | {part: name for part, name in hints.items() if name}
-    candidates = _candidates(files[0], parts)
-    table = Table.joined(files[0].parent, [_read_file(file, parts, candidates) for file in files])
-    names = table.chosen(candidates, _OWN) | {"step": "step"}
-    return RewardLog.of_table(table, names, missing)
+    hints = {"prompt": prompt, "reward": reward, "weight": weight, "length": length, "importance": importance}
+    hints |= {} if group is None else {"group": group}
+    candidates = _candidates(files[0], hints)
+    table = Table.joined(path, [_read_file(file, hints, candidates) for file in files])
+    return RewardLog.of_table(table, table.chosen(candidates, _OWN) | {"step": "step"}, missing)
 
 
 def numbered(folder: Path) -> list[Path]:
@@ -73,16 +67,16 @@ def numbered(folder: Path) -> list[Path]:
     return sorted((f for f in folder.glob("*.jsonl") if re.fullmatch(r"\d+", f.stem)), key=lambda f: int(f.stem))
 
 
-def _candidates(path: Path, parts: Mapping[str, str | None]) -> dict[str, list[str]]:
-    return choose_columns(path, json_file.LINES.column_names(path), parts, _OWN)
+def _candidates(path: Path, hints: Mapping[str, str | None]) -> dict[str, list[str]]:
+    return choose_columns(path, json_file.LINES.column_names(path), hints, _OWN)
 
 
-def _read_file(path: Path, parts: Mapping[str, str | None], candidates: Mapping[str, Sequence[str]]) -> Table:
+def _read_file(path: Path, hints: Mapping[str, str | None], candidates: Mapping[str, Sequence[str]]) -> Table:
     """The rows of one file, without padding and further outputs."""
     found = json_file.LINES.column_names(path)
     for part, (name, *_) in candidates.items():
         refuse_missing_column(path, name, part, found)
-    if more := [part for part in _candidates(path, parts) if part not in candidates]:
+    if more := [part for part in _candidates(path, hints) if part not in candidates]:
         raise ValueError(
             f"{path}: has a {more[0]}, which earlier files lack. Write it in every file, or do without by "
             f"{spelled(more[0], LEFT_OUT)}."

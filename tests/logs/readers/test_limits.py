@@ -54,14 +54,6 @@ def test_a_large_log_that_packs_as_logs_do_has_no_limit(tmp_path, small_limits):
     assert len(read_log(tmp_path / "run.csv.gz").frame) == 100_000
 
 
-def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_file, "_LONGEST_LINE", 1000)
-    path = tmp_path / "run.jsonl"
-    path.write_bytes(LINE + b"{" + b" " * 2000)
-    with pytest.raises(ValueError, match="line 2: is longer than 1,000 characters"):
-        read_log(path)
-
-
 def test_parquet_texts_that_expand_too_far_are_refused_before(tmp_path, small_limits):
     frame = pd.DataFrame({"prompt": [f"{'a' * 100_000}{k}" for k in range(40)], "step": 0, "reward": 1.0})
     path = tmp_path / "run.parquet"
