@@ -13,6 +13,8 @@ from kaestat import read_log, risk_differences, select_bandwidth, value_risk
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.datasets import simulated_run
 from kaestat.report.analysis import TUNED_METHODS, analyze, default_methods
+from kaestat.report.tables import selection_line
+from kaestat.smoothing.selectors import BandwidthSelection
 
 
 def write_log(log, path):
@@ -115,7 +117,27 @@ def test_bandwidth_agrees_with_select_bandwidth(command, log_file):
     assert status == 0
     assert (found["bandwidth"], found["se"]) == (expected.bandwidth, expected.se)
     _, text, _ = command("bandwidth", log_file, "--kernel", "exponential")
-    assert f"{expected.bandwidth:.2f} steps (standard error {expected.se:.2f})" in text
+    answer = f"By forward_cv, exponential kernel: bandwidth {expected.bandwidth:.2f} steps (standard error "
+    assert text.startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [(1.5, "This is the shortest of the grid, 1.50 to 20.00"), (3.0, None), (20.0, "This is the longest of the grid")],
+)
+def test_a_bandwidth_at_the_edge_of_its_grid_is_said_to_be_there(chosen, words):
+    path = pd.DataFrame({"bandwidth": [1.5, 3.0, 20.0]})
+    line = selection_line(BandwidthSelection(chosen, 1.0, path, "forward_cv"), "triangular")
+    assert words in line if words else line.endswith("bandwidth 3.00 steps (standard error 1.00).")
+
+
+def test_rows_without_a_reward_are_dropped_if_wanted(command, log_file, tmp_path):
+    frame = pd.read_csv(log_file)
+    holes = frame.iloc[:1].assign(reward=None)
+    pd.concat([frame, holes]).to_csv(tmp_path / "run.csv", index=False)
+    assert command("bandwidth", tmp_path / "run.csv", "--json")[0] == 2
+    status, out, err = command("bandwidth", tmp_path / "run.csv", "--json", "--missing", "drop")
+    assert (status, out) == command("bandwidth", log_file, "--json")[:2] and "left out for lack of reward" in err
 
 
 def test_one_completion_per_visit_gives_differences_with_an_explanation(command, singles_file):

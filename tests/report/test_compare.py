@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -65,6 +66,11 @@ def test_figures_are_means_over_prompts_and_differences_paired_where_prompts_are
     assert row["n_common"] == len(common)
     assert row["difference"] == pytest.approx((last[1][common] - last[0][common]).mean())
     assert row["low"] > 0
+
+
+@pytest.mark.parametrize(("number", "words"), [(1, "outside its interval."), (3, "for all 3 of them at once.")])
+def test_the_note_on_intervals_counts_what_is_tested(found, number, words):
+    assert any(words in note for note in comparison_notes(replace(found, n_tested=number)))
 
 
 def test_runs_on_other_prompts_count_as_independent():

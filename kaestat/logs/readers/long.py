@@ -2,12 +2,11 @@
 
 import json
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +19,8 @@ from kaestat.logs.table import Table
 _TEXTS = re.compile(r"\s*\[\s*['\"]")  # begins a list of texts, of JSON or Python
 
 
-class Container(Protocol):
-    """How a table is stored; `csv_file`, `parquet` and `json_file.JsonRows` are such."""
-
-    def column_names(self, path: Path) -> list[str]: ...
-
-    def read_table(self, path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table: ...
-
-
 def read_long(
-    container: Container,
+    container: Any,  # `csv_file`, `parquet` or a `json_file.JsonRows`: how the table is stored
     path: Path,
     *,
     prompt: str | None = None,

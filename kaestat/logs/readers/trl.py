@@ -62,8 +62,8 @@ def read_trl(
 
     In our trainer's log completions of evaluations are left out, and warnings count these and the generations that are
     missing. In TRL's own log nothing marks them: warnings name steps that have other numbers of completions or prompts
-    than most, and gaps between steps. An evaluation with as many completions and prompts as a step of training cannot
-    be told apart, nor can generations be missed that TRL never logged (``gradient_accumulation_steps`` larger than
+    than most, and gaps between steps. The reader does not notice an evaluation with as many completions and prompts as
+    a step of training, nor generations that TRL never logged (``gradient_accumulation_steps`` larger than
     ``steps_per_generation``).
 
     Raises an ImportError if pyarrow is missing, and a ValueError if a file is torn, a column is missing, a later file
