@@ -52,6 +52,9 @@ class Baseline(ABC):
         Whether the value depends on the past visits alone, and not on the rest of the group.
     estimates_mean : bool
         Whether the value estimates the prompt's mean reward.
+    within_group : bool
+        Whether every value lies between the lowest and the highest reward of the completion's own group, or the
+        completion is alone. Only then may advantages be divided by the group's deviation.
     counts_suffice : bool
         Whether the values depend on a group's rewards only through their counts, which it reads from `Groups.times`. A
         log with few distinct rewards is then served without a pass over all completions.
@@ -65,6 +68,7 @@ class Baseline(ABC):
     knows_unseen: ClassVar[bool] = False
     past_only: ClassVar[bool] = False
     estimates_mean: ClassVar[bool] = True
+    within_group: ClassVar[bool] = False
     counts_suffice: ClassVar[bool] = False
 
     @abstractmethod
@@ -90,8 +94,8 @@ class Baseline(ABC):
 
     @property
     def horizon(self) -> float:
-        """Largest lag (steps) at which a visit can matter: 0 for memoryless baselines, ``inf`` for unbounded ones."""
-        return 0.0
+        """Largest lag (steps) at which a visit can matter. By default all can; see `WithoutVisits` for none."""
+        return math.inf
 
     @property
     def max_visits(self) -> float:
@@ -132,6 +136,11 @@ class Baseline(ABC):
     def refuses_prior(self) -> str | None:
         """Why this baseline cannot use visits from before the run (`kaestat.Prior`); None if it can."""
         return None
+
+    @property
+    def alone(self) -> str:
+        """The advantage of the only completion of a group, in words, where a value needs others; empty if not."""
+        return ""
 
     @property
     def missing_input(self) -> str | None:
@@ -202,6 +211,15 @@ class Baseline(ABC):
     def leave_one_out(self) -> Baseline:
         """The same baseline without the completion's own reward, as in the paper's Table 1."""
         return self
+
+
+@dataclass(frozen=True)
+class WithoutVisits(Baseline):
+    """Base class of the baselines that read no past visits, so that none are kept."""
+
+    @property
+    def horizon(self) -> float:
+        return 0.0
 
 
 def shapes_of(carry: dict[str, np.ndarray] | None) -> dict[str, tuple[int, ...]]:

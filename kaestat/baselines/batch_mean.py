@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits, ratio
 
 
 @dataclass(frozen=True)
-class BatchMean(Baseline):
+class BatchMean(WithoutVisits):
     """Mean reward over every completion of the step (Hu et al., 2025; paper, section 3, second approach).
 
     With weights it is the score-weighted batch baseline ``sum W Z / sum W``. Whitening would cancel this constant

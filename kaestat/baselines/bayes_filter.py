@@ -78,10 +78,6 @@ class BayesFilter(RangedBaseline):
     counts_suffice: ClassVar[bool] = True
 
     @property
-    def horizon(self) -> float:
-        return float("inf")
-
-    @property
     def max_visits(self) -> float:
         return 1
 

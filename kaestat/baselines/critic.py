@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits
 from kaestat.core.checks import check_positive, check_share
 
 
 @dataclass(frozen=True, eq=False)
-class Critic(Baseline):
+class Critic(WithoutVisits):
     """Recursive ridge regression of rewards on prompt features with forgetting.
 
     A deep value network (Mnih et al., 2016; Schulman et al., 2017) is the same with learned features; here the user

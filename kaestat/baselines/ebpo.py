@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kaestat.baselines.base import Baseline, Served
+from kaestat.baselines.base import Served, WithoutVisits
 from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
 
 
 @dataclass(frozen=True)
-class Ebpo(Baseline):
+class Ebpo(WithoutVisits):
     """``b = (1 - S) * group mean + S * mu`` with ``S = (sigma^2 / G) / (sigma^2 / G + tau^2)``.
 
     ``mu`` and ``sigma^2`` are the running mean and (unbiased) variance of all rewards so far, ``tau^2`` the variance of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import Baseline, WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits, ratio
 
 
 @dataclass(frozen=True)
-class GroupMean(Baseline):
+class GroupMean(WithoutVisits):
     """Mean reward of the group (GRPO: Shao et al., 2024; RLOO: Kool et al., 2019).
 
     A single completion has value ``Z`` (advantage 0) with its own reward kept in. Without it, it has value 0, so the
@@ -27,6 +27,11 @@ class GroupMean(Baseline):
     unit: ClassVar[Literal["prompt", "group"]] = "group"
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
+    within_group: ClassVar[bool] = True
+
+    @property
+    def alone(self) -> str:
+        return "its reward, without a baseline" if self.without_own else "0"
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         xp = groups.xp

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits, finite_squares, ratio
 from kaestat.core.checks import check_positive
 
 
 @dataclass(frozen=True)
-class JamesStein(Baseline):
+class JamesStein(WithoutVisits):
     """``(1 - lambda) LOO + lambda * mean of the other prompts``, with lambda estimated from the other prompts.
 
     Over the other prompts k of the step, ``v`` is the mean of ``var_unbiased(r_k) / m_k``, ``s`` the population

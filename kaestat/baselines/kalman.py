@@ -63,10 +63,6 @@ class Kalman(RangedBaseline):
             check_positive("reward_variance", self.reward_variance)
 
     @property
-    def horizon(self) -> float:
-        return math.inf
-
-    @property
     def max_visits(self) -> float:
         ratio = self.drift_variance / (LARGEST_VARIANCE if self.reward_variance is None else self.reward_variance)
         gain = (math.sqrt(ratio * (ratio + 4)) - ratio) / 2  # K^2 / (1 - K) = ratio

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits
 from kaestat.core.checks import check_finite_number, check_positive
 
 
 @dataclass(frozen=True)
-class Krpo(Baseline):
+class Krpo(WithoutVisits):
     """Filtered group reward right after each completion, with a new filter for every group.
 
     Over the samples in order: ``P- = P + Q``, ``K = P- / (P- + R)``, ``x += K (r - x)``, ``P = (1 - K) P-``.
@@ -35,6 +35,10 @@ class Krpo(Baseline):
     initial_variance: float = 1.0
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
+
+    @property
+    def alone(self) -> str:
+        return "a multiple of its reward, without a baseline"
 
     def __post_init__(self) -> None:
         check_positive("process_noise", self.process_noise, allow_zero=True)

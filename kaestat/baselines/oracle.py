@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.core.arrays import Array, Groups, Visits
 
 
 @dataclass(frozen=True, eq=False)
-class Oracle(Baseline):
+class Oracle(WithoutVisits):
     """The given true value, the bound for every estimator.
 
     Parameters

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from array_api_compat import device
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
 
 OrderT = TypeVar("OrderT", bound="OrderStatistic")
 
 
 @dataclass(frozen=True)
-class OrderStatistic(Baseline):
+class OrderStatistic(WithoutVisits):
     """Base class of the baselines that use an order statistic of the group's rewards instead of the mean.
 
     Given the other completions, such a value is the completion's own reward clipped to `bounds`. A log cannot
@@ -31,6 +31,11 @@ class OrderStatistic(Baseline):
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
     estimates_mean: ClassVar[bool] = False
+    within_group: ClassVar[bool] = True
+
+    @property
+    def alone(self) -> str:
+        return "its reward, without a baseline" if self.without_own else "0"
 
     @abstractmethod
     def rank(self, count: Array) -> Array:

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits, ratio
 
 
 @dataclass(frozen=True)
-class Pooled(Baseline):
+class Pooled(WithoutVisits):
     """Leave-one-out mean over all groups of the prompt (paper, appendix on the one-shot experiment).
 
     It differs from RLOO only if a prompt has several groups in one step: its rows are prompts, those of RLOO groups.
@@ -17,6 +17,11 @@ class Pooled(Baseline):
 
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
+    within_group: ClassVar[bool] = True
+
+    @property
+    def alone(self) -> str:
+        return "its reward, without a baseline"
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         mass, carried = groups.others()

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits
 
 
 @dataclass(frozen=True)
-class Zero(Baseline):
+class Zero(WithoutVisits):
     """The value 0 for everything (Williams, 1992)."""
 
     takes_weights: ClassVar[bool] = True

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.core.arrays import Array, Groups, Visits
 
 
 @dataclass(frozen=True, eq=False)
-class Remax(Baseline):
+class Remax(WithoutVisits):
     """Reward of the current policy's greedy completion.
 
     Parameters

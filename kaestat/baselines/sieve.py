@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -51,10 +50,6 @@ class Sieve(Baseline):
         check_whole("degree", self.degree, least=0)
         if not isinstance(self.basis, str) or self.basis not in ("bspline", "polynomial"):
             raise ValueError(f'basis must be "bspline" or "polynomial", got {self.basis!r}.')
-
-    @property
-    def horizon(self) -> float:
-        return math.inf
 
     @property
     def max_visits(self) -> float:

@@ -66,10 +66,6 @@ class Spo(RangedBaseline):
             check_positive("prior_count", self.prior_count)
 
     @property
-    def horizon(self) -> float:
-        return math.inf
-
-    @property
     def max_visits(self) -> float:
         slowest = self.rho_max if self.rho is None else self.rho
         return math.ceil(math.log(FAINT) / math.log(slowest)) if slowest < 1 else math.inf

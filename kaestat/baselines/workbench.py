@@ -95,7 +95,7 @@ def check(baseline: Baseline, *, prompts: Sequence[Hashable] = PROMPTS) -> tuple
 
     Notes
     -----
-    Each of `CHECKS` says what it requires. A baseline that does not set its ``horizon`` has horizon 0 and gets no past.
+    Each of `CHECKS` says what it requires.
     ``torch`` is checked if it is installed.
 
     Examples
@@ -309,6 +309,15 @@ def past_only(bench: _Bench) -> None:
     _same(bench.values(turned), bench.values(now), "rewards of now move values, but past_only is True")
 
 
+def within_group(bench: _Bench) -> None:
+    """Values lie among the group's rewards where within_group says so."""
+    now = bench.now(_rewards(soft=True))
+    values, reward = bench.values(now), now.groups.reward
+    least, most = reward.min(axis=-1, keepdims=True), reward.max(axis=-1, keepdims=True)
+    if bench.baseline.within_group and not ((least - TOLERANCE <= values) & (values <= most + TOLERANCE)).all():
+        raise _Fault("values leave the range of their group's rewards, but within_group is True: advantages explode.")
+
+
 def weights(bench: _Bench) -> None:
     """Weights of 1 are as no weights, where weights are taken."""
     now = bench.now(_rewards(soft=True))
@@ -391,5 +400,5 @@ def _same(found: np.ndarray, expected: np.ndarray, complaint: str) -> None:
 FIRST: tuple[Callable[[_Bench], None], ...] = (shape, memory, mutation)
 CHECKS: tuple[Callable[[_Bench], None], ...] = (
     *FIRST, finite, own_reward, leave_one_out, padding, visit_padding, horizon, batches, prompt_order, pools_prompts,
-    past_only, weights, condensed, torch,
+    past_only, within_group, weights, condensed, torch,
 )  # fmt: skip

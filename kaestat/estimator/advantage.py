@@ -35,7 +35,8 @@ class AdvantageEstimator(PromptValues):
     scale : {"none", "group_std", "batch_std", "informative", "trl_group", "trl_batch"}, optional
         Overrides the method's own scaling: none; division by the group's standard deviation; whitening over the
         batch; GPG's; TRL's two. Scalings that divide take an epsilon, as in ``"group_std(epsilon=1e-4)"``. None keeps
-        the published one (`kaestat.baselines.registry.METHODS`).
+        the published one (`kaestat.baselines.registry.METHODS`). Division by the group's deviation goes only with
+        methods whose values come from that group alone (`Baseline.within_group`).
     objective : {"mean", "log", "pass@K", "arcsin", "bnpo"}
         The function of each prompt's success rate V to maximise: V itself, its logarithm, the chance of a success in K
         tries (``"pass@8"``), the objective that division by the standard deviation implies, or BNPO's. Advantages are
@@ -68,7 +69,8 @@ class AdvantageEstimator(PromptValues):
     Raises
     ------
     ValueError
-        If the method, a parameter, the scale or the objective is unknown; if a parameter is out of range; for an
+        If the method, a parameter, the scale or the objective is unknown; if a parameter is out of range; for a scale
+        by the group's deviation and a method whose values come from elsewhere; for an
         objective other than the mean and a method without a history; with ``order="any"``, for a method that needs
         steps in order; and for a prior as `add_prior` does.
 
@@ -183,7 +185,8 @@ class AdvantageEstimator(PromptValues):
         -----
         UserWarning
             Once if a method with a history has seen no prompt return in 100 steps, or nearly all returned
-            after more steps than the history reaches; once if completions are later than ``late``.
+            after more steps than the history reaches; once if completions are later than ``late``; once if no group
+            has more than one completion, for a method that needs more.
         """
         call, columns = Call(), (mask, stream_ids, weights, importance, divergence, version)
         advantages = self.recorded("step", call, prompt_ids, rewards, step, *columns)

@@ -76,6 +76,7 @@ class Held(NamedTuple):
     deltas: tuple[HistoryDelta, ...] | None = None
     answer: Answer | None = None
     told_late: bool = False
+    told_alone: bool = False
 
     def kept_deltas(self, name: str) -> tuple[HistoryDelta, ...]:
         """The deltas to send; a ValueError, for the call of that name, if they are not kept."""

@@ -1,5 +1,7 @@
-"""Warnings of an estimator: the history is useless, no prior matched, samples are late."""
+"""Warnings of an estimator: history or groups are useless, no prior matched, samples are late."""
 
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.digits import lost_digits_of
 from kaestat.core.samples import StepSamples
 from kaestat.core.spelling import counted
@@ -24,10 +26,22 @@ def noticed(held: Held, outcome: Outcome, samples: StepSamples, *, new: bool) ->
     unmet = unmet_prior(held.state.priors, record) if new else None
     alien = alien_prior(held.state.priors, record, None) if new else None
     late = None if held.told_late else order.too_late(held.state, serving.method, samples, record)
+    alone = None if held.told_alone else needs_others(serving.method, serving.baseline, record.groups.count.max())
     lost = None if serving.baseline.horizon == 0 else lost_digits_of(record.groups, record.visits)
-    texts = said, unmet, alien, late, None if lost is None else f"{serving.method}: {lost}"
-    after = after._replace(returns=returns, told_late=held.told_late or late is not None)
+    texts = said, unmet, alien, late, alone, None if lost is None else f"{serving.method}: {lost}"
+    told_late, told_alone = held.told_late or late is not None, held.told_alone or alone is not None
+    after = after._replace(returns=returns, told_late=told_late, told_alone=told_alone)
     return after, tuple(text for text in texts if text is not None)
+
+
+def needs_others(method: str, baseline: Baseline, largest: float) -> str | None:
+    """Why a method does not suit groups of which the largest has so many completions; None if it does."""
+    if largest != 1 or not baseline.alone:
+        return None
+    return (
+        f"{method}: no group has more than one completion, and the advantage of a lone one is {baseline.alone}. "
+        f"Sample two or more of each prompt, or take a method that needs no group, such as {DEFAULT_METHOD!r}."
+    )
 
 
 def unmet_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:

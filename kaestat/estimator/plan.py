@@ -9,7 +9,7 @@ from kaestat.baselines import specification
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import changed_parameters, get_method, make_baseline, with_specified
 from kaestat.estimator.objective import check_objective
-from kaestat.estimator.scaling import make_scaling
+from kaestat.estimator.scaling import divides_by_group
 from kaestat.estimator.steps.any_order import AnyOrder
 from kaestat.estimator.steps.call import Order, Serving
 from kaestat.estimator.steps.strict_order import StrictOrder
@@ -48,8 +48,12 @@ class Plan:
         else:
             name, params = with_specified(method, params)
             baseline, own_scale = make_baseline(name, **params), get_method(name).scale
-        if scale is not None:
-            make_scaling(scale if isinstance(scale, str) else repr(scale))
+        if scale is not None and divides_by_group(str(scale)) and not baseline.within_group:
+            raise ValueError(
+                f"scale: {scale!r} divides by the deviation of a group's rewards, which suits only values from that "
+                f"group alone, and method {name!r} has others: advantages would explode where the deviation is near 0. "
+                "Take 'batch_std' or 'none'."
+            )
         if baseline.missing_input is not None:
             raise ValueError(f"method {name!r} needs {baseline.missing_input}.")
         check_objective(objective, name, baseline)

@@ -14,6 +14,7 @@ from kaestat.core.checks import check_positive
 GROUP_STD_EPS = 1e-6  # as in verl's GRPO
 WHITEN_EPS = 1e-8
 TRL_EPS = 1e-4
+Axes = int | tuple[int, int]
 
 
 def leave_as_is(advantages: Array, groups: Groups) -> Array:
@@ -22,7 +23,7 @@ def leave_as_is(advantages: Array, groups: Groups) -> Array:
 
 
 def divide_by_group_std(advantages: Array, groups: Groups, epsilon: float = GROUP_STD_EPS) -> Array:
-    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of the row's rewards; lone completions keep A.
+    """``A / (std + epsilon)`` with the standard deviation (ddof 1) of the row's rewards; A where these are all equal.
 
     Parameters
     ----------
@@ -32,32 +33,17 @@ def divide_by_group_std(advantages: Array, groups: Groups, epsilon: float = GROU
     epsilon : float
         1e-6 as in verl; TRL has 1e-4.
     """
-    xp = groups.xp
-    present, count = groups.present, groups.count
-    mean = ratio(xp.sum(present * groups.reward, axis=-1, keepdims=True), count, 0.0, xp)
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = xp.sum(present * (groups.reward - mean) ** 2, axis=-1, keepdims=True)
-    squares, unit = finite_squares(squares, lambda: present * (groups.reward - mean), -1, xp)
-    std = unit * xp.sqrt(ratio(squares, count - 1, 1.0, xp))
-    return advantages / xp.where(count > 1, std + epsilon, xp.ones_like(std))
+    return _over_reward_std(advantages, groups, epsilon, -1)
 
 
 def divide_by_reward_std(advantages: Array, groups: Groups, epsilon: float = TRL_EPS) -> Array:
     """``A / (std + epsilon)`` with the standard deviation (ddof 1) of all rewards of the step, (..., P, G).
 
     Group means are not subtracted from the rewards. TRL calls this ``scale_rewards="batch"`` (TRL 1.16.0,
-    ``trl/trainer/grpo_trainer.py``, ``_generate_and_score_completions``). A step of one completion is returned
-    unchanged.
+    ``trl/trainer/grpo_trainer.py``, ``_generate_and_score_completions``). A step whose rewards are all equal is
+    returned unchanged.
     """
-    xp = groups.xp
-    present = groups.present
-    count = xp.sum(present, axis=(-2, -1), keepdims=True)
-    mean = ratio(xp.sum(present * groups.reward, axis=(-2, -1), keepdims=True), count, 0.0, xp)
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = xp.sum(present * (groups.reward - mean) ** 2, axis=(-2, -1), keepdims=True)
-    squares, unit = finite_squares(squares, lambda: present * (groups.reward - mean), (-2, -1), xp)
-    std = unit * xp.sqrt(ratio(squares, count - 1, 1.0, xp))
-    return xp.where(count > 1, advantages / (std + epsilon), advantages)
+    return _over_reward_std(advantages, groups, epsilon, (-2, -1))
 
 
 def whiten_over_batch(advantages: Array, groups: Groups, epsilon: float = WHITEN_EPS) -> Array:
@@ -66,14 +52,34 @@ def whiten_over_batch(advantages: Array, groups: Groups, epsilon: float = WHITEN
     A step of one completion is returned unchanged.
     """
     xp = groups.xp
-    present = groups.present
-    count = xp.sum(present, axis=(-2, -1), keepdims=True)
-    mean = ratio(xp.sum(present * advantages, axis=(-2, -1), keepdims=True), count, 0.0, xp)
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = xp.sum(present * (advantages - mean) ** 2, axis=(-2, -1), keepdims=True)
-    squares, unit = finite_squares(squares, lambda: present * (advantages - mean), (-2, -1), xp)
-    std = unit * xp.sqrt(ratio(squares, count - 1, 1.0, xp) + epsilon / unit / unit)
+    count, mean, variance, unit = _moments(advantages, groups, (-2, -1))
+    std = unit * xp.sqrt(variance + epsilon / unit / unit)
     return xp.where(count > 1, (advantages - mean) / std, advantages)
+
+
+def _over_reward_std(advantages: Array, groups: Groups, epsilon: float, axis: Axes) -> Array:
+    xp = groups.xp
+    _, _, variance, unit = _moments(groups.reward, groups, axis)
+    return advantages / xp.where(_differ(groups, axis), unit * xp.sqrt(variance) + epsilon, xp.ones_like(variance))
+
+
+def _moments(column: Array, groups: Groups, axis: Axes) -> tuple[Array, Array, Array, Array | float]:
+    """Number, mean and variance (ddof 1) of a column over the completions; the variance is in squares of a unit."""
+    xp, present = groups.xp, groups.present
+    count = xp.sum(present, axis=axis, keepdims=True)
+    mean = ratio(xp.sum(present * column, axis=axis, keepdims=True), count, 0.0, xp)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = xp.sum(present * (column - mean) ** 2, axis=axis, keepdims=True)
+    squares, unit = finite_squares(squares, lambda: present * (column - mean), axis, xp)
+    return count, mean, ratio(squares, count - 1, 1.0, xp), unit
+
+
+def _differ(groups: Groups, axis: Axes) -> Array:
+    """Whether the rewards of the completions are not all equal."""
+    xp, there = groups.xp, groups.present > 0
+    high = xp.max(xp.where(there, groups.reward, xp.full_like(groups.reward, -xp.inf)), axis=axis, keepdims=True)
+    low = xp.min(xp.where(there, groups.reward, xp.full_like(groups.reward, xp.inf)), axis=axis, keepdims=True)
+    return high > low
 
 
 def rescale_informative(advantages: Array, groups: Groups) -> Array:
@@ -82,12 +88,9 @@ def rescale_informative(advantages: Array, groups: Groups) -> Array:
     A widely used framework counts completions with non-zero reward instead; the two differ wherever a group is
     mixed. With nothing but all-equal groups the advantages (all 0) are returned unchanged.
     """
-    xp = groups.xp
-    present = groups.present
-    high = xp.max(xp.where(present > 0, groups.reward, xp.full_like(groups.reward, -xp.inf)), axis=-1, keepdims=True)
-    low = xp.min(xp.where(present > 0, groups.reward, xp.full_like(groups.reward, xp.inf)), axis=-1, keepdims=True)
+    xp, present = groups.xp, groups.present
     total = xp.sum(present, axis=(-2, -1), keepdims=True)
-    mixed = xp.sum(present * xp.astype(high > low, present.dtype), axis=(-2, -1), keepdims=True)
+    mixed = xp.sum(present * xp.astype(_differ(groups, -1), present.dtype), axis=(-2, -1), keepdims=True)
     return advantages * ratio(total, mixed, 1.0, xp)
 
 
@@ -138,6 +141,14 @@ def recentres(scale: str) -> bool:
         return False
     groups, scaling = Groups(np.array([[1.0, 0.0], [0.0, 0.0]])), make_scaling(scale)
     return bool(np.allclose(scaling(groups.reward - 1.0, groups), scaling(groups.reward, groups)))
+
+
+@cache
+def divides_by_group(scale: str) -> bool:
+    """Whether a scaling divides by the deviation of each group's own rewards, found by a trial as in `recentres`."""
+    groups = Groups(np.array([[0.0, 1.0], [0.0, 3.0]]))
+    of_first, of_second = make_scaling(scale)(np.ones((2, 2)), groups)
+    return not np.allclose(of_first, of_second)
 
 
 def cancels_weights(baseline: Baseline, scale: str) -> bool:

@@ -11,6 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import parse_method
 from kaestat.history.prior import BEFORE_THE_RUN, Prior
+from kaestat.integrations.shared.tracked_estimator import check_group_size
 from kaestat.integrations.shared.weights import check_weights
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig
 from llm_experiments.diagnose.config import DiagnosticConfig, GradientDiagnosticConfig
@@ -163,12 +164,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _method_fits(self) -> RunConfig:
         estimator = self.estimator()
-        baseline = estimator.baseline
-        if self.updates.group_size == 1 and baseline.unit == "group" and baseline.horizon == 0:
-            raise ValueError(
-                f"method {self.method!r} compares the completions of a group, and group_size = 1 leaves none to "
-                "compare with: every advantage would be 0. Take kae, reinforce++ or spo, or a larger group."
-            )
+        check_group_size(estimator, "group_size", self.updates.group_size)
         check_weights(estimator, self.weights, get_args(Weights))
         if self.weights != "none" and self.warm is not None:
             raise ValueError(

@@ -27,10 +27,10 @@ class Half(Baseline):
         return groups.xp.full_like(groups.reward, 0.5)
 
 
-def test_a_baseline_of_values_alone_has_no_past_no_carry_no_scale_and_no_share_of_the_own_reward():
+def test_a_baseline_of_values_alone_has_its_whole_past_no_carry_no_scale_and_no_share_of_the_own_reward():
     half, group = Half(), groups([1, 0])
     assert (half.unit, half.takes_weights, half.stepwise) == ("prompt", False, False)
-    assert half.horizon == 0.0
+    assert half.horizon == math.inf and half.within_group is False and half.alone == ""
     assert half.takes_divergence is False
     assert half.missing_input is None
     assert half.own_derivative(group, NO_PAST, step=0) == 0.0

@@ -1,17 +1,18 @@
 """`kaestat.check` names each fault that is planted, and no other; every method of ours passes."""
 
-import math
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 import kaestat
-from kaestat import make_baseline, methods, value_risk
+from kaestat import AdvantageEstimator, make_baseline, methods, value_risk
 from kaestat.baselines import Baseline
 from kaestat.baselines.registry import parse_method
 from kaestat.baselines.workbench import CHECKS, FaultyBaseline
+from kaestat.datasets import simulated_run
 from kaestat.logs.prompt_risks import NegativeRiskWarning
+from kaestat.logs.replay import replay
 from kaestat.smoothing.selectors import SELECTORS
 from tests.helpers.estimators import PARAMETERS
 from tests.helpers.made_logs import small_run
@@ -19,10 +20,6 @@ from tests.helpers.made_logs import small_run
 
 class Sound(Baseline):
     """Mean of the prompt's past rewards, 1/2 without any."""
-
-    @property
-    def horizon(self):
-        return math.inf
 
     def values(self, groups, visits, *, step, carry=None):
         return self.mean(groups, visits) + 0 * groups.reward
@@ -83,7 +80,7 @@ class VisitPadding(Sound):
 
 
 class Horizon(Sound):
-    horizon = 0.0  # as a baseline that says nothing
+    horizon = 0.0
 
 
 class Batches(Sound):
@@ -113,6 +110,10 @@ class PastOnly(Sound):
     def values(self, groups, visits, *, step, carry=None):
         mass, carried = groups.others()
         return (self.mean(groups, visits) + carried) / (1 + mass)
+
+
+class WithinGroup(Sound):
+    within_group = True
 
 
 class Weights(Sound):
@@ -162,6 +163,7 @@ FAULTS = {
     "prompt_order": PromptOrder,
     "pools_prompts": PoolsPrompts,
     "past_only": PastOnly,
+    "within_group": WithinGroup,
     "weights": Weights,
     "condensed": Condensed,
     "memory": Memory,
@@ -189,6 +191,19 @@ def test_every_method_of_ours_passes(method):
     name, params = parse_method(method)
     passed = kaestat.check(make_baseline(name, **params, **PARAMETERS.get(name, {})))
     assert passed == tuple(each.__name__ for each in CHECKS if with_torch or each.__name__ != "torch")
+
+
+def test_a_baseline_of_values_alone_gets_its_history_in_training_and_in_replay():
+    run = simulated_run(n_prompts=40, n_epochs=20)
+    estimator, values = AdvantageEstimator(Sound()), np.empty_like(run.values)
+    for step, rows in run.log.frame.groupby("step").indices.items():
+        frame = run.log.frame.iloc[rows]
+        estimator.step(frame["prompt"].tolist(), frame["reward"].to_numpy(), int(step))
+        values[rows] = estimator.values
+    np.testing.assert_allclose(replay(run.log, Sound())[0], values)
+    late = (run.log.frame["step"] > run.log.frame["step"].max() / 2).to_numpy()
+    found, none = (((each - run.values)[late] ** 2).mean() for each in (values, np.full(len(values), 0.5)))
+    assert found < none / 5
 
 
 def test_a_sound_baseline_of_a_users_own_passes_and_is_scored():

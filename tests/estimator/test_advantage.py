@@ -2,6 +2,8 @@
 
 # ruff: noqa: PD011 - `.values` is the estimator's
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 from kaestat import AdvantageEstimator
 from kaestat.baselines import Baseline
+from kaestat.baselines.registry import METHODS
 from tests.helpers.estimators import PROMPTS, REWARDS, UNWEIGHTED, make, with_past
 
 every_method = pytest.mark.parametrize("name", UNWEIGHTED)
@@ -183,6 +186,23 @@ def test_a_prompt_and_a_stream_do_not_collide_with_a_prompt_that_looks_like_the_
     estimator.step(["x", ("x", 0)], [0.0, 0.0], 1, stream_ids=[0, 0])
 
     assert estimator.values.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_single_completions_without_a_baseline_are_warned_of_once(name):
+    """They are so where each advantage is 0, or the same multiple of its reward."""
+    estimator, rewards, heard = make(name), np.array([1.0, 0.25, 0.5, 1.0]), []
+    weights = np.ones(4) if estimator.baseline.needs_weights else None
+    for step in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = estimator.step(list("abcd"), np.roll(rewards, step), step, weights=weights)
+        heard += [each for each in caught if "no group has more than one" in str(each.message)]
+    useless = np.allclose(found, found[-1] / np.roll(rewards, 2)[-1] * np.roll(rewards, 2))
+    assert len(heard) == bool(estimator.baseline.alone) == (useless and name != "none")
+    if heard:
+        assert not [each for each in heard if f"of a lone one is {estimator.baseline.alone}" not in str(each.message)]
+        assert np.allclose(found, 0) == (estimator.baseline.alone == "0")
 
 
 class Shapeless(Baseline):

@@ -1,6 +1,7 @@
 """Advantage scalings against the slow references, and weights that a scaling would cancel."""
 
 import math
+from functools import partial
 from statistics import fmean, variance
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, Groups
-from kaestat.baselines import BatchMean
+from kaestat.baselines import Baseline, BatchMean
+from kaestat.baselines.registry import METHODS
 from kaestat.estimator.scaling import (
     SCALINGS,
     cancels_weights,
@@ -22,6 +24,7 @@ from kaestat.estimator.scaling import (
     whiten_over_batch,
 )
 from tests.helpers.cases import groups
+from tests.helpers.estimators import PARAMETERS
 from tests.helpers.method_table import only
 
 ROWS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5]), min_size=1, max_size=5), min_size=1, max_size=4)
@@ -45,9 +48,9 @@ def whitened(advantages):
 
 
 def over_group_std(advantages, rewards, epsilon=1e-6):
-    """GRPO: each group over its standard deviation (ddof 1) plus epsilon; lone completions as they are."""
+    """GRPO: each group over its standard deviation (ddof 1) plus epsilon; groups of equal rewards as they are."""
     return [
-        [a / (math.sqrt(variance(r)) + epsilon) for a in row] if len(r) > 1 else row
+        [a / (math.sqrt(variance(r)) + epsilon) for a in row] if len(set(r)) > 1 else row
         for row, r in zip(advantages, rewards, strict=True)
     ]
 
@@ -55,7 +58,7 @@ def over_group_std(advantages, rewards, epsilon=1e-6):
 def over_reward_std(advantages, rewards, epsilon=1e-4):
     """TRL's scale_rewards="batch": over the standard deviation (ddof 1) of all rewards plus epsilon."""
     flat = [z for row in rewards for z in row]
-    if len(flat) < 2:
+    if len(set(flat)) < 2:
         return advantages
     return [[a / (math.sqrt(variance(flat)) + epsilon) for a in row] for row in advantages]
 
@@ -127,6 +130,35 @@ def test_a_scale_with_its_epsilon_comes_back_from_a_file(tmp_path):
     assert found[0] == pytest.approx((2 / 3) / (np.sqrt(1 / 3) + 0.5))
 
 
+GROUP_SCALES = ("group_std", "trl_group", "group_std(epsilon=0.5)")
+DEAD = ([[1.0, 0, 1, 0]], [[1.0] * 4]), ([[1.0, 0, 1, 0], [0.0] * 4], [[1.0] * 4, [1.0, 0, 0, 0]])
+
+
+class Own(Baseline):
+    """A user's history, which says nothing of its values."""
+
+    def values(self, groups, visits, *, step, carry=None):
+        return groups.reward * 0 + 0.5
+
+
+@pytest.mark.parametrize("scale", [*SCALINGS, GROUP_SCALES[-1]])
+@pytest.mark.parametrize("name", [*METHODS, Own()], ids=str)
+def test_a_scale_leaves_advantages_bounded_or_is_refused(name, scale):
+    make = partial(AdvantageEstimator, name, scale=scale, **PARAMETERS.get(name, {}) if isinstance(name, str) else {})
+    within = isinstance(name, str) and METHODS[name].baseline.within_group
+    if scale in GROUP_SCALES and not within:
+        with pytest.raises(ValueError, match=r"^scale: '.*Take 'batch_std' or 'none'"):
+            make()
+        return
+    for steps in DEAD:  # a history of mixed rewards, then groups and a step of equal ones
+        for weights in (np.ones(8), np.array([0.0, 0, 0, 1, 1, 0, 0, 0])):  # of 0: the others may have no mean
+            estimator = make()
+            for step, rewards in enumerate(steps):
+                ids, flat = np.repeat(range(len(rewards)), 4), np.ravel(rewards)
+                given = weights[: len(flat)] if estimator.baseline.takes_weights and name != "reinforce++" else None
+                assert np.abs(estimator.step(ids, flat, step, weights=given)).max() <= len(flat)
+
+
 def with_weights(method, scale, *, weighted):
     """Advantages at the third of three steps, of weights that differ or of none."""
     chance = np.random.default_rng(0)
@@ -139,7 +171,7 @@ def with_weights(method, scale, *, weighted):
 
 
 @only(lambda method: method.baseline().takes_weights and method.name != "none")
-@pytest.mark.parametrize("scale", SCALINGS)
+@pytest.mark.parametrize("scale", ["none", "batch_std"])
 def test_weights_change_the_advantages_or_are_refused(method, scale):
     if cancels_weights(method.baseline(), scale):
         assert (method.name, scale) == ("reinforce++", "batch_std")

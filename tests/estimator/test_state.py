@@ -107,12 +107,12 @@ def test_a_state_dict_is_a_copy():
 
 @pytest.mark.parametrize("baseline", [Kae(bandwidth=3), Kae(kernel="exponential", cold_start=0.5), GroupMean()])
 def test_an_estimator_made_from_a_baseline_object_saves_and_loads(tmp_path, baseline):
-    estimator = AdvantageEstimator(baseline, scale="group_std")
+    estimator = AdvantageEstimator(baseline, scale="trl_batch")
     estimator.step(PROMPTS, REWARDS, 0)
     estimator.save(tmp_path / "state")
     resumed = AdvantageEstimator.load(tmp_path / "state")
 
-    assert resumed.baseline == baseline and resumed.scale == "group_std"
+    assert resumed.baseline == baseline and resumed.scale == "trl_batch"
     np.testing.assert_array_equal(resumed.step(PROMPTS, REWARDS, 1), estimator.step(PROMPTS, REWARDS, 1))
 
 

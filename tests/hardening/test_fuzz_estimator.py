@@ -82,7 +82,7 @@ def check_step(estimator: AdvantageEstimator, call: dict[str, Any]) -> None:
     assert estimator.last_step == call["step"]
 
 
-@given(name=METHODS, scale=st.sampled_from([None, None, "none", "group_std", "batch_std"]), training=trainings())
+@given(name=METHODS, scale=st.sampled_from([None, None, "none", "trl_batch", "batch_std"]), training=trainings())
 def test_any_step_gives_finite_advantages_or_leaves_the_state_alone(name, scale, training):
     estimator = make(name, scale)
     for call in training:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kaestat.baselines.base import Baseline
+from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits
 from kaestat.core.checks import check_share
 from kaestat.core.digits import variance_from
@@ -16,7 +16,7 @@ MOST_CLUSTERS = 100_000
 
 
 @dataclass(frozen=True)
-class ClusterBlend(Baseline):
+class ClusterBlend(WithoutVisits):
     """Leave-one-out group mean and running mean of the prompt's cluster, weighted by their uncertainty.
 
     ::

@@ -1,6 +1,5 @@
 """Reference pass rates, shifted on the logit scale by one number estimated from the other prompts of the step."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,10 +43,6 @@ class LogitShift(RangedBaseline):
 
     shrinks: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
-
-    @property
-    def horizon(self) -> float:
-        return math.inf
 
     @property
     def pools_prompts(self) -> bool:

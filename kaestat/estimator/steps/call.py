@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from kaestat.baselines.base import Baseline, Served
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.arrays import Groups, Visits
 from kaestat.core.samples import WEIGHTINGS, Packing, StepSamples
 from kaestat.estimator.objective import objective_slope, past_rates
@@ -155,10 +156,8 @@ class Order(Protocol):
 def check_inputs(serving: Serving, state: EstimatorState, samples: StepSamples) -> None:
     """Raise a ValueError unless the method accepts these inputs, and earlier calls had the same ones."""
     method, baseline, history = serving.method, serving.baseline, state.history
-    if samples.weight is not None and not baseline.takes_weights:
-        raise ValueError(f"{samples.weighting}: method {method!r} does not average rewards, so it takes none.")
     if samples.weight is not None:
-        check_not_cancelled(samples.weighting, method, baseline, serving.scale)
+        check_weights_matter(samples.weighting, method, baseline, serving.scale)
     if samples.weighting == "importance" and baseline.needs_weights:
         raise ValueError(f"importance: method {method!r} needs weights= too.")
     if samples.divergence is not None and not baseline.takes_divergence:
@@ -175,8 +174,13 @@ def check_inputs(serving: Serving, state: EstimatorState, samples: StepSamples) 
         raise ValueError("stream_ids must be given at every step or at none: histories are kept by them.")
 
 
-def check_not_cancelled(given: str, method: str, baseline: Baseline, scale: str) -> None:
-    """Raise a ValueError for weights, under the given name, that change no advantage (`cancels_weights`)."""
+def check_weights_matter(given: str, method: str, baseline: Baseline, scale: str) -> None:
+    """Raise a ValueError for weights, under the given name, that a method does not take or that change no advantage."""
+    if not baseline.takes_weights:
+        raise ValueError(
+            f"{given}: method {method!r} does not average rewards, so it takes none; take one that does, such as "
+            f"{DEFAULT_METHOD!r}, or leave it out."
+        )
     if cancels_weights(baseline, scale):
         raise ValueError(
             f"{given}: method {method!r} subtracts one mean from all completions of the step, and scale {scale!r} "

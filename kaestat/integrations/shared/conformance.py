@@ -14,6 +14,7 @@ as a trainer would, and compare with a second estimator that is fed by hand. Fea
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -138,6 +139,17 @@ def repeated_prompt(make: MakeAdapter) -> None:
         return replace(twice, uids=(*rows.uids, *["again"] * 4))
 
     _compare(make, "a prompt with two groups in one step gets wrong values", repeat)
+
+
+def lone_completions(make: MakeAdapter) -> None:
+    """A method that compares within groups is refused where no prompt has a second completion."""
+    rows = next(_run())
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            make(AdvantageEstimator("rloo")).advantages(rows.take(np.arange(0, len(rows.ids), 4)))
+    except ValueError:
+        return
+    raise NotConforming("a method that needs groups trains on lone completions, silently without a baseline.")
 
 
 def dropped_group(make: MakeAdapter) -> None:
@@ -286,6 +298,7 @@ CHECKS: tuple[Callable[[MakeAdapter], None], ...] = (
     padded_rows,
     split_over_ranks,
     repeated_prompt,
+    lone_completions,
     dropped_group,
     changing_batches,
     replayed_step,

@@ -4,6 +4,7 @@ An adapter reads its trainer's fields and calls its hooks; everything else happe
 
 - **ids**: prompts are known by the data set's ids, checked against the prompts, or by a hash of the prompt.
 - **step**: a method with a history is refused without one.
+- **groups**: a method that needs a group is refused where the first step has one completion of each prompt.
 - **versions**: where the estimator takes completions in any order they are recorded under the policy that sampled them.
 - **weights**: one choice for the run, refused where the method cannot use it; given at every step.
 - **filter**: groups that the trainer drops are recorded (`observe`). In strict order a prompt has one place in a step,
@@ -33,7 +34,7 @@ from kaestat.integrations.shared.session_files import (
     save_whole,
     state_in,
 )
-from kaestat.integrations.shared.tracked_estimator import TrackedRows, tracked
+from kaestat.integrations.shared.tracked_estimator import TrackedRows, check_group_size, tracked
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
 from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
 from kaestat.sampling import Policy, PromptSampler
@@ -181,14 +182,17 @@ class TrainerSession:
         UnstablePromptIds
             If a prompt or an id is missing, an id names two prompts, or ids change from visit to visit.
         ValueError, TypeError
-            If a method with a history is given no step, weights are missing, prompts were not drawn, an id is of a kind
-            that a checkpoint cannot hold, and as `AdvantageEstimator.step`.
+            If a method with a history is given no step, or one that needs groups none at the first step, weights are
+            missing, prompts were not drawn, an id is of a kind that a checkpoint cannot hold, and as
+            `AdvantageEstimator.step`.
         """
         given, call = self._given(weights), Call()
         if self.drawn is not None and step is None:
             raise ValueError("prompt_sampler: a draw belongs to a training step, but the trainer gave none.")
         rows = self._tracked.rows(len(rewards), step, prompts, ids, groups, mask)
         kept, factor = rows.kept(), None
+        if self.estimator.last_step < 0 and kept:
+            self.check_group_size("completions of a prompt", rows.largest_group())
         with self.estimator.lock:
             if self.drawn is not None:
                 factor = self.drawn.corrections(kept, rows.step) if correction is None else correction[rows.keep]
@@ -236,6 +240,11 @@ class TrainerSession:
             self._tell_sampler(rows.kept(), rewards, rows)
             self._keep_state()
         call.finish(None)
+
+    def check_group_size(self, name: str, size: int) -> None:
+        """Raise a ValueError unless the method suits groups of ``size`` completions, a number of the given name."""
+        for each in self._tracked.parts().values():
+            check_group_size(each, name, size)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """History and sampler as plain data (bytes, numbers, text), as they were after one step; None is the last.

@@ -1,8 +1,8 @@
 """Any kind of estimator, as a `TrainerSession` calls it: with checked rows, and metrics of each step."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
-from itertools import count
+from itertools import compress, count
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.core.storage import encode_keys
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.held_state import Call
+from kaestat.estimator.notices import needs_others
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompts
@@ -29,6 +30,21 @@ class TrackedRows(NamedTuple):
     def kept(self) -> list[Any]:
         """Ids of the rows that are not masked."""
         return [key for key, keep in zip(self.ids, self.keep.tolist(), strict=True) if keep]
+
+    def largest_group(self) -> int:
+        """Completions in the largest group."""
+        streams = [0] * len(self.ids) if self.streams is None else self.streams
+        return max(Counter(compress(zip(self.ids, streams, strict=True), self.keep.tolist())).values())
+
+
+def check_group_size(estimator: AdvantageEstimator, name: str, size: int) -> None:
+    """Raise a ValueError if groups of ``size`` completions are too small for a method; ``name`` is the user's for it.
+
+    A method whose rows are prompts may find others in further groups of the prompt.
+    """
+    why = needs_others(estimator.method, estimator.baseline, size)
+    if why is not None and estimator.baseline.unit == "group":
+        raise ValueError(f"{name}={size}: {why}")
 
 
 def looks_back(baseline: Baseline) -> bool:

@@ -11,7 +11,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.group_mean import GroupMean
 from kaestat.core.storage import write_atomically
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.steps.call import check_not_cancelled
+from kaestat.estimator.steps.call import check_weights_matter
 from kaestat.integrations.shared.tracked_estimator import looks_back
 
 LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
@@ -33,12 +33,8 @@ def check_weights(
         raise ValueError(
             f"{option}={weights}: method {method!r} averages by weights of completions; choose {' or '.join(some)}."
         )
-    if weights != none and not baseline.takes_weights:
-        raise ValueError(
-            f"{option}={weights}: method {method!r} does not average rewards, so it takes none; leave the option out."
-        )
     if weights != none:
-        check_not_cancelled(f"{option}={weights}", method, baseline, estimator.scale)
+        check_weights_matter(f"{option}={weights}", method, baseline, estimator.scale)
 
 
 FILE = "expected_weights.json"

@@ -173,6 +173,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             raise ValueError("check_prompts=False: without prompt_id the prompt itself is the id; name a column.")
         super().__init__(*args, **kwargs)
         check_config(self.args, advantage_estimator)
+        self.session.check_group_size("num_generations", self.num_generations)
         if reuse > 1 and isinstance(self.train_dataset, IterableDataset):
             raise ValueError("reuse does not go with a data set that is streamed; leave one of them out.")
         if isinstance(advantage_estimator, SeveralRewards):

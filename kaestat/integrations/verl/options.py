@@ -18,6 +18,7 @@ from kaestat.sampling.policies import make_policy
 OF_PARAMETERS = ("exact", "adam")
 WEIGHTS = ("none", "length", "score_norm", *OF_PARAMETERS)
 WEIGHTS_OPTION = "algorithm.kaestat.weights"
+GROUP_SIZE = "actor_rollout_ref.rollout.n"
 
 
 @dataclass(frozen=True)

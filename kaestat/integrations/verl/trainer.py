@@ -52,11 +52,13 @@ from verl.trainer.ppo.v1 import (
 from verl.utils.tensordict_utils import get_tensordict
 
 from kaestat.integrations.shared.session import TrainerSession
+from kaestat.integrations.shared.tracked_estimator import check_group_size
 from kaestat.integrations.shared.weights import ExpectedWeights
 from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
 from kaestat.integrations.verl.drawn_rows import DrawnRows, draw_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, Serve, estimator_without_history
 from kaestat.integrations.verl.options import (
+    GROUP_SIZE,
     OF_PARAMETERS,
     WEIGHTS,
     WEIGHTS_OPTION,
@@ -109,6 +111,8 @@ class BaselineTrainer(RecordsNorms):
                 self._expected, self._own_actor = ExpectedWeights(), True
         else:
             refuse_sampler_beside(config.algorithm)
+        if self.session is not None:
+            self.session.check_group_size(GROUP_SIZE, config.actor_rollout_ref.rollout.n)
         super().__init__(config)
         if self._sees_dropped(config):
             observe_dropped(self.replay_buffer, self._observe_dropped)
@@ -218,7 +222,8 @@ def _checked(construct: Callable[..., None]) -> Callable[..., None]:
     def checked(self: Any, config: DictConfig, *args: Any, **kwargs: Any) -> None:
         method = REGISTERED.get(str(config.algorithm.adv_estimator))
         if method is not None and not isinstance(self, BaselineTrainer):
-            estimator_without_history(method, Options.read(method, config.algorithm))
+            estimator = estimator_without_history(method, Options.read(method, config.algorithm))
+            check_group_size(estimator, GROUP_SIZE, config.actor_rollout_ref.rollout.n)
         construct(self, config, *args, **kwargs)
 
     return checked

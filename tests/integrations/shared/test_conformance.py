@@ -25,6 +25,10 @@ def each_rank_alone(self, parts):
     ]
 
 
+def steps_alone(self, rows):
+    return self.session.estimator.step(rows.prompts, rows.rewards, rows.step)
+
+
 def records_replays(self, rows):
     self.calls = getattr(self, "calls", 0) + 1
     return Wrapped.advantages(self, replace(rows, step=self.calls))
@@ -77,6 +81,7 @@ FAULTS = [
     (GROUPS_OF_FOUR, "reordered_rows"),
     (GROUPS_OF_FOUR, "ragged_groups"),
     (NO_MASK, "padded_rows"),
+    (faulty(Wrapped, advantages=steps_alone), "lone_completions"),
     (faulty(Wrapped, advantages_on_ranks=each_rank_alone), "split_over_ranks"),
     (faulty(Wrapped, advantages=records_replays), "replayed_step"),
     (faulty(Wrapped, restore=lambda self, state: None), "resumed_run"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator
+from kaestat.baselines.registry import METHODS
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompt
@@ -120,6 +121,26 @@ def test_integration_session_answer_of_the_estimator_is_not_changed_by_a_correct
     session, ids = drawing(), ["a", "a", "b", "b"]
     found = session.advantages(np.arange(4.0), 0, prompts=ids, ids=ids, correction=np.full(4, 2.0))
     assert (2 * session.estimator.record.advantages.ravel()).tolist() == found.tolist() == [-2.0, 2.0, -2.0, 2.0]
+
+
+@pytest.mark.parametrize("make", [AdvantageEstimator, lambda name: SeveralRewards.of(name, ["r"])])
+@pytest.mark.parametrize("name", METHODS)
+def test_integration_session_groups_of_one_are_refused_by_methods_that_need_more(name, make):
+    if METHODS[name].needs is not None:
+        return
+    session = TrainerSession(make(name))
+    if not METHODS[name].default.alone or name == "pooled":  # a prompt may have several groups
+        session.check_group_size("rollout.n", 1)
+        return
+    with pytest.raises(ValueError, match=f"rollout.n=1: {name}: no group .* 'kae_eb'"):
+        session.check_group_size("rollout.n", 1)
+    rewards = np.ones(2) if make is AdvantageEstimator else np.ones((2, 1))
+    with pytest.raises(ValueError, match=f"completions of a prompt=1: {name}"):
+        session.advantages(rewards, 0, prompts=["a", "a"], groups=["g", "h"])
+    assert session.estimator.last_step == -1
+    session.advantages(rewards, 0, prompts=["a", "a"])
+    with pytest.warns(UserWarning, match="no group has more"):
+        session.advantages(rewards, 1, prompts=["a", "b"])  # of later steps it may be chance
 
 
 @pytest.mark.parametrize("order", ["strict", "any"])

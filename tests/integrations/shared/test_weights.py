@@ -11,7 +11,7 @@ from kaestat.integrations.shared.weights import check_weights
     [
         ("kae", "score_norm", r"option: unknown 'score_norm'; choose one of none, length\.$"),
         ("kae", ["length"], r"option: unknown \['length'\]; choose one of"),
-        ("spo", "length", "option=length: method 'spo' does not average rewards, so it takes none; leave the option"),
+        ("spo", "length", "option=length: method 'spo' does not average rewards, so it takes none; take .* 'kae_eb'"),
         ("reinforce++", "length", "the advantages are the same without option=length; set scale='none'"),
         ("opo", "none", "option=none: method 'opo' averages by weights of completions; choose length"),
     ],

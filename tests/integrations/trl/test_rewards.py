@@ -106,7 +106,7 @@ def test_normalising_each_function_on_its_own_is_refused(tmp_path):
 @pytest.mark.parametrize("scale", [None, "batch_std", "group_std"])
 def test_batch_scaling_asked_of_trl_is_refused_unless_the_estimator_does_it(scale, tmp_path):
     with pytest.raises(ValueError, match="scale='trl_batch'"):
-        tiny_trainer(tmp_path, AdvantageEstimator("kae", scale=scale), scale_rewards="batch")
+        tiny_trainer(tmp_path, AdvantageEstimator("grpo", scale=scale), scale_rewards="batch")
     tiny_trainer(tmp_path, AdvantageEstimator("kae", scale="trl_batch(epsilon=1e-6)"), scale_rewards="batch")
 
 
@@ -118,7 +118,7 @@ def test_batch_scaling_asked_of_trl_is_refused_unless_the_estimator_does_it(scal
         ({"weights": "entropy"}, ValueError, "none, length, score_norm"),
         ({"reuse": 0}, ValueError, "reuse must be"),
         ({"reuse": 1.5}, ValueError, "reuse must be"),
-        ({"advantage_estimator": AdvantageEstimator("spo"), "weights": "length"}, ValueError, "takes none"),
+        ({"advantage_estimator": AdvantageEstimator("spo"), "weights": "length"}, ValueError, "such as 'kae_eb'"),
         ({"advantage_estimator": AdvantageEstimator("reinforce++"), "weights": "adam"}, ValueError, "set scale='none'"),
     ],
 )
@@ -208,3 +208,9 @@ def test_what_does_not_go_with_several_rewards_is_refused(options, message, tmp_
     chosen = {"reward": [parity_reward, length_reward]} | options
     with pytest.raises(ValueError, match=message):
         tiny_trainer(tmp_path, gdpo(["a", "b"]), **chosen)
+
+
+@pytest.mark.parametrize("method", ["grpo", "rloo"])
+def test_a_method_that_needs_groups_is_refused_with_one_completion_per_prompt(method, tmp_path):
+    with pytest.raises(ValueError, match=f"num_generations=1: {method}: .* such as 'kae_eb'"):
+        tiny_trainer(tmp_path, AdvantageEstimator(method), num_generations=1)

@@ -121,8 +121,14 @@ def test_the_papers_training_sets_and_numbers_of_runs():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "grpo", "updates": {"group_size": 1, "micro_batch": 4}}, "compares the completions of a group"),
-        ({"method": "rloo", "updates": {"group_size": 1, "micro_batch": 4}}, "compares the completions of a group"),
+        (
+            {"method": "grpo", "updates": {"group_size": 1, "micro_batch": 4}},
+            "group_size=1: .* no group has more",
+        ),
+        (
+            {"method": "rloo", "updates": {"group_size": 1, "micro_batch": 4}},
+            "group_size=1: .* no group has more",
+        ),
         ({"method": "nothing"}, "unknown name 'nothing'"),
         ({"method": "kae:bandwith=3"}, "bandwith"),
         ({"method": "spo", "weights": "length"}, "does not average rewards"),
@@ -260,12 +266,12 @@ def test_the_command_runs_methods_and_seeds_in_turn(tmp_path, models):
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(SMALL | {"test": None}))
     folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    options = ["--method", "rloo", "--method", "kae", "--scale", "group_std", "--seed", "0", "--seed", "1"]
+    options = ["--method", "rloo", "--method", "kae", "--scale", "batch_std", "--seed", "0", "--seed", "1"]
     result = CliRunner().invoke(cli.app, ["train", "--config", str(path), *options, *folders], catch_exceptions=False)
     assert result.exit_code == 0
     curves = pd.read_csv(tmp_path / "results" / "training" / "small" / "curves.csv.gz")
     assert {*zip(curves["method"], curves["seed"], strict=True)} == {(m, s) for m in ("rloo", "kae") for s in (0, 1)}
-    assert set(curves["scale"]) == {"group_std"}
+    assert set(curves["scale"]) == {"batch_std"}
     assert not (tmp_path / "results" / "training" / "small" / "tests.csv").exists()  # none were asked for
 
 
