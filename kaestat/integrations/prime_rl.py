@@ -210,6 +210,7 @@ def install(
             super().__init__(train_envs)
             for env in self.envs:
                 if isinstance(env.algorithm, BaselineAlgorithmMixin):
+                    env.algorithm.session.check_group_size("group_size", env.config.group_size)
                     self.curricula[env.name].sampler = env.algorithm.tasks = DrawnTasks(
                         _tasks(self.curricula[env.name]),
                         env.algorithm.session,

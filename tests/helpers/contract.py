@@ -33,6 +33,7 @@ def attempt(call: Callable[[], Any], names: Collection[str] = ()) -> Any:
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", FewPromptsWarning)
         warnings.simplefilter("ignore", LogWarning)  # what was left out is said, and the log is a log
+        warnings.filterwarnings("ignore", ".*no group has more than one completion")
         try:
             return call()
         except Exception as error:

@@ -120,6 +120,11 @@ def test_integration_prime_rl_conforms(check, orchestrator):
     check(PrimeRlAdapter)
 
 
+def test_integration_prime_rl_groups_of_one_are_refused_before_the_first(orchestrator):
+    with pytest.raises(ValueError, match="group_size=1: rloo: "):
+        orchestrator(group_size=1, estimator=lambda: AdvantageEstimator("rloo"))
+
+
 @pytest.mark.parametrize("group_size", [4, 1])
 def test_integration_prime_rl_groups_get_their_tasks_correction_and_all_enter_the_history(orchestrator, group_size):
     run, plain = orchestrator(group_size), kae()

@@ -83,6 +83,7 @@ class TrainerSession:
             check_weights(each, weights, choices, option=option)
         self.weights, self._no_weights = weights, choices[0]
         self._drawn: TrackedSampler | None = None
+        self._groups_suffice = False
         self._states = HeldStates(states_kept)
         self._trained: tuple[int, frozenset[Hashable]] = (-1, frozenset())  # the last step, and its prompts
 
@@ -191,7 +192,7 @@ class TrainerSession:
             raise ValueError("prompt_sampler: a draw belongs to a training step, but the trainer gave none.")
         rows = self._tracked.rows(len(rewards), step, prompts, ids, groups, mask)
         kept, factor = rows.kept(), None
-        if self.estimator.last_step < 0 and kept:
+        if kept and not self._groups_suffice:
             self.check_group_size("completions of a prompt", rows.largest_group())
         with self.estimator.lock:
             if self.drawn is not None:
@@ -242,9 +243,13 @@ class TrainerSession:
         call.finish(None)
 
     def check_group_size(self, name: str, size: int) -> None:
-        """Raise a ValueError unless the method suits groups of ``size`` completions, a number of the given name."""
+        """Raise a ValueError unless the method suits groups of ``size`` completions; ``name`` is the user's for it.
+
+        Where an adapter does not know the size before, the first step tells it.
+        """
         for each in self._tracked.parts().values():
             check_group_size(each, name, size)
+        self._groups_suffice = True
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """History and sampler as plain data (bytes, numbers, text), as they were after one step; None is the last.

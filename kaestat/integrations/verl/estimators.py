@@ -11,11 +11,9 @@ not pass: they work with the trainers of `kaestat.integrations.verl.trainer` and
 Where both sides know a method, docs/frameworks/verl.md has a table of what differs; all rows are tested.
 """
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
 from functools import cache
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,7 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 from kaestat import AdvantageEstimator, methods
 from kaestat.baselines import Pooled
 from kaestat.baselines.registry import METHODS
-from kaestat.integrations.shared.tracked_estimator import check_group_size
-from kaestat.integrations.verl.options import GROUP_SIZE, OF_PARAMETERS, Options, keeps_history
+from kaestat.integrations.verl.options import OF_PARAMETERS, Options, keeps_history
 
 PREFIX = "kaestat_"
 
@@ -104,9 +101,7 @@ def _of_this_step_alone(
     padding = is_padding(index) & (lengths.cpu().numpy() == 0)
     weights = lengths.to(rewards.dtype) if options.weights == "length" else None
     graded = ~rewards.isnan().cpu().numpy()
-    uids = list(index)
-    check_group_size(estimator, GROUP_SIZE, max(Counter(compress(uids, ~padding)).values(), default=0))
-    return estimator.step(uids, rewards, step=0, mask=graded & ~padding, weights=weights)
+    return estimator.step(list(index), rewards, step=0, mask=graded & ~padding, weights=weights)
 
 
 def is_padding(index: Sequence[Hashable]) -> np.ndarray:

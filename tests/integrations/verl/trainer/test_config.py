@@ -83,6 +83,19 @@ def test_verls_own_trainers_refuse_before_workers_start_what_needs_ours(method, 
         make_trainer(*SEPARATE, *filter(None, [override]), mode=mode, method=method)
 
 
+@pytest.mark.parametrize("mode", ["sync", "kaestat_sync"])
+@pytest.mark.parametrize(
+    ("method", "override", "message"),
+    [
+        ("kaestat_rloo", "actor_rollout_ref.rollout.n=1", r"actor_rollout_ref\.rollout\.n=1: rloo"),
+        ("james_stein", "+algorithm.kaestat.scale=group_std", "scale: 'group_std' divides .*Take 'batch_std'"),
+    ],
+)
+def test_groups_and_scales_that_do_not_fit_stop_the_run_before_it_begins(method, override, message, mode):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(override, mode=mode, method=method)
+
+
 @pytest.mark.parametrize("method", ["grpo", "kaestat_rloo", "james_stein"])
 def test_verls_own_trainers_take_what_needs_no_history(method):
     assert make_trainer(mode="sync", method=method).config.algorithm.adv_estimator == method
