@@ -133,9 +133,9 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         Number of the next generation, 0-based: the estimator's step.
     measures : dict of str to list
         Data of the last generation's completions, of all processes: ``completion_length``, tokens in the loss, and with
-        weights by norms ``score_norm``; the number of the generation. They are columns of TRL's logged completions
-        (``log_completions``), so that `kaestat.read_log` finds them. In evaluations the last two are missing, by which
-        the reader knows completions of training.
+        weights by norms ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
+        that `kaestat.read_log` finds them; in evaluations ``score_norm`` is missing. One more column, with the number
+        of the generation, is missing there too, by which the reader knows evaluations.
 
     Raises
     ------
@@ -286,7 +286,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         lengths = self.accelerator.gather(completion_lengths(output))
         self.measures = {}
         self._log_measure("completion_length", lengths.long().tolist())
-        self._log_measure(GENERATION, [self.generation if self.model.training else None] * len(lengths))
+        self._logs["extra"][GENERATION].extend([self.generation if self.model.training else None] * len(lengths))
         if not self.model.training and self.weights in NORMS:
             self._log_measure("score_norm", [None] * len(lengths))
         if not (self.session.weighs and self.model.training) or self._norms_to_come is not None:
