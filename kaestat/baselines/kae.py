@@ -15,7 +15,7 @@ import numpy as np
 from kaestat.baselines.base import Baseline, Served
 from kaestat.baselines.newest_sums import NewestSums
 from kaestat.core.arrays import Array, Groups, Namespace, Visits, namespace, over_prompts, ratio
-from kaestat.core.checks import check_finite_number
+from kaestat.core.checks import check_number
 from kaestat.smoothing.kernels import Kernel, Triangular, as_kernel
 from kaestat.smoothing.selectors import Fixed, Selector, as_selector
 from kaestat.smoothing.selectors.base import FormulaSelector
@@ -356,7 +356,7 @@ def check_cold_start(cold_start: Any) -> None:
         if cold_start != "batch_mean":
             raise ValueError(f'cold_start must be "batch_mean" or a number, got {cold_start!r}.')
     else:
-        check_finite_number("cold_start", cold_start)
+        check_number("cold_start", cold_start)
 
 
 def _whole_history_mass(visits: Visits, bandwidth: Array | float, step: int | Array, xp: Namespace) -> Array:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, namespace
-from kaestat.core.checks import check_finite_number, check_positive
+from kaestat.core.checks import check_number, check_positive
 
 FAINT = 1e-12  # weight of a visit next to that of the newest
 LARGEST_VARIANCE = 0.25  # of rewards in [0, 1]
@@ -56,7 +56,7 @@ class Kalman(RangedBaseline):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("drift_variance", self.drift_variance, allow_zero=True)
-        check_finite_number("initial_mean", self.initial_mean)
+        check_number("initial_mean", self.initial_mean)
         check_positive("initial_variance", self.initial_variance)
         check_positive("variance_count", self.variance_count)
         if self.reward_variance is not None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits
-from kaestat.core.checks import check_finite_number, check_positive
+from kaestat.core.checks import check_number, check_positive
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Krpo(WithoutVisits):
     def __post_init__(self) -> None:
         check_positive("process_noise", self.process_noise, allow_zero=True)
         check_positive("measurement_noise", self.measurement_noise)
-        check_finite_number("initial_value", self.initial_value)
+        check_number("initial_value", self.initial_value)
         check_positive("initial_variance", self.initial_variance, allow_zero=True)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:

@@ -9,8 +9,7 @@ from kaestat import baselines as b
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.method import Method
 from kaestat.baselines.specification import parse_specification
-from kaestat.core.checks import check_parameters
-from kaestat.core.spelling import nearest
+from kaestat.core.spelling import check_parameters, nearest
 
 # Fixed bandwidths for studies of methods that otherwise learn one: the paper's for kae, twice that for kae_eb, whose
 # shrinkage takes over part of the smoothing.

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from kaestat.baselines.base import Baseline
 from kaestat.core.arrays import Array, Groups, Visits
-from kaestat.core.checks import check_finite_number
+from kaestat.core.checks import check_number
 
 RangedT = TypeVar("RangedT", bound="RangedBaseline")
 
@@ -29,8 +29,8 @@ class RangedBaseline(Baseline):
     high: float = 1.0
 
     def __post_init__(self) -> None:
-        check_finite_number("low", self.low)
-        check_finite_number("high", self.high)
+        check_number("low", self.low)
+        check_number("high", self.high)
         if not self.low < self.high:
             raise ValueError(f"low must be less than high, got {self.low!r} and {self.high!r}.")
 

@@ -4,12 +4,13 @@ import ast
 import re
 import reprlib
 import warnings
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from kaestat import baselines
-from kaestat.core.checks import check_parameters, constructor_parameters
+from kaestat.core.spelling import check_parameters
 from kaestat.smoothing.kernels import KERNELS, Exponential
 from kaestat.smoothing.selectors import SELECTORS, make_selector
 
@@ -38,7 +39,7 @@ def dump(value: Any) -> Any:
         return value
     known = _stored_types()
     if type(value).__name__ in known and known[type(value).__name__] is type(value):
-        params = {name: dump(getattr(value, name)) for name in constructor_parameters(type(value))}
+        params = {name: dump(getattr(value, name)) for name in signature(type(value)).parameters}
         return {"type": type(value).__name__, "params": params}
     if isinstance(value, tuple | list):
         return [dump(item) for item in value]

@@ -397,3 +397,14 @@ def _clear_rounding(remaining: Array, removed: Array, xp: Namespace) -> Array:
     """Zero where subtracting a mass from its own sum left only rounding error (else 1e-17 would be divided by)."""
     tiny = 1e-12 * (xp.abs(remaining) + removed)
     return xp.where(remaining > tiny, remaining, xp.zeros_like(remaining))
+
+
+def check_shapes(**arrays: Any) -> None:
+    """Raise a ValueError that names the arrays if their shapes do not broadcast or one is empty."""
+    try:
+        whole = np.broadcast_shapes(*(np.shape(array) for array in arrays.values()))
+    except ValueError:
+        whole = (0,)
+    if 0 in whole:
+        shapes = ", ".join(f"{name} {tuple(np.shape(array))}" for name, array in arrays.items())
+        raise ValueError(f"shapes do not fit together, or are empty: {shapes}.")

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from kaestat.core.checks import check_factors, check_seed, check_whole
+from kaestat.core.checks import check_numbers, check_whole
 from kaestat.core.student import student_quantile
 
 NORMAL_975 = 1.959963984540054
@@ -21,21 +21,20 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
     """Means of bootstrap samples, (n_boot, M): the clusters of ``samples``, (C, M), drawn with replacement.
 
     Columns share the draws, so their differences are paired. A ValueError if ``n_boot`` is negative, a sample is not
-    finite (or beyond 1e300), or ``samples`` does not have two axes; a TypeError if the seed or a sample is not a
-    number.
+    finite (or beyond 1e300), ``samples`` does not have two axes, or the seed is no whole number; a TypeError if a
+    sample is not a number.
     """
     samples = _columns("samples", samples, most=1e300)
     n_boot = check_whole("n_boot", n_boot, least=0)
-    check_seed(seed)
-    drawn = _drawn if isinstance(seed, int) else _drawn.__wrapped__  # a generator goes on from call to call
-    sums = [times @ samples for times in drawn(len(samples), n_boot, seed)]
+    seed = check_whole("seed", seed, least=0)
+    sums = [times @ samples for times in _drawn(len(samples), n_boot, seed)]
     return np.concatenate([np.empty((0, samples.shape[1])), *sums]) / len(samples)
 
 
 @lru_cache(maxsize=1)
 def _drawn(n_clusters: int, n_boot: int, seed: int) -> list[np.ndarray]:
     """How often each sample has each cluster, in blocks of samples, (size, C); tables of one log share it."""
-    rng = check_seed(seed)
+    rng = np.random.default_rng(seed)
     at_once = max(1, 4_000_000 // n_clusters)  # bounds memory
     blocks = []
     for start in range(0, n_boot, at_once):
@@ -57,7 +56,7 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
     arrays do not have two axes and equally many columns.
     """
     samples = _columns("samples", samples, most=1e150)
-    draws = check_factors("draws", draws, least=-1e150, most=1e150)
+    draws = check_numbers("draws", draws, least=-1e150, most=1e150)
     if draws.ndim != 2 or draws.shape[1] != samples.shape[1]:
         raise ValueError(f"draws must have shape (n_boot, {samples.shape[1]}), got {draws.shape}.")
     n_clusters = len(samples)
@@ -137,7 +136,7 @@ def effective_number(contributions: np.ndarray) -> np.ndarray:
 
 
 def _columns(name: str, values: np.ndarray, *, most: float) -> np.ndarray:
-    columns = check_factors(name, values, least=-most, most=most)
+    columns = check_numbers(name, values, least=-most, most=most)
     if columns.ndim != 2 or not len(columns):
         raise ValueError(
             f"{name} must have a row for each cluster and a column for each quantity, got {columns.shape}."

@@ -13,16 +13,7 @@ import array_api_compat
 import numpy as np
 
 from kaestat.core.arrays import Array
-from kaestat.core.checks import (
-    MAX_STEP,
-    check_column,
-    check_distinct_ids,
-    check_finite,
-    check_ids,
-    check_mask,
-    list_ids,
-    unhashable,
-)
+from kaestat.core.checks import MAX_STEP, check_column, check_ids, check_mask
 
 FEW_IDS = 64  # so many are numbered one by one
 TABLE_PER_ID, SMALL_TABLE = 16, 4096  # largest table of integer ids, in entries per id and in all
@@ -90,14 +81,7 @@ def code_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> 
     TypeError, ValueError
         As `kaestat.core.checks.check_ids`.
     """
-    listed = list_ids(name, ids, size, keep)
-    try:
-        coded = CodedIds.of(listed)
-    except TypeError as error:
-        raise unhashable(name, error) from None
-    if not (isinstance(listed, np.ndarray) and listed.dtype.kind in "iu"):
-        check_distinct_ids(name, coded.keys)
-    return coded
+    return CodedIds.of(check_ids(name, ids, size, keep))
 
 
 _ARRAYS = ("reward", "weight", "divergence", "version", "keep")  # of samples
@@ -162,9 +146,10 @@ class StepSamples:
         TypeError, ValueError
             As there.
         """
-        reward = check_column("rewards", rewards, own=True)
+        reward = check_column("rewards", rewards)
         size = len(reward)
         keep = None if mask is None else check_mask(mask, size)
+        reward = check_column("rewards", reward, size, keep, least=-np.inf)
         rows = code_ids("prompt_ids", prompt_ids, size, keep)
         if stream_ids is not None and by_stream:
             rows = rows.paired(code_ids("stream_ids", stream_ids, size, keep))
@@ -172,11 +157,8 @@ class StepSamples:
             check_ids("stream_ids", stream_ids, size, keep)
         columns = {"weights": weights, "importance": importance, "divergence": divergence, "version": version}
         columns = {name: column for name, column in columns.items() if column is not None}
-        given = {name: check_column(name, column, size, own=True) for name, column in columns.items()}
-        if keep is not None:
-            reward, given = reward[keep], {name: column[keep] for name, column in given.items()}
+        given = {name: check_column(name, column, size, keep, least=0) for name, column in columns.items()}
         weight, ratios, drift, steps = map(given.get, ("weights", "importance", "divergence", "version"))
-        check_finite(reward, weights=weight, importance=ratios, divergence=drift, version=steps)
         if ratios is not None:
             with np.errstate(over="ignore"):  # non-finite numbers are refused with the sums
                 weight = ratios if weight is None else weight * ratios**2

@@ -1,8 +1,10 @@
 """How messages spell an argument: as a Python keyword, or as the command-line option that it came from."""
 
+import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 _ON_COMMAND_LINE = ContextVar("_ON_COMMAND_LINE", default=False)
 OPTIONS = {
@@ -40,6 +42,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(name, list(known), 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def check_parameters(what: str, cls: Any, params: Iterable[str]) -> None:
+    """Raise a ValueError that lists the parameters of a class if one is unknown."""
+    known = list(inspect.signature(cls).parameters)
+    for name in params:
+        if name not in known:
+            choice = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise ValueError(f"{what}: unknown parameter {name!r}{nearest(name, known)}; {choice}.")
 
 
 @contextmanager

@@ -52,9 +52,7 @@ def simulated_run(*, n_prompts: int = 1209, n_epochs: int = 56, group_size: int 
     Raises
     ------
     ValueError
-        If a size is not a whole number of at least 1.
-    TypeError
-        If ``seed`` is not a seed.
+        If a size is not a whole number of at least 1, or the seed of at least 0.
 
     Notes
     -----

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from kaestat.core.arrays import Array, Groups
-from kaestat.core.checks import MAX_STEP, check_column, check_finite, check_finite_number, check_ids
+from kaestat.core.checks import MAX_STEP, check_column, check_ids, check_number
 from kaestat.core.samples import Packing, code_ids
 from kaestat.core.storage import decode_keys, encode_keys, reading
 from kaestat.history.fields import visit_sums
@@ -91,7 +91,7 @@ class Prior:
         TypeError
             If an id is not hashable, or something is not a number.
         """
-        low, high = check_finite_number("low", low), check_finite_number("high", high)
+        low, high = check_number("low", low), check_number("high", high)
         if not low < high:
             raise ValueError(f"low must be less than high, got {low!r} and {high!r}.")
         keys = check_ids("prompt_ids", prompt_ids)
@@ -216,10 +216,9 @@ class Prior:
         TypeError
             If an id is not hashable, or something is not a number.
         """
-        reward = check_column("rewards", rewards)
-        weight = None if weights is None else check_column("weights", weights, len(reward))
+        reward = check_column("rewards", rewards, least=-np.inf)
+        weight = None if weights is None else check_column("weights", weights, len(reward), least=0)
         packing = Packing.of(code_ids("prompt_ids", prompt_ids, len(reward)))
-        check_finite(reward, weights=weight)
         packed = None if weight is None else packing.pack(weight)
         with np.errstate(over="ignore", invalid="ignore"):
             sums = visit_sums(Groups(packing.pack(reward), mask=packing.mask, weight=packed))

@@ -8,13 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from kaestat.core.arrays import Array, Groups, Visits, namespace
-from kaestat.core.checks import check_factors, check_factors_like, check_number, check_shapes
+from kaestat.core.arrays import Array, Groups, Visits, check_shapes, namespace
+from kaestat.core.checks import check_number, check_numbers
 from kaestat.inference.chernoff import chernoff_interval
 from kaestat.inference.linear_fit import LinearFit
 from kaestat.inference.score import score_interval
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors import Selector
+from kaestat.theory.linear import numbers_like
 
 KINDS = ("chernoff", "score")
 
@@ -128,7 +129,7 @@ def value_interval(
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
     level = _confidence_level(level)
-    drift = 0.0 if lipschitz is None else check_factors_like("lipschitz", lipschitz, least=0)
+    drift = 0.0 if lipschitz is None else numbers_like("lipschitz", lipschitz, least=0)
     fit = LinearFit.kernel_mean(groups, visits, step=step, kernel=kernel, bandwidth=bandwidth)
     if np.ndim(drift):
         check_shapes(value=fit.estimate, lipschitz=drift)
@@ -154,7 +155,7 @@ def _normal_quantile(level: float) -> float:
 
 
 def _checked_bounds(bounds: tuple[float, float], sample: Visits) -> tuple[float, float]:
-    ends = check_factors("bounds", bounds, ndim=1)
+    ends = check_numbers("bounds", bounds, ndim=1)
     if ends.shape != (2,) or not ends[0] < ends[1]:
         raise ValueError(f"bounds must be two finite numbers, the lower first, got {bounds!r}.")
     low, high = ends.tolist()

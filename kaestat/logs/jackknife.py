@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from kaestat.core.checks import LARGEST_FACTOR, check_factors, check_seed, check_whole
+from kaestat.core.checks import LARGEST, check_numbers, check_seed, check_whole
 from kaestat.core.student import student_quantile
 
-LARGEST_SQUARE = LARGEST_FACTOR**2 * 1e3  # of estimates that are mean squares of rewards, and some times that
+LARGEST_SQUARE = LARGEST**2 * 1e3  # of estimates that are mean squares of rewards, and some times that
 GROUPS = 10
 REPLAYS = 5  # groups without which a log is replayed; each costs as much as the log itself
 FEWEST = 4  # groups with a line through their changes
@@ -58,8 +58,8 @@ def jackknife_interval(
     array([1.0801])
     """
     limits = -LARGEST_SQUARE, LARGEST_SQUARE
-    left_out = check_factors("left_out", left_out, least=limits[0], most=limits[1], ndim=2, finite=False)
-    estimate = check_factors("estimate", estimate, least=limits[0], most=limits[1], finite=False)
+    left_out = check_numbers("left_out", left_out, least=limits[0], most=limits[1], ndim=2, finite=False)
+    estimate = check_numbers("estimate", estimate, least=limits[0], most=limits[1], finite=False)
     estimate = np.broadcast_to(estimate, left_out.shape[1:])
     n_groups = len(left_out)
     if n_groups < 2:

@@ -21,7 +21,7 @@ def check_measures(size: int, **given: Any) -> dict[str, np.ndarray]:
     A ValueError if their number is not ``size``, or one is missing, negative, infinite, or beyond 1e20; a TypeError if
     one is not a number.
     """
-    columns = {name: check_column(name, given[name], size).copy() for name in MEASURES if given.get(name) is not None}
+    columns = {name: check_column(name, given[name], size) for name in MEASURES if given.get(name) is not None}
     for name, column in columns.items():
         bad = outside(column)
         if bad.any():

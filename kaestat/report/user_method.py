@@ -9,8 +9,7 @@ from typing import Any
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import METHODS
 from kaestat.baselines.specification import parse_specification
-from kaestat.core.checks import check_parameters
-from kaestat.core.spelling import nearest
+from kaestat.core.spelling import check_parameters, nearest
 from kaestat.logs.risk import risk_baseline
 
 _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)(?::(.*))?")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.core.checks import check_finite_number, check_per_prompt, check_share
+from kaestat.core.checks import check_column, check_number, check_share
 
 ROUNDS = 200  # each fixes at least one more prompt at a bound, or bisects; a handful is usual
 
@@ -44,13 +44,13 @@ def allocate(score: Any, budget: float, *, share: Any = None, floor: float = 0.0
     >>> allocate([3.0, 1.0, 0.0], 8, floor=0.375).tolist()
     [5.25, 1.75, 1.0]
     """
-    score = check_per_prompt("score", score)
+    score = check_column("score", score, least=0)
     if len(score) == 0:
         raise ValueError("score is empty: there is no prompt to sample.")
-    share = np.full(len(score), 1 / len(score)) if share is None else check_per_prompt("share", share, len(score))
+    share = np.full(len(score), 1 / len(score)) if share is None else check_column("share", share, len(score), least=0)
     if abs(share.sum() - 1) > 1e-9:
         raise ValueError(f"share must sum to 1 over the prompts, got {share.sum():.6g}.")
-    budget = check_finite_number("budget", budget)
+    budget = check_number("budget", budget)
     floor = check_share("floor", floor, allow_zero=True)
     if not budget > 0:
         raise ValueError(f"budget must be positive, got {budget!r}.")

@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from kaestat.core.arrays import Array
-from kaestat.core.checks import (
-    check_column,
-    check_ids,
-    check_mask,
-    check_per_prompt,
-    check_share,
-    check_whole,
-    whole_step,
-)
+from kaestat.core.checks import check_column, check_ids, check_mask, check_share, check_whole, whole_step
 from kaestat.core.samples import Packing, code_ids
 from kaestat.core.storage import decode_keys, encode_keys, load_state, pack_arrays, reading, save_state, unpack_arrays
 from kaestat.estimator.advantage import AdvantageEstimator
@@ -140,8 +132,8 @@ class PromptSampler:
         self._ids = check_ids("prompt_ids", prompt_ids)
         self._row = _rows(self._ids)
         size = len(self._ids)
-        self._share = None if share is None else check_per_prompt("share", share, size)
-        self._cost = None if cost is None else check_per_prompt("cost", cost, size)
+        self._share = None if share is None else check_column("share", share, size, least=0)
+        self._cost = None if cost is None else check_column("cost", cost, size, least=0)
         if self._cost is not None and not (self._cost > 0).all():
             raise ValueError("cost must be positive for every prompt.")
         self._pool, self._state, population = known_before(self.predictor, self.policy, self._row)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.core.checks import check_per_prompt
+from kaestat.core.checks import check_column
 
 
 def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
@@ -30,7 +30,7 @@ def systematic(expected: Any, rng: np.random.Generator) -> np.ndarray:
     ValueError
         If an expectation is negative or not finite, or their sum is not a whole number.
     """
-    expected = check_per_prompt("expected", expected)
+    expected = check_column("expected", expected, least=0)
     total = expected.sum()
     budget = round(total)
     if abs(total - budget) > 1e-6 * max(budget, 1):

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.core.checks import check_factors, check_finite_number, check_shapes, check_whole
+from kaestat.core.arrays import check_shapes
+from kaestat.core.checks import check_number, check_numbers, check_whole
 
 GROUP_SIZES = (2, 4, 8, 16)
 
@@ -67,16 +68,16 @@ class PromptMoments:
 
     def __post_init__(self) -> None:
         checked = {
-            "value": check_factors("value", self.value, least=0, most=1, ndim=1),
-            "signal": check_factors("signal", self.signal, ndim=1),  # unbiased estimates of squares may be negative
+            "value": check_numbers("value", self.value, least=0, most=1, ndim=1),
+            "signal": check_numbers("signal", self.signal, ndim=1),  # unbiased estimates of squares may be negative
         }
         for name in ("right", "wrong", "right_square", "wrong_square"):
-            checked[name] = check_factors(name, getattr(self, name), least=0, ndim=1)
+            checked[name] = check_numbers(name, getattr(self, name), least=0, ndim=1)
         for name, array in checked.items():
             if array.shape != (len(checked["value"]),):
                 raise ValueError(f"{name} must have shape ({len(checked['value'])},) as value has, got {array.shape}.")
             object.__setattr__(self, name, array)
-        check_finite_number("common", self.common)
+        check_number("common", self.common)
 
     @property
     def weight(self) -> np.ndarray:
@@ -173,7 +174,7 @@ def none_beats_value(value: np.ndarray | float) -> np.ndarray:
     >>> none_beats_value([0.0, 0.5, 0.9])
     array([ 2.,  3., 11.])
     """
-    value = check_factors("value", value, least=0, most=1)
+    value = check_numbers("value", value, least=0, most=1)
     with np.errstate(divide="ignore"):
         return 1 + 1 / (1 - value)
 
@@ -195,7 +196,7 @@ def best_baseline(value: np.ndarray | float, ratio: np.ndarray | float) -> np.nd
     >>> best_baseline(0.5, [1.0, 3.0])
     array([0.5 , 0.25])
     """
-    value, ratio = check_factors("value", value, least=0, most=1), check_factors("ratio", ratio, least=0)
+    value, ratio = check_numbers("value", value, least=0, most=1), check_numbers("ratio", ratio, least=0)
     check_shapes(value=value, ratio=ratio)
     return value / (value + (1 - value) * ratio)
 
@@ -250,8 +251,8 @@ def predict_noise(
         By increasing noise for the same signal.
     """
     completions = check_whole("completions", completions, least=2)
-    past = check_factors("history", history, least=0, finite=False)
-    drift = check_factors("drift", drift, least=0)
+    past = check_numbers("history", history, least=0, finite=False)
+    drift = check_numbers("drift", drift, least=0)
     check_shapes(value=moments.value, history=past, drift=drift)
     if not (past > 0).all():
         raise ValueError("history must be positive: a prompt without a past has no value by history.")

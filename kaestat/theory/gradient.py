@@ -22,7 +22,8 @@ four-term bound with constants see `kaestat.theory.gradient_bound`.
 
 import numpy as np
 
-from kaestat.core.checks import SMALLEST_FACTOR, check_factors, check_shapes, check_whole
+from kaestat.core.arrays import check_shapes
+from kaestat.core.checks import SMALLEST, check_numbers, check_whole
 
 
 def excess_gradient_mse(
@@ -71,12 +72,12 @@ def excess_gradient_mse(
     """
     batch, group_size = check_whole("batch", batch), check_whole("group_size", group_size)
     each = {
-        "value_mse": check_factors("value_mse", value_mse),  # unbiased estimates of it may be negative
-        "score_norm2": check_factors("score_norm2", score_norm2, least=0),
-        "bias": check_factors("bias", bias),
-        "covariance": check_factors("covariance", covariance),
-        "own_derivative": check_factors("own_derivative", own_derivative),
-        "value_gradient_norm2": check_factors("value_gradient_norm2", value_gradient_norm2),
+        "value_mse": check_numbers("value_mse", value_mse),  # unbiased estimates of it may be negative
+        "score_norm2": check_numbers("score_norm2", score_norm2, least=0),
+        "bias": check_numbers("bias", bias),
+        "covariance": check_numbers("covariance", covariance),
+        "own_derivative": check_numbers("own_derivative", own_derivative),
+        "value_gradient_norm2": check_numbers("value_gradient_norm2", value_gradient_norm2),
     }
     check_shapes(**each)
     smoothed = each["score_norm2"] * each["value_mse"] - 2 * each["covariance"] * each["bias"]
@@ -117,9 +118,9 @@ def gradient_mse_reduction(
     >>> float(round(gradient_mse_reduction(0.005, 0.14 / 7, 0.14), 3))
     9.375
     """
-    spread = check_factors("reward_variance", reward_variance, least=0)
-    ours, theirs = check_factors("value_mse", value_mse), check_factors("other_value_mse", other_value_mse)
+    spread = check_numbers("reward_variance", reward_variance, least=0)
+    ours, theirs = check_numbers("value_mse", value_mse), check_numbers("other_value_mse", other_value_mse)
     check_shapes(value_mse=ours, other_value_mse=theirs, reward_variance=spread)
-    if not (spread + theirs >= SMALLEST_FACTOR).all():
+    if not (spread + theirs >= SMALLEST).all():
         raise ValueError("reward_variance + other_value_mse must be positive: their gradient's MSE is relative to it.")
     return 100 * (1 - (spread + ours) / (spread + theirs))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kaestat.core.arrays import Array
-from kaestat.core.checks import check_factor, check_whole
+from kaestat.core.checks import check_positive, check_whole
 from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.theory.value import theorem1_bound
 
@@ -101,7 +101,7 @@ def theorem2_bound(
     >>> round(bound.discretisation, 6)
     0.004
     """
-    kernel, norm2 = as_kernel(kernel), check_factor("score_norm2", score_norm2, allow_zero=True)
+    kernel, norm2 = as_kernel(kernel), check_positive("score_norm2", score_norm2, allow_zero=True)
     prompts, batch, group_size = (
         check_whole("prompts", prompts),
         check_whole("batch", batch),

@@ -7,12 +7,13 @@ bias and MSE are exact numbers too, so rates are slopes of functions, not of sim
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
 
-from kaestat.core.arrays import Array
-from kaestat.core.checks import SMALLEST_FACTOR, check_factor, check_factors, check_factors_like, check_shapes
+from kaestat.core.arrays import Array, check_shapes
+from kaestat.core.checks import SMALLEST, check_numbers, check_positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +54,8 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
     >>> round(float(error.bias), 6), round(float(error.variance), 6), round(float(error.mse), 6)
     (-0.1, 0.125, 0.135)
     """
-    weights, path = check_factors_like("weights", weights, ndim=1), check_factors_like("path", path, ndim=1)
-    target, variance = check_factors_like("target", target), _variance(weights, noise_variance)
+    weights, path = numbers_like("weights", weights, ndim=1), numbers_like("path", path, ndim=1)
+    target, variance = numbers_like("target", target), _variance(weights, noise_variance)
     check_shapes(weights=weights, path=path)
     bias = array_namespace(weights).sum(weights * path, axis=-1)
     check_shapes(weights=bias, target=target)
@@ -83,8 +84,8 @@ def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Ar
     -------
     array, shape (...)
     """
-    weights, lags = check_factors_like("weights", weights, ndim=1), check_factors_like("lags", lags, least=0, ndim=1)
-    lipschitz = check_factors_like("lipschitz", lipschitz, least=0)
+    weights, lags = numbers_like("weights", weights, ndim=1), numbers_like("lags", lags, least=0, ndim=1)
+    lipschitz = numbers_like("lipschitz", lipschitz, least=0)
     check_shapes(weights=weights, lags=lags)
     check_shapes(lags=weights[..., 0] + lags[..., 0], lipschitz=lipschitz)
     return largest_bias(weights, lags, lipschitz)
@@ -107,11 +108,17 @@ def worst_case_error(
 ) -> LinearError:
     """Worst-case bias, variance and MSE over the Lipschitz class; arguments as `linear_error`, `worst_case_bias`."""
     bias = worst_case_bias(weights, lags, lipschitz)
-    return LinearError(bias=bias, variance=_variance(check_factors_like("weights", weights, ndim=1), noise_variance))
+    return LinearError(bias=bias, variance=_variance(numbers_like("weights", weights, ndim=1), noise_variance))
+
+
+def numbers_like(name: str, values: Any, **limits: Any) -> Any:
+    """Checked numbers; a tensor stays a tensor, and a single number becomes a float, which works with both."""
+    checked = check_numbers(name, values, **limits)
+    return values if is_torch_array(values) else checked if checked.ndim else float(checked)
 
 
 def _variance(weights: Array, noise_variance: float | Array) -> Array:
-    noise = check_factors_like("noise_variance", noise_variance, least=0)
+    noise = numbers_like("noise_variance", noise_variance, least=0)
     check_shapes(weights=weights, noise_variance=noise)
     return array_namespace(weights).sum(weights**2 * noise, axis=-1)
 
@@ -152,12 +159,12 @@ def minimax_weights(lags: np.ndarray, noise_variance: float | np.ndarray, lipsch
     >>> minimax_weights(np.arange(4.0), 0.25, 0.25).round(6)
     array([0.5     , 0.333333, 0.166667, 0.      ])
     """
-    lags = check_factors("lags", lags, least=0, ndim=1)
-    noise = check_factors("noise_variance", noise_variance, least=SMALLEST_FACTOR)
+    lags = check_numbers("lags", lags, least=0, ndim=1)
+    noise = check_numbers("noise_variance", noise_variance, least=SMALLEST)
     check_shapes(lags=lags, noise_variance=noise)
     shape = np.broadcast_shapes(lags.shape, noise.shape)
     lags, noise = np.broadcast_to(lags, shape), np.broadcast_to(noise, shape)
-    lipschitz = check_factor("lipschitz", lipschitz, allow_zero=True)
+    lipschitz = check_positive("lipschitz", lipschitz, allow_zero=True)
     order = np.argsort(lags, axis=-1)
     lag, precision = np.take_along_axis(lags, order, -1), 1 / np.take_along_axis(noise, order, -1)
     later = lags - lag[..., :1]  # than the most recent

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.core.checks import SMALLEST_FACTOR, check_factor, check_factors, check_shapes
+from kaestat.core.arrays import check_shapes
+from kaestat.core.checks import SMALLEST, check_numbers, check_positive
 
 
 def suboptimality_recursion(
@@ -59,11 +60,11 @@ def suboptimality_recursion(
     array([1.      , 0.2625  , 0.150781])
     """
     pl, smoothness = _constants(pl, smoothness)
-    noise = check_factors("gradient_mse", gradient_mse, least=0, ndim=1)
-    rate = check_factors("learning_rate", learning_rate, least=SMALLEST_FACTOR, ndim=1)
+    noise = check_numbers("gradient_mse", gradient_mse, least=0, ndim=1)
+    rate = check_numbers("learning_rate", learning_rate, least=SMALLEST, ndim=1)
     if rate.ndim != 1 or noise.shape[-1] != len(rate):
         raise ValueError("gradient_mse and learning_rate must have one number for each step.")
-    first = check_factors("initial_gap", initial_gap)
+    first = check_numbers("initial_gap", initial_gap)
     check_shapes(initial_gap=first, gradient_mse=noise[..., 0])
     factor = recursion_factor(rate, pl, smoothness)
     gap = np.broadcast_to(first, np.broadcast_shapes(first.shape, noise.shape[:-1]))
@@ -144,9 +145,9 @@ def theorem3_bound(*, initial_gap: float, largest_mse: float, beta: float, pl: f
         If something is not a number.
     """
     pl, smoothness = _constants(pl, smoothness)
-    beta = check_factor("beta", beta)
-    initial_gap = check_factor("initial_gap", initial_gap, allow_zero=True)
-    largest_mse = check_factor("largest_mse", largest_mse, allow_zero=True)
+    beta = check_positive("beta", beta)
+    initial_gap = check_positive("initial_gap", initial_gap, allow_zero=True)
+    largest_mse = check_positive("largest_mse", largest_mse, allow_zero=True)
     exponent, curvature = 2 * pl * beta, pl * smoothness * beta**2
     if exponent <= 1:
         raise ValueError(f"Theorem 3 needs beta > 1 / (2 mu) = {1 / (2 * pl):g}, got beta={beta:g}.")
@@ -173,7 +174,7 @@ def recursion_factor(learning_rate: np.ndarray, pl: float, smoothness: float) ->
 
 
 def _constants(pl: float, smoothness: float) -> tuple[float, float]:
-    pl, smoothness = check_factor("pl", pl), check_factor("smoothness", smoothness)
+    pl, smoothness = check_positive("pl", pl), check_positive("smoothness", smoothness)
     if pl > smoothness:
         raise ValueError(f"pl must be at most smoothness, got {pl!r} > {smoothness!r}: no function has such constants.")
     return pl, smoothness

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kaestat.core.arrays import Array
-from kaestat.core.checks import check_factor, check_factors, check_shapes
+from kaestat.core.arrays import Array, check_shapes
+from kaestat.core.checks import check_numbers, check_positive
 from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.theory.linear import LinearError
 
@@ -32,9 +32,9 @@ def integer_bandwidth_error(
     ValueError, TypeError
         If a bandwidth is below 1, another number is negative, an argument is not a number, or shapes do not match.
     """
-    m = check_factors("bandwidth", bandwidth, least=1)
-    lipschitz = check_factor("lipschitz", lipschitz, allow_zero=True)
-    noise_variance = check_factors("noise_variance", noise_variance, least=0)
+    m = check_numbers("bandwidth", bandwidth, least=1)
+    lipschitz = check_positive("lipschitz", lipschitz, allow_zero=True)
+    noise_variance = check_numbers("noise_variance", noise_variance, least=0)
     check_shapes(bandwidth=m, noise_variance=noise_variance)
     return LinearError(bias=lipschitz * (m - 1) / 3, variance=noise_variance * 2 * (2 * m + 1) / (3 * m * (m + 1)))
 
@@ -54,7 +54,7 @@ def optimal_integer_bandwidth(*, lipschitz: float, noise_variance: float) -> int
     ValueError, TypeError
         If one is not positive, or the bandwidth is too large for exact integers in floating point.
     """
-    lipschitz, noise_variance = check_factor("lipschitz", lipschitz), check_factor("noise_variance", noise_variance)
+    lipschitz, noise_variance = check_positive("lipschitz", lipschitz), check_positive("noise_variance", noise_variance)
     # The asymptotic optimum is (6 s2 / L^2)^(1/3); the MSE is convex in m and the exact one lies within 2 of it.
     near = (6 * noise_variance / lipschitz**2) ** (1 / 3)
     if near > 2**52:
@@ -93,10 +93,10 @@ def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_var
     >>> local_rate_slopes([10**3, 10**4, 10**5]).round(5)
     array([-0.6637 , -0.66603])
     """
-    counts = check_factors("sizes", sizes, least=1, ndim=1)
+    counts = check_numbers("sizes", sizes, least=1, ndim=1)
     if counts.ndim > 1 or not (np.diff(counts) > 0).all():
         raise ValueError(f"sizes must be increasing sample sizes, got {sizes!r}.")
-    lipschitz, noise_variance = check_factor("lipschitz", lipschitz), check_factor("noise_variance", noise_variance)
+    lipschitz, noise_variance = check_positive("lipschitz", lipschitz), check_positive("noise_variance", noise_variance)
     best = [
         float(
             integer_bandwidth_error(
@@ -133,7 +133,7 @@ def optimal_bandwidth(
     ValueError, TypeError
         If a number is not positive, or the kernel is unknown.
     """
-    noise, drift = _per_step_noise(noise_variance, per_step), check_factor("lipschitz", lipschitz)
+    noise, drift = _per_step_noise(noise_variance, per_step), check_positive("lipschitz", lipschitz)
     return as_kernel(kernel).lipschitz_bandwidth_constant * (noise / drift**2) ** (1 / 3)
 
 
@@ -141,7 +141,7 @@ def optimal_mse(
     kernel: str | Kernel | Callable[[Array], Array], *, lipschitz: float, noise_variance: float, per_step: float = 1.0
 ) -> float:
     """Asymptotic worst-case MSE at `optimal_bandwidth`: ``constant * (L s2 / n)^(2/3)``; arguments as there."""
-    noise, drift = _per_step_noise(noise_variance, per_step), check_factor("lipschitz", lipschitz)
+    noise, drift = _per_step_noise(noise_variance, per_step), check_positive("lipschitz", lipschitz)
     return as_kernel(kernel).worst_case_mse_constant * (drift * noise) ** (2 / 3)
 
 
@@ -168,10 +168,10 @@ def steady_state_gain(*, drift_variance: float, noise_variance: float) -> float:
     >>> steady_state_gain(drift_variance=0.5, noise_variance=1.0)
     0.5
     """
-    signal = check_factor("drift_variance", drift_variance) / check_factor("noise_variance", noise_variance)
+    signal = check_positive("drift_variance", drift_variance) / check_positive("noise_variance", noise_variance)
     # The root in (0, 1) of K^2 + r K - r = 0, in the form that loses no digits for small r.
     return 2 * signal / (signal + math.sqrt(signal**2 + 4 * signal))
 
 
 def _per_step_noise(noise_variance: float, per_step: float) -> float:
-    return check_factor("noise_variance", noise_variance) / check_factor("per_step", per_step)
+    return check_positive("noise_variance", noise_variance) / check_positive("per_step", per_step)

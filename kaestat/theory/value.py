@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.core.arrays import Array
-from kaestat.core.checks import check_factor, check_factors, check_shapes, check_whole
+from kaestat.core.arrays import Array, check_shapes
+from kaestat.core.checks import check_numbers, check_positive, check_whole
 from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.theory.linear import LinearError
 
@@ -69,7 +69,7 @@ def algorithm1_error(
     -0.05
     """
     kernel = as_kernel(kernel)
-    path, h = check_factors("path", path, ndim=1), check_factor("h", h)
+    path, h = check_numbers("path", path, ndim=1), check_positive("h", h)
     visits, group_size, steps = (
         check_whole("visits", visits, least=0),
         check_whole("group_size", group_size),
@@ -80,7 +80,7 @@ def algorithm1_error(
             f"need a path of 3 values or more, 0 to i visits and a completion to learn from; got i={steps}, "
             f"visits={visits}, group_size={group_size}."
         )
-    given = path * (1 - path) if noise_variance is None else check_factors("noise_variance", noise_variance, least=0)
+    given = path * (1 - path) if noise_variance is None else check_numbers("noise_variance", noise_variance, least=0)
     check_shapes(path=path, noise_variance=given)
     shape = np.broadcast_shapes(path.shape, given.shape)
     path, noise = np.broadcast_to(path, shape), np.broadcast_to(given, shape)
@@ -177,7 +177,7 @@ def theorem1_bound(
     TypeError
         If something is not a number.
     """
-    kernel, h = as_kernel(kernel), check_factor("h", h)
+    kernel, h = as_kernel(kernel), check_positive("h", h)
     if h >= 1:
         raise ValueError(f"h must lie in (0, 1), got {h!r}: Theorem 1 holds for bandwidths below the elapsed time.")
     if kernel.support > 1:
@@ -191,7 +191,7 @@ def theorem1_bound(
         raise ValueError(f"need step >= 1 and 0 to step visits, got {step}, {visits}, group_size={group_size}.")
     width, size = step * h, group_size * visits + group_size - 1
     drift, value_bound, noise_variance = (
-        check_factor(name, value, allow_zero=True)
+        check_positive(name, value, allow_zero=True)
         for name, value in (("drift", drift), ("value_bound", value_bound), ("noise_variance", noise_variance))
     )
     spread = kernel.roughness * (noise_variance + group_size * value_bound**2)

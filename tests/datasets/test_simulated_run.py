@@ -61,5 +61,5 @@ def test_bad_size_is_named(name, size):
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "0"])
 def test_what_is_no_seed_is_refused_by_name(seed):
-    with pytest.raises(TypeError, match="seed must be a whole number of at least 0"):
+    with pytest.raises(ValueError, match="seed must be a whole number of at least 0"):
         simulated_run(n_prompts=2, n_epochs=2, seed=seed)

@@ -139,7 +139,7 @@ def test_every_interval_contains_its_estimate_and_widens_with_the_level(data):
         (dict(lipschitz=np.array([-0.1] * 6)), "lipschitz must be non-negative"),
         (dict(level=95), "level must lie in"),
         (dict(bounds=(1, 0)), "bounds must be two finite numbers"),
-        (dict(bounds=(0, math.inf)), "bounds must be from"),
+        (dict(bounds=(0, math.inf)), "bounds must be finite"),
         (dict(bounds=(0, 0.01)), "rewards lie outside bounds"),
         (dict(bandwidth=0), "bandwidth must be positive"),
         (dict(kernel="cosine"), "unknown name 'cosine'"),

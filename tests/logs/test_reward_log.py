@@ -184,7 +184,7 @@ GOOD = {"prompt": ["a", "b"], "step": [0, 1], "reward": [1.0, 0.0], "group": [0,
         ({"prompt": ["a", float("nan")]}, ValueError, "prompt: None or NaN"),
         ({"group": ["a", None]}, ValueError, "group: None or NaN"),
         ({"prompt": [["a"], ["b"]]}, TypeError, "prompt must be hashable"),
-        ({"prompt": "ab"}, TypeError, "got one str"),
+        ({"prompt": "ab"}, TypeError, "got str"),
         ({"time_axis": "epoch"}, ValueError, "time_axis must be"),
     ],
 )

@@ -60,14 +60,14 @@ def test_the_floor_is_a_part_of_the_share():
     ("arguments", "message"),
     [
         (dict(score=[], budget=1), "no prompt"),
-        (dict(score=[1.0, -1.0], budget=1), "score must be finite numbers of 0 or more"),
+        (dict(score=[1.0, -1.0], budget=1), "score must be finite and non-neg"),
         (dict(score=[1.0, np.nan], budget=1), "score must be finite"),
         (dict(score=[1.0], budget=0), "budget must be positive"),
         (dict(score=[1.0, 1.0], budget=5, most=2), "more than 2 prompts can take"),
         (dict(score=[1.0, 1.0], budget=1, floor=1), "uniform sampling"),
         (dict(score=[1.0, 1.0], budget=4, floor=0.9, most=2, share=[0.1, 0.9]), "more than most=2"),
         (dict(score=[1.0, 1.0], budget=4, share=[0.5, 0.6]), "sum to 1"),
-        (dict(score=[1.0, 1.0], budget=4, share=[1.0]), "give one per prompt"),
+        (dict(score=[1.0, 1.0], budget=4, share=[1.0]), "share has 1 entries"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, message):
@@ -77,7 +77,7 @@ def test_what_cannot_be_is_refused(arguments, message):
 
 @pytest.mark.parametrize("share", [["half", "half"], ["0.5", "0.5"], [0.5j, 0.5], [10**400, 1]])
 def test_what_is_no_number_is_refused_by_name(share):
-    with pytest.raises(TypeError, match="share must be numbers, one per prompt"):
+    with pytest.raises(TypeError, match="share must be numbers"):
         allocate([1.0, 1.0], 4, share=share)
 
 

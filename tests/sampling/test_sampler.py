@@ -201,7 +201,7 @@ def test_shares_and_costs_move_the_allocation():
         (dict(budget=8, correction="half"), "unknown 'half'"),
         (dict(budget=8, predictor="rloo"), "keeps no history"),
         (dict(budget=8, policy="near_half", floor=0), "gives some prompts no chance"),
-        (dict(budget=8, share=[1.0]), "share has 1 entries for [0-9]+ prompts"),
+        (dict(budget=8, share=[1.0]), "share has 1 entries"),
         (dict(budget=8, cost=[0.0] * 12), "cost must be positive"),
         (dict(budget=8, group_size=4, most=3), "leave most or group_size out"),
         (dict(budget=8, group_size=4, policy="knapsack"), "leave group_size out, or take another policy"),

@@ -239,7 +239,7 @@ def test_what_no_formula_holds_for_is_refused_by_name(call, message):
         call()
 
 
-@pytest.mark.parametrize("value", ["a", None, [[1.0], [1.0, 2.0]], 1j, True, np.array(["1"])])
+@pytest.mark.parametrize("value", ["a", [[1.0], [1.0, 2.0]], 1j, np.array(["1"])])
 def test_what_is_no_number_is_refused_by_name(value):
     with pytest.raises(TypeError, match="target must be numbers"):
         linear_error([1.0], [0.5], 0.1, target=value)

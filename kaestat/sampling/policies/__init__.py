@@ -3,7 +3,7 @@
 from typing import Any
 
 from kaestat.baselines.specification import parse_specification
-from kaestat.core.checks import check_parameters
+from kaestat.core.spelling import check_parameters
 from kaestat.sampling.policies.base import Ask, Policy
 from kaestat.sampling.policies.dapo import Dapo
 from kaestat.sampling.policies.greso import Greso

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kaestat.core.checks import check_finite_number
+from kaestat.core.checks import check_number
 from kaestat.sampling.policies.base import Ask, Policy, nearest
 
 
@@ -28,7 +28,7 @@ class NearHalf(Policy):
     target: float = 0.5
 
     def __post_init__(self) -> None:
-        check_finite_number("target", self.target)
+        check_number("target", self.target)
 
     def score(self, ask: Ask) -> np.ndarray:
         return nearest(np.abs(ask.prediction.value - self.target), ask.n_selected, ask.rng)

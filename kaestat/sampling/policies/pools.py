@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kaestat.core.checks import check_finite_number, check_positive
+from kaestat.core.checks import check_number, check_positive
 from kaestat.sampling.policies.base import Ask, Policy
 
 
@@ -36,7 +36,7 @@ class Pools(Policy):
 
     def __post_init__(self) -> None:
         for name in ("hard_up_to", "normal_up_to"):
-            check_finite_number(name, getattr(self, name))
+            check_number(name, getattr(self, name))
         if not self.hard_up_to < self.normal_up_to:
             raise ValueError(
                 f"hard_up_to must be less than normal_up_to, got {self.hard_up_to!r} and {self.normal_up_to!r}."

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from kaestat.core.checks import check_parameters
-from kaestat.core.spelling import nearest
+from kaestat.core.spelling import check_parameters, nearest
 from kaestat.smoothing.selectors.auto import Auto
 from kaestat.smoothing.selectors.base import BandwidthSelection, Selector
 from kaestat.smoothing.selectors.fixed import Fixed

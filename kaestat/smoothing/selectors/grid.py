@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.core.checks import SMALLEST_PARAMETER
+from kaestat.core.checks import SMALLEST as SMALLEST_NUMBER
 from kaestat.smoothing.selectors.smoothing import CausalSmoother
 
 GRID_SIZE = 31
@@ -41,7 +41,7 @@ def check_grid(grid: Sequence[float] | Any) -> tuple[float, ...]:
         raise TypeError(f"grid must be a sequence of bandwidths (numbers), got {grid!r}.")
     if len(candidates) == 0:
         raise ValueError("grid is empty: give at least one bandwidth, or None for the default.")
-    usable = (candidates >= SMALLEST_PARAMETER) & (candidates <= LARGEST_CANDIDATE)
+    usable = (candidates >= SMALLEST_NUMBER) & (candidates <= LARGEST_CANDIDATE)
     if not usable.all():
         bad = candidates[~usable][0]
         raise ValueError(f"grid: bandwidths must be positive and at most {LARGEST_CANDIDATE:g}, got {bad:g}.")

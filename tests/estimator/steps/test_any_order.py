@@ -247,7 +247,7 @@ def test_predictions_see_versions_before_now():
         (lambda e: e.step(["a"], [1.0], 3, version=[4]), "version: 4 is after step 3"),
         (lambda e: e.step(["a"], [1.0], 3, version=[-1]), "version must be finite and non-negative"),
         (lambda e: e.step(["a"], [1.0], 3, version=[1.5]), "version must hold steps"),
-        (lambda e: e.step(["a"], [1.0], 3, version=[1, 2]), "version has 2 entries for 1 rewards"),
+        (lambda e: e.step(["a"], [1.0], 3, version=[1, 2]), "version has 2 entries for 1"),
         (lambda e: e.observe(["a"], [np.inf], 3), "rewards must be finite"),
         (lambda e: e.step(["a"], [1.0], 3, weights=[1.0]), "weights must be given at every step or at none"),
         (lambda e: e.step(["a"], [1.0], 3, importance=[1.0]), "importance must be given at every step or at none"),

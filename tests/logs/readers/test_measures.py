@@ -45,7 +45,7 @@ def test_a_log_without_measures_has_no_columns_of_them():
 def test_wrong_measures_are_refused_with_name_and_entry(name, bad):
     with pytest.raises(ValueError, match=f"{name} must be finite numbers from 0 to 1e\\+20: entry 2 is"):
         RewardLog(**GOOD, **{name: [1.0, 2.0, bad, 3.0]})
-    with pytest.raises(ValueError, match=f"{name} has 3 entries for 4 rewards"):
+    with pytest.raises(ValueError, match=f"{name} has 3 entries for 4"):
         RewardLog(**GOOD, **{name: [1.0, 2.0, 3.0]})
     with pytest.raises(TypeError, match=f"{name} must be numbers"):
         RewardLog(**GOOD, **{name: ["x", 1, 2, 3]})

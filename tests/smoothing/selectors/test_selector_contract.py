@@ -177,7 +177,7 @@ def test_grids_that_are_no_sequence_of_numbers_are_refused(grid):
 
 @pytest.mark.parametrize("name", DATA_DRIVEN)
 @pytest.mark.parametrize("kernel", ["triangular", "exponential"])
-@pytest.mark.parametrize("grid", [None, [1e-101], [1e-140, 1e50]])
+@pytest.mark.parametrize("grid", [None, [1e-69], [1e-70, 1e50]])
 def test_errors_of_bandwidths_are_finite_for_the_largest_rewards_and_grids(name, kernel, grid):
     rewards = [1e70, 0.0, -1e70, 1.0, 1e70, 0.0, 0.5, 1e70, 1.0, -1e70, 0.0, 0.0]
     prompts, steps = ["a", "a", "b", "b", "c", "c"] * 2, [0, 0, 0, 0, 1, 1, 3, 3, 5, 5, 2**31 - 2, 2**31 - 2]
