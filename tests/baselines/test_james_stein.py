@@ -30,7 +30,7 @@ def test_without_eps_others_that_agree_and_never_vary_do_not_shrink():
 
 @pytest.mark.parametrize("eps", [-1e-9, np.inf])
 def test_eps_must_be_a_finite_number_from_zero_on(eps):
-    with pytest.raises(ValueError, match="eps must be non-negative and finite"):
+    with pytest.raises(ValueError, match="eps must be non-negative"):
         make_baseline("james_stein", eps=eps)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kaestat.core.checks import check_factors
+from kaestat.core.checks import check_numbers
 from kaestat.core.spelling import counted, named, spelled, spelled_list
 from kaestat.logs.columns import GENERATION, LEFT_OUT, TRL_COLUMNS, refuse_missing_column
 from kaestat.logs.readers import parquet
@@ -75,7 +75,7 @@ def read_trl(
     schema = parquet.load(files[0], columns=()).schema
     measures = _measures(schema, {"weight": weight, "length": length, "importance": importance})
     names = _reward_names(files[0], schema, reward, set(measures.values()))
-    weights = np.ones(len(names)) if reward_weights is None else check_factors(named("reward_weights"), reward_weights)
+    weights = np.ones(len(names)) if reward_weights is None else check_numbers(named("reward_weights"), reward_weights)
     if weights.shape != (len(names),):
         raise ValueError(f"{named('reward_weights')} must be one number for each of {', '.join(names)}, got {weights}.")
     further = [name for name in ("advantage", GENERATION) if name in schema.names]

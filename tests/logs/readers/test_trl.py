@@ -206,7 +206,7 @@ def test_a_reward_that_is_infinite_is_refused_with_its_row(tmp_path):
     [
         ({"reward": "acc"}, "no column 'acc'; it has step, prompt, completion, accuracy, advantage"),
         ({"reward_weights": [1.0, 2.0]}, "reward_weights must be one number for each of accuracy"),
-        ({"reward_weights": [float("nan")]}, "reward_weights must be from"),
+        ({"reward_weights": [float("nan")]}, "reward_weights must be finite"),
     ],
 )
 def test_hints_that_do_not_fit_are_refused(folder, hints, words):
