@@ -6,7 +6,6 @@ RESULTS := results/reproduce
 # verl's requirements conflict with those of the rest.
 VERL := .venv-verl
 VERL_TESTS := tests/integrations/verl/trainer
-ZERO := .venv-zero
 # Other trainers are tested on their own source, from checkouts in this folder: skyrl, openrlhf, slime, rllm.
 UPSTREAM ?= upstream
 UPSTREAM_ENV := .venv-upstream
@@ -20,7 +19,7 @@ ifneq ($(PIP_CONSTRAINT),)
 export PIP_CONSTRAINT := $(abspath $(PIP_CONSTRAINT))
 endif
 
-.PHONY: help reproduce llm test test-slow test-all test-verl test-vllm test-zero test-upstream check-verl rehearse-verl check-requirements lint docs bench clean
+.PHONY: help reproduce llm test test-slow test-all test-verl test-vllm test-upstream check-verl rehearse-verl check-requirements lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -51,11 +50,6 @@ test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environmen
 test-vllm: $(VLLM)/.ready ## Run the policy on vLLM, built for a CPU, in an environment of its own
 	$(VLLM)/bin/python -m pytest -q tests/llm_experiments/policies/test_vllm.py
 
-test-zero: ## Run TRL's adapter under DeepSpeed's ZeRO, in an environment of its own; before each release
-	$(PYTHON) -m venv $(ZERO) && $(ZERO)/bin/python -m pip install --quiet --editable '.[test]' ninja setuptools wheel
-	DS_BUILD_OPS=0 $(ZERO)/bin/python -m pip install --quiet --no-build-isolation deepspeed==0.19.8
-	$(ZERO)/bin/python -m pytest -q tests/integrations/trl/test_zero_weights.py
-
 test-upstream: $(UPSTREAM_ENV)/.ready ## Run adapters on the source of SkyRL, OpenRLHF, slime, rLLM and NeMo-RL in UPSTREAM=folder
 	KAESTAT_UPSTREAM=$(abspath $(UPSTREAM)) $(UPSTREAM_ENV)/bin/python -m pytest -q tests/integrations/test_skyrl*.py \
 		tests/integrations/test_openrlhf*.py tests/integrations/test_slime*.py tests/integrations/test_rllm.py \
@@ -84,7 +78,7 @@ bench: $(VENV)/.bench ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove the environments, the results of make reproduce and the built documentation
-	rm -rf $(VENV) $(VERL) $(ZERO) $(VERL_CPU) $(VLLM) $(UPSTREAM_ENV) $(RESULTS) site
+	rm -rf $(VENV) $(VERL) $(VERL_CPU) $(VLLM) $(UPSTREAM_ENV) $(RESULTS) site
 
 # Stamps: an environment is brought up to date only when pyproject.toml changes.
 $(VENV)/.created:

@@ -1,14 +1,17 @@
-"""Squared norms of single completions' gradients in a torch model, from one backward pass of their scores."""
+"""Squared norms of rows' gradients in a torch model, from one forward and backward pass of their scores."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from kaestat.integrations.adam_units import Squares, Units
-from kaestat.integrations.backward_norms import norms_in_backward
+from kaestat.integrations.row_norms import embedding_norms, linear_norms, module_kind, small_norms, tied_heads
 
 
 def gradient_norms(
@@ -22,7 +25,7 @@ def gradient_norms(
     ----------
     model : Module
         Its linear layers, embeddings and norms are called at most once in a forward pass, with rows first; an output
-        layer may share the embedding's matrix. Gradient checkpointing must be off.
+        layer may share the embedding's matrix. Reentrant gradient checkpointing must be off.
     scores : callable
         Calls the model on B rows and returns a score of each, shape (B,), such as the log-probability of its completion
         under the policy's temperature. A row's score must depend on that row alone.
@@ -31,38 +34,11 @@ def gradient_norms(
         Adam's units. Matrices are represented by their row and column means; parameters without a gradient so far
         count 0.
     """
-    return score_gradients(model, scores, (squares,)).norms[0]
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreGradients:
-    """The result of one backward pass of B scores."""
-
-    scores: torch.Tensor  # shape (B,)
-    # shape (B,), float32; squared norms of the rows' gradients, in each of the units asked for
-    norms: tuple[torch.Tensor, ...]
-    total: dict[nn.Parameter, torch.Tensor]  # Gradient of the sum of all rows' scores, if requested; without units
-
-
-def score_gradients(
-    model: nn.Module,
-    scores: Callable[[], torch.Tensor],
-    units: Sequence[Squares | None] = (None,),
-    *,
-    total: bool = False,
-) -> ScoreGradients:
-    """Squared norms as `gradient_norms`, in several units, and the rows' summed gradient, from one backward pass.
-
-    None among the ``units`` is the gradient's own. The summed gradient, returned with ``total``, has the size of the
-    model.
-    """
-    with torch.enable_grad(), norms_in_backward(model, [Units(squares) for squares in units], total=total) as norms:
+    with torch.enable_grad(), norms_in_backward(model, [Units(squares)]) as norms:
         found = scores()
-        norms.begin(torch.ones_like(found, requires_grad=False))
-        wanted = [parameter for parameter in model.parameters() if total and parameter.requires_grad]
-        _, *own = torch.autograd.grad(found.sum(), [norms.reached, *wanted], allow_unused=True)
-    kept = {parameter: each for parameter, each in zip(wanted, own, strict=True) if each is not None}
-    return ScoreGradients(found.detach(), tuple(norms.norms), kept)
+        norms.begin(found)
+        torch.autograd.grad(found.sum(), norms.reached, allow_unused=True)
+    return norms.norms[0]
 
 
 def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
@@ -79,3 +55,130 @@ def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tens
         stacklevel=2,
     )
     return torch.ones_like(norms)
+
+
+class BackwardNorms:
+    """Squared norms of the rows of a forward and backward pass, the last one; `norms_in_backward` creates it.
+
+    Attributes
+    ----------
+    norms : list of Tensor, shape (B,), float32
+        Norms in each of the units, complete after the backward pass.
+    reached : Tensor
+        A scalar to differentiate if no parameter's gradient is needed, so that the backward pass goes through all
+        modules.
+    """
+
+    def __init__(self, modules: dict[str, nn.Module], units: Sequence[Units]):
+        self._modules, self._units = modules, units
+        self._embedding_of = tied_heads(modules)
+        self._own = {module: dict(module.named_parameters(recurse=False)) for module in modules.values()}
+        self.norms: list[torch.Tensor] = []
+        self.reached = torch.zeros((), requires_grad=True)
+        self._ids: dict[nn.Module, torch.Tensor] = {}  # that went into an embedding
+        # Input of an embedding's output layer, and the gradient of the logits of the embedding's tokens
+        self._met: dict[nn.Module, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._seen: set[str] = set()
+        self._quiet = False
+
+    def begin(self, scores: torch.Tensor) -> None:
+        """Start a backward pass from the sum of rows' scores, shape (B,), with norms of 0."""
+        self.norms = [torch.zeros(len(scores), device=scores.device) for _ in self._units]
+        self._met.clear()
+        self._seen.clear()
+
+    def watched(self, name: str, module: nn.Module, given: tuple[Any, ...], options: Any, output: Any) -> Any:
+        """A module's output, with a hook for its gradient: a forward hook."""
+        if self._quiet or not torch.is_grad_enabled():
+            return None
+        if len(given) != 1 or options or not isinstance(output, torch.Tensor):
+            raise ValueError(
+                f"module {name} ({type(module).__name__}) has trained parameters and is not called with one tensor for "
+                "another, so norms in them cannot be taken; freeze them."
+            )
+        if module_kind(module) is nn.Embedding:
+            self._ids[module] = given[0]
+        return _Observed.apply(output, given[0], self.reached, self, name)
+
+    def came_back(self, name: str, inputs: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Add a module's part of the norms, when the gradient of its output is known."""
+        rows = len(self.norms[0])
+        if name in self._seen:
+            raise ValueError(
+                f"module {name} is called twice, not called once, so norms in it cannot be taken; freeze it."
+            )
+        if len(inputs) != rows or len(gradient) != rows:
+            raise ValueError(
+                f"module {name} is called with {len(inputs)} rows and not {rows}: completions meet in it, so that "
+                "norms in its parameters cannot be taken; freeze them."
+            )
+        self._seen.add(name)
+        self._quiet = True
+        try:
+            self._take(self._modules[name], inputs, gradient)
+        finally:
+            self._quiet = False
+
+    def _take(self, module: Any, inputs: torch.Tensor, gradient: torch.Tensor) -> None:
+        trained = {name: own for name, own in self._own[module].items() if own.requires_grad}
+        factors = {name: [units.factors(own) for units in self._units] for name, own in trained.items()}
+        kind = module_kind(module)
+        if kind is None:
+            self._add(small_norms(module, inputs, gradient.float(), factors))
+            return
+        g = gradient.reshape(len(gradient), -1, gradient.shape[-1]).float()
+        if kind is nn.Embedding:
+            ids = inputs.reshape(len(inputs), -1)
+            self._add(embedding_norms(module, ids, g, factors["weight"], self._met.pop(module, None)))
+            return
+        if "weight" in factors:
+            x = inputs.reshape(len(inputs), -1, inputs.shape[-1]).to(gradient.dtype)
+            self._add(linear_norms(x, g, factors["weight"]))
+            embedding = self._embedding_of.get(module)
+            if embedding in self._ids:
+                ids = self._ids[embedding].flatten(1)[:, None].expand(-1, g.shape[1], -1)
+                self._met[embedding] = x, g.gather(2, ids)
+        if "bias" in factors:
+            self._add([(g.sum(1) * scale).square().sum(1) for (scale,) in factors["bias"]])
+
+    def _add(self, found: Sequence[torch.Tensor]) -> None:
+        for each, new in zip(self.norms, found, strict=True):
+            each += new.to(each.device)
+
+
+@contextmanager
+def norms_in_backward(model: nn.Module, units: Sequence[Units]) -> Iterator[BackwardNorms]:
+    """A context for forward and backward passes through a model, one after another, which collects norms of rows.
+
+    They are in each of the units, of the gradient of what is differentiated: the sum of the rows' scores. Linear
+    layers, embeddings and norms are called once, with one tensor, rows first. Modules that share parameters otherwise
+    than an embedding and an output layer do, and trained parameters of unsupported modules, raise a ValueError.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # after sampling some still hold other parameters than the optimiser
+    modules = {
+        name: module
+        for name, module in model.named_modules()
+        if any(parameter.requires_grad for parameter in module.parameters(recurse=False))
+    }
+    found = BackwardNorms(modules, units)
+    with ExitStack() as hooks:
+        for name, module in modules.items():
+            hooks.callback(module.register_forward_hook(partial(found.watched, name), with_kwargs=True).remove)
+        yield found
+
+
+class _Observed(torch.autograd.Function):
+    """What it is given, unchanged; what went into the module that made it is kept as autograd keeps it."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Any, x: Any, reached: Any, norms: BackwardNorms, name: str) -> Any:
+        ctx.save_for_backward(x)
+        ctx.norms, ctx.name = norms, name
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        ctx.norms.came_back(ctx.name, ctx.saved_tensors[0], gradient)
+        return gradient, None, None, None, None

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from kaestat.integrations.adam_units import adam_factors
-from kaestat.integrations.gradient_norms import score_gradients
+from kaestat.integrations.adam_units import Units, adam_factors
+from kaestat.integrations.gradient_norms import norms_in_backward
 from llm_experiments.gradient.pool import CompletionPool
 from llm_experiments.gradient.reverse_pass import requiring, undisturbed
 from llm_experiments.policies.token_scores import completion_log_probs
@@ -82,18 +82,17 @@ def prompt_scores(
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with undisturbed(model), requiring(trained):
         for rows in _batches(pool, right, batch_tokens):
-            found = score_gradients(
-                model,
-                lambda rows=rows: _scores(model, pool, rows, times[rows], temperature),
-                (None, squares),
-                total=True,
-            )
-            log_probs[rows] = found.scores.double().cpu().numpy() / times[rows]
+            with torch.enable_grad(), norms_in_backward(model, [Units(None), Units(squares)]) as found:
+                scores = _scores(model, pool, rows, times[rows], temperature)
+                found.begin(scores)
+                _, *gradients = torch.autograd.grad(scores.sum(), [found.reached, *trained], allow_unused=True)
+            log_probs[rows] = scores.detach().double().cpu().numpy() / times[rows]
             for name, values in zip(METRICS, found.norms, strict=True):
                 norms[name][rows] = values.double().cpu().numpy() / times[rows] ** 2
             total = sums[bool(right[rows[0]])]
-            for parameter, gradient in found.total.items():
-                total[parameter] = total[parameter].add_(gradient) if parameter in total else gradient.float()
+            for parameter, gradient in zip(trained, gradients, strict=True):
+                if gradient is not None:
+                    total[parameter] = total[parameter].add_(gradient) if parameter in total else gradient.float()
     vectors = _Vectors(sums, rewards)
     metrics = {
         name: MetricScores(norms[name][pool.index], *vectors.summed(None if name == PLAIN else squares))

@@ -109,17 +109,11 @@ class RecordingTrainer(BaselineGRPOTrainer):
 
 
 class WeighingTrainer(RecordingTrainer):
-    """Also keeps the weights, from the training pass or a pass of their own."""
+    """Also keeps the weights."""
 
     def _completion_weights(self, output):
-        found = super()._completion_weights(output)
-        if found is not None:
-            self._now["weights"] = found
-        return found
-
-    def _record_norms(self, norms):
-        super()._record_norms(norms)
-        self.batches[-1]["weights"] = torch.tensor(self.measures["score_norm"])
+        self._now["weights"] = super()._completion_weights(output)
+        return self._now["weights"]
 
 
 def train_tiny(folder: Path, estimator: AdvantageEstimator, **options) -> BaselineGRPOTrainer:

@@ -108,10 +108,14 @@ class Actor:
     def __init__(self, queue, *, vocabulary=7, engine_has_squares=True, seed=0):
         self.queue, self.vocabulary, self.engine_has_squares = queue, vocabulary, engine_has_squares
         self.rng = np.random.default_rng(seed)
-        self.asked, self.norms = [], {}
+        self.asked, self.norms, self.row_norms = [], {}, {}
+
+    def try_norms(self):
+        self.asked.append("tried")
 
     def compute_log_prob(self, batch):
         self.asked.append(batch.extra_info.get("calculate_sum_pi_squared", False))
+        wanted = batch.extra_info.get("kaestat_norms")
         stored = self.queue.kv_batch_get(
             keys=batch.keys, partition_id="train", select_fields=["input_ids", "responses"]
         )
@@ -125,6 +129,9 @@ class Actor:
             found["entropy"] = -(log_pi.exp() * log_pi).sum(dim=-1)
             if self.asked[-1] and self.engine_has_squares:
                 found["sum_pi_squared"] = calculate_sum_pi_squared_from_logits(logits)
+            if wanted is not None:
+                self.row_norms[key] = wanted, self.rng.gamma(3.0)
+                found["kaestat_norms"] = torch.tensor([self.row_norms[key][1]], dtype=torch.float32)
             one_hot = torch.nn.functional.one_hot(following, self.vocabulary)
             norms = (one_hot - log_pi.exp()).double().square().sum(dim=-1)
             self.norms[key] = norms[-len(response) - 1 : -1]

@@ -149,7 +149,6 @@ class TrainerSession:
         weights: Any = None,
         version: Sequence[int] | np.ndarray | None = None,
         correction: np.ndarray | None = None,
-        record: bool = True,
     ) -> Any:
         """Advantages of one step's completions, all of them in one call, float64 (N,); records their rewards.
 
@@ -175,8 +174,6 @@ class TrainerSession:
             calls, and after later ones.
         correction : ndarray of float, shape (N,), optional
             Factor of each advantage, if prompts are drawn. None uses the factors of this step's draw.
-        record : bool
-            False if the call will be repeated with other weights, and recorded then; not for several rewards.
 
         Raises
         ------
@@ -197,13 +194,10 @@ class TrainerSession:
         with self.estimator.lock:
             if self.drawn is not None:
                 factor = self.drawn.corrections(kept, rows.step) if correction is None else correction[rows.keep]
-            if record:
-                found = self._tracked.recorded("step", call, rewards, rows, given, version)
-                self._trained = rows.step, frozenset(kept)
-                self._tell_sampler(kept, rewards, rows)
-                self._keep_state()
-            else:
-                found = self._tracked.previewed(rewards, rows, given, version)
+            found = self._tracked.recorded("step", call, rewards, rows, given, version)
+            self._trained = rows.step, frozenset(kept)
+            self._tell_sampler(kept, rewards, rows)
+            self._keep_state()
         found = call.finish(found)
         if factor is None:
             return found

@@ -171,15 +171,6 @@ class TrackedEstimator:
             }
         return found
 
-    def previewed(self, rewards: Any, rows: TrackedRows, weights: Any, version: Any) -> np.ndarray:
-        """Advantages as of `recorded`, from an `AdvantageEstimator`, which is unchanged."""
-        columns = rows.keep, rows.streams, weights, *_NOT_IN_TRAINERS, version
-        reward = np.asarray(rewards, np.float64)
-        with self.estimator.lock:
-            change = self.estimator.prepared("step", Call(), rows.ids, reward, rows.step, *columns)
-        advantages: np.ndarray = change.advantages
-        return advantages
-
     def parts(self) -> dict[str, AdvantageEstimator]:
         """The estimators of single rewards, by the prefix of their metrics' names."""
         return {"": self.estimator}

@@ -18,19 +18,14 @@ STATE_FILE = "baseline_state"
 SAMPLER_FILE = "prompt_sampler_state"
 
 
-def next_checkpoint(trainer: Trainer, trial: Any) -> str:
-    """The folder that the trainer will write next."""
-    name = f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
-    return os.path.join(trainer._get_output_dir(trial=trial), name)
-
-
 def save_session(trainer: Trainer, session: TrainerSession, trial: Any) -> None:
     """Write a session's states into the folder that the trainer will write next.
 
     They are written first, so a folder that looks like a complete checkpoint always has its baseline state, also when
     uploaded.
     """
-    folder = next_checkpoint(trainer, trial)
+    name = f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
+    folder = os.path.join(trainer._get_output_dir(trial=trial), name)
     session.save(os.path.join(folder, STATE_FILE), os.path.join(folder, SAMPLER_FILE), whole=True)
 
 

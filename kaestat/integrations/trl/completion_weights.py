@@ -1,17 +1,17 @@
 """Weights of completions for the variance-optimal baselines: stand-ins for the squared norm of the score."""
 
-import inspect
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
 from accelerate.utils import DistributedType, extract_model_from_parallel, is_peft_model
-from torch.distributed.fsdp import CPUOffloadPolicy, ShardingStrategy
+from torch.distributed.fsdp import CPUOffloadPolicy
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
-from kaestat.integrations.adam_units import check_optimizer, gathered, mean_squares
+from kaestat.integrations.adam_units import check_optimizer, mean_squares
 from kaestat.integrations.gradient_norms import gradient_norms
 
 WEIGHTS = ("none", "length", "score_norm", "exact", "adam")
@@ -19,8 +19,7 @@ NORMS = WEIGHTS[2:]
 OF_PARAMETERS = NORMS[1:]
 LOGITS_AT_ONCE = 2**28  # elements
 
-# Arguments of `_get_per_token_logps_and_entropies`, in addition to tokens, for models that see images.
-_FORWARDED = (
+_OF_IMAGES = (  # arguments of `_get_per_token_logps_and_entropies` for models that see images
     "pixel_values",
     "image_grid_thw",
     "num_images",
@@ -65,7 +64,7 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
             torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1),
             width,
             batch_size=trainer.args.per_device_train_batch_size,
-            **{name: output[name] for name in _FORWARDED if name in output},
+            **{name: output[name] for name in _OF_IMAGES if name in output},
         )
     squares = torch.cat([square_sums[:, -width:] for square_sums in model.log_square_sums])
     norms = 1 - 2 * log_probs.float().exp() + squares.float().exp()
@@ -89,15 +88,15 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
     as many as ``per_device_train_batch_size`` and `LOGITS_AT_ONCE` allow. In Adam's units, norms before the optimiser's
     first step are plain. A ValueError if completions see images, or norms in the model's parameters cannot be computed.
     """
-    if any(name in output for name in _FORWARDED):
+    if any(name in output for name in _OF_IMAGES):
         raise ValueError("weights: 'exact' and 'adam' are for text models; use 'score_norm' if there are images.")
-    squares = mean_squares(trainer.optimizer, trainer.model) if in_adams_units else None
+    squares = mean_squares(trainer.optimizer) if in_adams_units else None
     tokens = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
     attention = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
     completions, counted = output["completion_ids"], token_weights(trainer, output)
     width = completions.size(1)
     model = bare_model(trainer)
-    options = {"logits_to_keep": width + 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    options = {"logits_to_keep": width + 1} if "logits_to_keep" in signature(model.forward).parameters else {}
 
     def scores(rows: torch.Tensor) -> torch.Tensor:
         given = {"input_ids": tokens[rows], "attention_mask": attention[rows], "use_cache": False}
@@ -115,19 +114,25 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
     """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
 
-    So with CPU offload, some settings of FSDP1, DeepSpeed without ZeRO, or Megatron, and if trained
-    parameters belong to unsupported modules, such as fused experts or positions common to all rows.
+    So where processes neither have whole models (DDP) nor share one by FSDP2 without offload, and if trained parameters
+    belong to unsupported modules, such as experts or positions common to all rows.
     """
-    _check_processes(trainer.accelerator)
-    if next(trainer.model.parameters()).is_meta:  # FSDP: the first process alone has read the model, and tries it
-        return
-    split = [each for each in trainer.model.parameters() if hasattr(each, "ds_id")]  # ZeRO-3, read from a checkpoint
-    if split and not trainer.args.ds3_gather_for_generation:  # no process can hold all of it
+    kind = trainer.accelerator.distributed_type
+    readable = kind == DistributedType.NO or kind.value.startswith("MULTI_")
+    if kind == DistributedType.FSDP:
+        plugin = trainer.accelerator.state.fsdp_plugin
+        readable = plugin.fsdp_version == 2 and not isinstance(plugin.cpu_offload, CPUOffloadPolicy)
+    if not readable:
+        raise ValueError(
+            f"weights: 'exact' and 'adam' cannot read parameters as {kind.value} holds them here; take 'score_norm', "
+            "or FSDP with fsdp_version: 2 and fsdp_offload_params: false."
+        )
+    if next(trainer.model.parameters()).is_meta:  # FSDP2: the first process alone has read the model, and tries it
         return
     ids = torch.zeros(2, 2, dtype=torch.long, device=next(trainer.model.parameters()).device)
     names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
     try:
-        with torch.random.fork_rng(), gathered(split):
+        with torch.random.fork_rng():
             parameter_norms(trainer, dict(zip(names, (ids, ids + 1, ids, ids + 1), strict=True)), in_adams_units=False)
     except ValueError as error:
         raise ValueError(
@@ -137,58 +142,12 @@ def check_parameter_norms(trainer: GRPOTrainer) -> None:
 
 def check_units(trainer: GRPOTrainer) -> None:
     """Raise a ValueError for optimisers whose units `mean_squares` does not know."""
-    if trainer.optimizer is not None:
-        kind, settings = type(trainer.optimizer), trainer.optimizer.defaults
-    else:
-        args, chosen = trainer.args, trainer.optimizer_cls_and_kwargs
-        kind, settings = chosen or trainer.get_optimizer_cls_and_kwargs(args, trainer.model)
-    check_optimizer(kind, settings)
-    state = trainer.accelerator.state
-    given = trainer.is_deepspeed_enabled and "optimizer" in state.deepspeed_plugin.deepspeed_config
-    flattens = trainer.is_deepspeed_enabled or (trainer.is_fsdp_enabled and state.fsdp_plugin.fsdp_version == 1)
-    if given or (flattens and not issubclass(kind, (torch.optim.Adam, torch.optim.AdamW))):
-        raise ValueError(
-            "optimizer: ZeRO and FSDP1 give the units of torch's Adam and AdamW alone; leave optimizer out of "
-            "DeepSpeed's configuration and set optim='adamw_torch'."
-        )
-
-
-_FLAT = (ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP)
-
-
-def _check_processes(accelerator: Any) -> None:
-    kind = accelerator.distributed_type
-    wrong: tuple[tuple[Any, str, str], ...] = ((kind == DistributedType.MEGATRON_LM, "MEGATRON_LM", "use FSDP2"),)
-    if kind == DistributedType.FSDP:
-        plugin = accelerator.state.fsdp_plugin
-        offload, old = plugin.cpu_offload, plugin.fsdp_version == 1
-        offload = isinstance(offload, CPUOffloadPolicy) or getattr(offload, "offload_params", False)
-        other = old and (plugin.sharding_strategy or plugin.reshard_after_forward) not in _FLAT
-        wrong = (
-            (offload, "FSDP with fsdp_offload_params", "set fsdp_offload_params: false"),
-            (old and not plugin.use_orig_params, "FSDP1 as it is", "set fsdp_use_orig_params: true or fsdp_version: 2"),
-            (other, "FSDP1 as it is", "set fsdp_reshard_after_forward: FULL_SHARD or SHARD_GRAD_OP"),
-        )
-    elif kind == DistributedType.DEEPSPEED:
-        config = accelerator.state.deepspeed_plugin.deepspeed_config
-        zero, types = config.get("zero_optimization", {}), config.get("data_types") or {}
-        places = [(zero.get(name) or {}).get("device", "none") for name in ("offload_optimizer", "offload_param")]
-        tensors = config.get("tensor_parallel", {}).get("autotp_size", 1) > 1
-        wrong = (
-            (places != ["none"] * 2, "DeepSpeed with offload", "leave offload_optimizer and offload_param out"),
-            (tensors, "DeepSpeed with tensor parallelism", "leave tensor_parallel out"),
-            (zero.get("stage") not in (1, 2, 3), "DeepSpeed without ZeRO", "set zero_optimization.stage to 1, 2 or 3"),
-            (types.get("grad_accum_dtype"), "DeepSpeed with data_types", "leave grad_accum_dtype out"),
-        )
-    for bad, spread, instead in wrong:
-        if bad:
-            raise ValueError(
-                f"weights: 'exact' and 'adam' cannot read the parameters of {spread}; {instead}, or take 'score_norm'."
-            )
+    made = trainer.optimizer_cls_and_kwargs or trainer.get_optimizer_cls_and_kwargs(trainer.args, trainer.model)
+    check_optimizer(made[0] if trainer.optimizer is None else type(trainer.optimizer))
 
 
 def bare_model(trainer: GRPOTrainer) -> Any:
-    """The trainer's model, without what FSDP1 and PEFT wrap around it."""
+    """The trainer's model, without what DDP and PEFT wrap around it."""
     model = extract_model_from_parallel(trainer.model)
     return model.get_base_model() if is_peft_model(model) else model
 

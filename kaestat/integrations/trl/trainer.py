@@ -6,7 +6,7 @@ A `TrainerSession` gives the advantages. What is TRL's own:
 ids        a column of the data set, or a hash of the prompt that the model sees
 step       generations, counted here; TRL counts optimiser steps
 versions   none: a step's completions come from one policy
-weights    tokens in the loss, or norms of scores: from the pass that trains (`reads_training_pass`), or their own
+weights    tokens in the loss, or norms of scores, from a pass of their own
 filter     none
 draw       in place of the data loader's order, a batch ahead
 state      in the checkpoint's folder, first of all; files that `AdvantageEstimator.load` reads
@@ -14,7 +14,6 @@ ranks      gathered; each computes all advantages, and has the same state
 =========  =============================================================================================================
 """
 
-import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,19 +26,16 @@ from trl import GRPOTrainer
 from kaestat import AdvantageEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.prior import BEFORE_THE_RUN
-from kaestat.integrations.backward_norms import not_zero
 from kaestat.integrations.gradient_norms import usable_weights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts, warn_of_shared_ids
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
-from kaestat.integrations.shared.weights import ExpectedWeights
 from kaestat.integrations.trl.checkpoints import (
     ResumePoint,
     check_whole,
     load_session,
-    next_checkpoint,
     save_session,
 )
 from kaestat.integrations.trl.completion_weights import (
@@ -55,7 +51,6 @@ from kaestat.integrations.trl.completion_weights import (
 )
 from kaestat.integrations.trl.config import check_config, check_options, check_several
 from kaestat.integrations.trl.sampler import DrawnPrompts, ReuseSampler
-from kaestat.integrations.trl.training_norms import TrainingNorms, TrainingNormsMixin, reads_training_pass
 from kaestat.logs.columns import GENERATION
 from kaestat.sampling import Policy, PromptSampler
 
@@ -83,7 +78,7 @@ class Scored(NamedTuple):
     hashes: list[str]
 
 
-class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
+class BaselineGRPOTrainer(GRPOTrainer):
     """A ``GRPOTrainer`` whose advantages come from an `AdvantageEstimator`.
 
     Everything else is TRL's: generation, rewards, losses, evaluation. One generation of completions is one training
@@ -105,9 +100,7 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
     weights : {"none", "length", "score_norm", "exact", "adam"}
         Weight of each completion in averaging baselines: none; its number of tokens in the loss; the squared norm of
         its score with respect to the logits (one more forward pass per generation, without gradients), in all trained
-        parameters; or the same in Adam's units, divided by its mean. If `reads_training_pass` holds,
-        as by default for methods with a history and one completion per prompt, and for `rloo` in small groups, the last
-        two come from the training pass; otherwise each needs one more forward and backward pass.
+        parameters (one more forward and backward pass); or the same in Adam's units, divided by its mean.
     reuse : int
         J: number of consecutive generations with the same minibatch of prompts, each with new completions.
     prompt_sampler : str, Policy or PromptSampler, optional
@@ -184,10 +177,6 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
             check_parameter_norms(self)
             if weights == "adam":
                 check_units(self)
-        self._expected = ExpectedWeights()
-        self._unrecorded: tuple[np.ndarray, np.ndarray, dict[str, Any]]  # rewards, expected weights, other columns
-        if weights in OF_PARAMETERS and reads_training_pass(self, advantage_estimator):
-            self._norms_to_come = TrainingNorms(self, self._record_norms, in_adams_units=weights == "adam")
         if prior_columns is not None and advantage_estimator.last_step < 0:
             ids = self._dataset_ids("prior_columns")
             if isinstance(advantage_estimator, SeveralRewards):
@@ -276,24 +265,19 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         self._logs["advantages"].extend(advantages.tolist())  # holds one generation: TRL's own drop out
         first = self.accelerator.process_index * len(inputs)
         output["advantages"] = advantages[first : first + len(inputs)].to(output["advantages"])
-        if self._norms_to_come is not None:
-            output["advantages"] = not_zero(output["advantages"])
-            self._norms_to_come.begin(output)
         return output
 
     def _completion_weights(self, output: dict[str, Any]) -> torch.Tensor | None:
-        """Weight of each completion of all processes, shape (N,); None without weights, or where they come later."""
+        """Weight of each completion of all processes, shape (N,); None without weights."""
         lengths = self.accelerator.gather(completion_lengths(output))
         self.measures = {}
         self._log_measure("completion_length", lengths.long().tolist())
         self._logs["extra"][GENERATION].extend([self.generation if self.model.training else None] * len(lengths))
         if not self.model.training and self.weights in NORMS:
             self._log_measure("score_norm", [None] * len(lengths))
-        if not (self.session.weighs and self.model.training) or self._norms_to_come is not None:
+        if not (self.session.weighs and self.model.training):
             return None
-        return self._usable(lengths if self.weights == "length" else self.accelerator.gather(self._norms(output)))
-
-    def _usable(self, weights: torch.Tensor) -> torch.Tensor:
+        weights = lengths if self.weights == "length" else self.accelerator.gather(self._norms(output))
         weights = usable_weights(weights, over_mean=self.weights == "adam")
         if self.weights in NORMS:
             self._log_measure("score_norm", weights.tolist())
@@ -315,36 +299,10 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
         each = (
             scored.rewards.cpu().double().numpy() if isinstance(self.advantage_estimator, SeveralRewards) else rewards
         )
-        if self._norms_to_come is None:
-            given = None if weights is None else weights.cpu().double().numpy()
-            advantages = self._recorded(each, given, rows)
-        else:
-            expected = self._expected(rewards)
-            self._unrecorded = rewards, expected, rows
-            advantages = self.session.advantages(each, self.generation, weights=expected, record=False, **rows)
-        return torch.as_tensor(advantages, dtype=torch.float32)
-
-    def _recorded(self, rewards: np.ndarray, weights: np.ndarray | None, rows: Mapping[str, Any]) -> np.ndarray:
-        advantages = self.session.advantages(rewards, self.generation, weights=weights, **rows)
+        given = None if weights is None else weights.cpu().double().numpy()
+        advantages = self.session.advantages(each, self.generation, weights=given, **rows)
         self._count_generation(self.session.metrics)
-        return advantages
-
-    def _record_norms(self, norms: torch.Tensor) -> None:
-        """Record a generation, whose norms came from the pass that trained on it."""
-        rewards, weights, rows = self._unrecorded
-        if norms.isnan().any():
-            warnings.warn(
-                f"weights={self.weights!r}: for {int(norms.isnan().sum())} of {len(norms)} completions the loss is not "
-                "advantage times TRL's log-probability, so it does not give their norms. Their weights are those "
-                "expected for their rewards, and from now on norms need a separate forward and backward pass.",
-                stacklevel=3,
-            )
-            self._norms_to_come = None
-            self._log_measure("score_norm", [None] * len(norms))
-        else:
-            weights = self._usable(norms).cpu().double().numpy()
-            self._expected.add(rewards[rows["mask"]], weights[rows["mask"]])
-        self._recorded(rewards, weights, rows)
+        return torch.as_tensor(advantages, dtype=torch.float32)
 
     def _rows(self, scored: Scored) -> tuple[np.ndarray, dict[str, Any]]:
         """Reward of each completion, shape (N,), and what else a session takes of it."""
@@ -369,15 +327,12 @@ class BaselineGRPOTrainer(TrainingNormsMixin, GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         if self.args.should_save:
             save_session(self, self.session, trial)
-            if self._norms_to_come is not None:
-                self._expected.save(next_checkpoint(self, trial))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             load_session(self, self.session, checkpoint)
-            self._expected.load(checkpoint)
             self.generation = self.session.estimator.last_step + 1
 
     def resume_after(self, batches: int) -> None:

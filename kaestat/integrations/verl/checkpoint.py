@@ -9,7 +9,6 @@ import os
 from typing import Any
 
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.shared.weights import ExpectedWeights
 from kaestat.integrations.verl.options import Options
 
 STATE_FILE = "baseline_state"  # beside "actor" and "data.pt" in global_step_N
@@ -27,14 +26,11 @@ class SavesHistory(_Trainer):
 
     session: TrainerSession | None = None
     options: Options | None = None
-    _expected: ExpectedWeights | None = None  # None: weights come from elsewhere
 
     def _save_checkpoint(self) -> None:
         folder = self._folder()
         if self.session is not None:
             self.session.save(*_files(folder))
-        if self._expected is not None:
-            self._expected.save(folder)
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> Any:
@@ -48,8 +44,6 @@ class SavesHistory(_Trainer):
             history, sampler = _files(folder)
             path = history if self.session.stateful else None
             self.session.load(path, sampler, remedy=REMEDY, anew=self.options.start_anew)
-        if self._expected is not None:
-            self._expected.load(folder)
         return found
 
     def _folder(self) -> str:

@@ -1,12 +1,14 @@
-"""Weights of completions from the output of verl's actor: stand-ins for the squared norm of the score.
+"""Weights of completions from verl's actor: squared norms of scores, with respect to logits or to parameters.
 
 verl's engines can return ``sum_v pi(v)^2`` of every token with its log probability, in the same forward pass. verl's
 own optimal token baseline uses it. Its V1 trainers (0.9.1, and main at 1dda039) do not request it. Ours do if the
-configuration says ``actor_rollout_ref.actor.calculate_sum_pi_squared=True``.
+configuration says ``actor_rollout_ref.actor.calculate_sum_pi_squared=True``. Norms in the parameters come from our own
+actor (`kaestat.integrations.verl.norms_worker`), by a backward pass after that forward pass.
 """
 
 from typing import Any
 
+import numpy as np
 import torch
 import transfer_queue
 from transfer_queue import KVBatchMeta
@@ -14,29 +16,61 @@ from verl import DataProto
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.workers.utils.padding import response_from_nested
 
-ASKED = "calculate_sum_pi_squared"  # verl's name, in its configuration and in what it hands to its workers
+from kaestat.integrations.gradient_norms import usable_weights
+from kaestat.integrations.verl.options import WEIGHTS_OPTION
+from kaestat.integrations.verl.rows import BatchRows
+
+SQUARES = "calculate_sum_pi_squared"  # verl's name, in its configuration and in what it hands to its workers
+NORMS = "kaestat_norms"  # in a batch's extra_info: the weights wanted; in its stored fields: norms of rows
 
 
-def check_actor(config: Any, wanted: str) -> bool:
-    """Whether the actor must be ours to give sums of squared probabilities, as with verl's fused kernels.
+def check_actor(config: Any, weights: str, verl_mode: str) -> None:
+    """Raise a ValueError for a configuration in which the actor cannot give the norms that the weights need."""
+    actor, model, algorithm = config.actor_rollout_ref.actor, config.actor_rollout_ref.model, config.algorithm
+    correction, engine = algorithm.get("rollout_correction", None) or {}, actor.get("fsdp_config", None) or {}
+    precision = (engine.get("mixed_precision", None) or {}).get("param_dtype", "bf16")
+    parts = max(each.get("ulysses_sequence_parallel_size", 1) for each in (actor, engine))
+    wrong = {
+        "actor_rollout_ref.model.use_fused_kernels=False": model.get("use_fused_kernels", False),
+        "algorithm.rollout_correction.bypass_mode=False": correction.get("bypass_mode", False),
+    }
+    if weights == "score_norm":
+        wrong[f"actor_rollout_ref.actor.{SQUARES}=True"] = not actor.get(SQUARES, False)
+    else:
+        wrong |= {
+            "trainer.v1.trainer_mode=kaestat_sync": verl_mode != "sync",
+            "model_engine=dp and actor_rollout_ref.actor.strategy=fsdp2": actor.strategy != "fsdp2",
+            "actor_rollout_ref.model.use_remove_padding=False": model.get("use_remove_padding", False),
+            "actor_rollout_ref.model.mtp.enable=False": (model.get("mtp", None) or {}).get("enable", False),
+            "actor_rollout_ref.actor.ulysses_sequence_parallel_size=1": parts > 1,
+            "actor_rollout_ref.actor.fsdp_config.offload_policy=False": engine.get("offload_policy", False),
+            "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=bf16": "16" in str(precision)
+            and "bf" not in str(precision),
+            "algorithm.rollout_correction.rollout_is=null": correction.get("rollout_is", None) is not None,
+        }
+    remedy = next((remedy for remedy, needed in wrong.items() if needed), None)
+    if remedy is not None:
+        raise ValueError(
+            f"{WEIGHTS_OPTION}={weights} takes norms from the actor, which needs {remedy}; or take "
+            f"{WEIGHTS_OPTION}={'length' if weights == 'score_norm' else 'score_norm'}."
+        )
 
-    A ValueError for a configuration in which neither gives them; ``wanted`` is the option that needs them.
+
+def stored_row_norms(batch: KVBatchMeta, rows: BatchRows, weights: str) -> torch.Tensor:
+    """Weights of a V1 batch's rows by their norms in the parameters, shape (N,), from verl's transfer queue.
+
+    A ValueError if a completion has several outputs, whose norms do not add up to its own.
     """
-    because = f"algorithm.{wanted}: "
-    if not config.actor_rollout_ref.actor.get(ASKED, False):
-        raise ValueError(f"{because}set actor_rollout_ref.actor.{ASKED}=True.")
-    fused = bool(config.actor_rollout_ref.model.get("use_fused_kernels", False))
-    if fused and config.actor_rollout_ref.actor.strategy != "fsdp2":
+    if (rows.final != np.arange(len(rows.final))).any():
         raise ValueError(
-            f"{because}verl's fused kernels never hold the logits; set actor_rollout_ref.actor.strategy=fsdp2, with "
-            "which they are made again, or actor_rollout_ref.model.use_fused_kernels=False."
+            f"{WEIGHTS_OPTION}={weights}: an agent loop gave several outputs for a completion, whose norms do not add "
+            f"up to its own; take {WEIGHTS_OPTION}=score_norm."
         )
-    if (config.algorithm.get("rollout_correction", None) or {}).get("bypass_mode", False):
-        raise ValueError(
-            f"{because}the actor computes no log probabilities before the advantages with "
-            "algorithm.rollout_correction.bypass_mode=True; set it to False."
-        )
-    return fused
+    stored = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[NORMS])
+    norms = torch.stack([row.reshape(()) for row in stored[NORMS].unbind()])
+    found, kept = torch.zeros_like(norms), torch.as_tensor(~rows.padding)
+    found[kept] = usable_weights(norms[kept], over_mean=weights == "adam")
+    return found
 
 
 def token_norms(data: DataProto, algorithm: Any) -> torch.Tensor:

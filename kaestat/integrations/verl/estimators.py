@@ -81,7 +81,7 @@ def estimator_without_history(method: str, options: Options) -> AdvantageEstimat
     for needed, who, what in (
         (needs_our_trainer(method), f"adv_estimator={method}", "the prompts' ids and the step"),
         (options.weights == "score_norm", "kaestat.weights=score_norm", "the actor's probabilities"),
-        (options.weights in OF_PARAMETERS, f"kaestat.weights={options.weights}", "norms from the actor's update"),
+        (options.weights in OF_PARAMETERS, f"kaestat.weights={options.weights}", "norms from the actor"),
     ):
         if needed:
             raise ValueError(

@@ -29,8 +29,8 @@ class Options:
 
     - ``params`` of the baseline: text is read as on the command line, so ``bandwidth: rate(c=2)`` works.
     - ``weights`` of completions: their response tokens, as in OPO, or squared norms of their scores: with respect to
-      the logits (`kaestat.integrations.verl.completion_weights`), or in all trained parameters, plain or in Adam's
-      units (`kaestat.integrations.verl.training_norms`).
+      the logits, or in all trained parameters, plain or in Adam's units
+      (`kaestat.integrations.verl.completion_weights`).
     - ``prompt_id``, the key of the history: ``"auto"`` (data source, split and index if the data set has an index, else
       a hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
     - ``prior``: a data file with pass rates from before the run (`kaestat.integrations.verl.prompts`), of the policy of

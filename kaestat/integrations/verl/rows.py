@@ -60,14 +60,12 @@ def row_advantages(
     rewards: torch.Tensor,
     weights: torch.Tensor | None,
     version: np.ndarray | None = None,
-    *,
-    record: bool = True,
 ) -> torch.Tensor:
     """Advantages of a batch's rows, shape (N,), like ``rewards`` in type and device; records the rewards.
 
     Completions without a verdict have the reward NaN: they get advantage 0 and are not recorded. ``index`` are the
     group names as verl passes them with the rewards, to check that rows and order are the same. A session's weight is
-    the sum over its outputs. ``version``, ``record`` and further errors are as for `TrainerSession.advantages`.
+    the sum over its outputs. ``version`` and further errors are as for `TrainerSession.advantages`.
     """
     check_rows(rows, index)
     of_rows = None if weights is None else weights.double().cpu().numpy()
@@ -75,7 +73,7 @@ def row_advantages(
     # The correction of what was drawn is verl's rows' own: see `DrawnRows`.
     factor = None if session.drawn is None else np.ones(len(given))
     columns = completions_of(session, rows, given, of_rows)
-    advantages = session.advantages(given, step, version=version, correction=factor, record=record, **columns)
+    advantages = session.advantages(given, step, version=version, correction=factor, **columns)
     advantages = np.where(rows.padding, 0.0, advantages[rows.final])
     return torch.as_tensor(advantages, dtype=rewards.dtype, device=rewards.device)
 
@@ -107,13 +105,17 @@ def check_rows(rows: BatchRows, index: Sequence[Hashable] | None) -> None:
 
 
 def row_weights(weights: str, response_mask: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor | None:
-    """The weight of each row, (N,): one or its token's norm, summed over the response mask, (N, T); None for none."""
+    """The weight of each row, (N,): ``norms`` of rows, or one or its norm of each token in the response mask, (N, T).
+
+    None for no weights.
+    """
     if weights == "none":
         return None
     if weights == "length":
         return response_mask.sum(dim=-1)
     assert norms is not None  # read before verl asks for advantages
-    return (norms.to(response_mask.device) * response_mask).sum(dim=-1)
+    norms = norms.to(response_mask.device)
+    return norms if norms.ndim == 1 else (norms * response_mask).sum(dim=-1)
 
 
 def _output(key: str) -> tuple[str, str, int]:

@@ -15,7 +15,7 @@ ids        data source, split and index, a key of ``extra_info``, or a hash of t
 step       batches of the actor, from ``global_steps``, which starts at 1 and comes back on resume
 versions   ``max_global_steps`` of an output's tag, the weights that ended it
 weights    tokens of the response mask, or their norms, from the actor's probabilities; a session's together; or norms
-           in the parameters, from the actor's update
+           in the parameters, from a backward pass of the actor
 filter     the replay buffer is watched, where the reward is known by the time it drops a group
 draw       in place of a batch of prompts; a correction is that of verl's group name, applied in verl's precision
 state      in verl's checkpoint folder, before verl declares it complete
@@ -34,14 +34,17 @@ verl's other V1 trainers refuse what needs one of these when they are made, befo
 
 import functools
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import (
     PPOTrainer,
     PPOTrainerColocateAsync,
@@ -53,10 +56,17 @@ from verl.utils.tensordict_utils import get_tensordict
 
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_estimator import check_group_size
-from kaestat.integrations.shared.weights import ExpectedWeights
-from kaestat.integrations.verl.completion_weights import ASKED, check_actor, stored_token_norms
+from kaestat.integrations.verl.checkpoint import SavesHistory
+from kaestat.integrations.verl.completion_weights import (
+    NORMS,
+    SQUARES,
+    check_actor,
+    stored_row_norms,
+    stored_token_norms,
+)
 from kaestat.integrations.verl.drawn_rows import DrawnRows, draw_rows
 from kaestat.integrations.verl.estimators import PREFIX, REGISTERED, SERVING, Serve, estimator_without_history
+from kaestat.integrations.verl.norms_worker import NormsWorker
 from kaestat.integrations.verl.options import (
     GROUP_SIZE,
     OF_PARAMETERS,
@@ -68,11 +78,10 @@ from kaestat.integrations.verl.options import (
 )
 from kaestat.integrations.verl.prompts import PROMPT, warn_of_shared_prompts
 from kaestat.integrations.verl.rows import BatchRows, completions_of, read_rows, row_advantages, row_weights
-from kaestat.integrations.verl.training_norms import RecordsNorms, check_update
 from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards
 
 
-class BaselineTrainer(RecordsNorms):
+class BaselineTrainer(SavesHistory):
     """Mixin to put before a V1 trainer of verl, which adds a history.
 
     verl needs its own name in ``trainer.v1.trainer_mode``, so that is reset. A ValueError if an option, a parameter or
@@ -81,7 +90,7 @@ class BaselineTrainer(RecordsNorms):
 
     verl_mode = ""
     drawn: DrawnRows | None = None  # the session's
-    _asks_for_squares = False
+    _asks: Mapping[str, Any] = MappingProxyType({})  # of the actor, with the log-probabilities
 
     def __init__(self, config: DictConfig):
         # Any other name than "sync" turns verl asynchronous, whatever the class.
@@ -103,12 +112,9 @@ class BaselineTrainer(RecordsNorms):
                     "1/2; turn it off.",
                     stacklevel=2,
                 )
-            if self.options.weights == "score_norm":
-                self._asks_for_squares = True
-                self._own_actor = check_actor(config, "kaestat.weights=score_norm")
-            if weights in OF_PARAMETERS:
-                check_update(config, weights, estimator, self.verl_mode)
-                self._expected, self._own_actor = ExpectedWeights(), True
+            if weights in ("score_norm", *OF_PARAMETERS):
+                check_actor(config, weights, self.verl_mode)
+                self._asks = {SQUARES: True} if weights == "score_norm" else {NORMS: weights}
         else:
             refuse_sampler_beside(config.algorithm)
         if self.session is not None:
@@ -157,34 +163,46 @@ class BaselineTrainer(RecordsNorms):
         return get_tensordict(self.drawn.batch(self.train_dataloader.batch_size, self.estimator_step))
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        if not self._asks_for_squares:
-            return super()._compute_old_log_prob(batch, metrics)
-        batch.extra_info[ASKED] = True  # verl's engines look for it, its V1 trainers never set it
+        batch.extra_info.update(self._asks)  # verl's engines look for squares, its V1 trainers never ask for them
         try:
             return super()._compute_old_log_prob(batch, metrics)
         finally:
-            del batch.extra_info[ASKED]  # or the reference policy's would take the place of the actor's
+            for name in self._asks:  # or the reference policy's would take the place of the actor's
+                del batch.extra_info[name]
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         session, options = self.session, self.options
         if session is None or options is None:
             return super()._compute_advantage(batch, metrics)
-        norms = stored_token_norms(batch, self.config.algorithm) if self._asks_for_squares else None
         rows, step = read_rows(batch, options.prompt_id), self.estimator_step
+        norms = None
+        if NORMS in self._asks:
+            norms = stored_row_norms(batch, rows, options.weights)
+        elif SQUARES in self._asks:
+            norms = stored_token_norms(batch, self.config.algorithm)
         version = self._versions(batch, rows) if session.any_order and session.stateful else None
 
         def serve(index: Sequence[Hashable] | None, of_tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             factor, rewards = None if self.drawn is None else self.drawn.corrections_of(rows), of_tokens.sum(dim=-1)
-            if self._expected is not None:
-                return self._expected_advantages(rows, step, index, rewards, factor).unsqueeze(-1)
             weights = row_weights(options.weights, mask, norms)
             advantages = row_advantages(session, rows, step, index, rewards, weights, version)
             return (advantages if factor is None else advantages * factor.to(advantages)).unsqueeze(-1)
 
         batch = self._served(serve, batch, metrics)
-        if self._expected is None:
-            metrics.update(session.metrics)
+        metrics.update(session.metrics)
         return batch
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef) if NORMS in self._asks else ():
+            if role in self.role_worker_mapping:
+                self.role_worker_mapping[role] = ray.remote(NormsWorker)
+
+    def _load_checkpoint(self) -> Any:
+        found = super()._load_checkpoint()
+        if NORMS in self._asks:
+            self.actor_rollout_wg.try_norms()
+        return found
 
     def _served(self, serve: Serve, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         token = SERVING.set(serve)

@@ -234,12 +234,14 @@ class _Run:
             1
             + sizes.gradient_checkpointing
             + (self.vllm or sizes.updates_per_step > 1)
-            + (self.config.weights == "score_norm")
+            + (self.config.weights not in ("none", "length"))
         )
-        per_token = (2 * forwards + 4) * (shape.parameters - (0 if shape.tied else shape.head)) + 2 * shape.head
-        per_token += (forwards + 2) * 4 * self.longest * shape.wide * shape.layers  # attention
+        backwards = 1 + (self.config.weights in ("exact", "adam"))
+        per_token = 2 * forwards + 4 * backwards
+        per_token = per_token * (shape.parameters - (0 if shape.tied else shape.head)) + 2 * shape.head
+        per_token += (forwards + 2 * backwards) * 4 * self.longest * shape.wide * shape.layers  # attention
         moved = TRAFFIC * self.layer_bytes() * shape.layers * tokens
-        calls = (forwards + 2) * shape.layers * self.completions / sizes.micro_batch
+        calls = (forwards + 2 * backwards) * shape.layers * self.completions / sizes.micro_batch
         return max(
             per_token * tokens / (self.on.flops * self.on.training_share)
             + moved / (self.on.bandwidth * self.on.bandwidth_share),

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate.utils import DistributedType
-from torch.distributed.fsdp import CPUOffload, CPUOffloadPolicy, ShardingStrategy
-from transformers.optimization import Adafactor
+from torch.distributed.fsdp import CPUOffloadPolicy
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from trl.trainer.utils import selective_log_softmax
 
 import kaestat.integrations.trl.completion_weights as completion_weights
 from kaestat import AdvantageEstimator, read_log
@@ -16,41 +17,45 @@ from kaestat.integrations.trl.completion_weights import (
     NORMS,
     WEIGHTS,
     check_parameter_norms,
-    check_units,
     completion_lengths,
     parameter_norms,
     score_norms,
 )
 from tests.helpers.small_policies import reference_scores
 from tests.helpers.tiers import slow_after
-from tests.helpers.tiny_trl import RecordingTrainer, end_at_every, questions, tiny_trainer
-from tests.integrations.test_gradient_norms import roots
+from tests.helpers.tiny_trl import RecordingTrainer, WeighingTrainer, end_at_every, questions, tiny_trainer
+from tests.integrations.test_gradient_norms import SMALL, gpt2, roots
 
 TEMPERATURE = 0.7
 
 
-class KeepsWeights(RecordingTrainer):
-    def _completion_weights(self, output):
-        self._now["weights"] = super()._completion_weights(output)
-        return self._now["weights"]
-
-
-class KeepsReferences(KeepsWeights):
-    """Also what the weights should be, which takes a gradient of each completion; and those of a generation to come."""
+class KeepsReferences(WeighingTrainer):
+    """Also what the weights should be, which takes a gradient of each completion."""
 
     def _completion_weights(self, output):
-        self._now["norms"] = _definition(self.model, output)
+        self._now["length"] = output["completion_mask"].sum(dim=1).double()
+        self._now["score_norm"] = _definition(self.model, output)
         self._now["exact"] = _of_gradients(self.model, output)
         self._now["adam"] = _of_gradients(self.model, output, mean_squares(self.optimizer))
         return super()._completion_weights(output)
 
-    def _record_norms(self, norms):
-        super()._record_norms(norms)
-        weights = torch.tensor([torch.nan if each is None else each for each in self.measures["score_norm"]])
-        self.batches[-1] |= {"weights": weights, "expected": self._unrecorded[1]}
+
+class LossElsewhere(KeepsReferences):
+    """Takes the log-probabilities of its loss from a call of the model of its own, as Unsloth's trainer does."""
+
+    def _get_per_token_logps_and_entropies(self, *args, **kwargs):
+        return (None, None, None) if torch.is_grad_enabled() else super()._get_per_token_logps_and_entropies(*args)
+
+    def _compute_loss(self, model, inputs):
+        self._get_per_token_logps_and_entropies()
+        tokens, mask = inputs["completion_ids"], inputs["completion_mask"]
+        ids, seen = (torch.cat([inputs[f"prompt_{name}"], inputs[f"completion_{name}"]], 1) for name in ("ids", "mask"))
+        logits = model(input_ids=ids, attention_mask=seen).logits[:, -tokens.shape[1] - 1 : -1]
+        log_probs = selective_log_softmax(logits / self.temperature, tokens)
+        return -((log_probs - log_probs.detach()).exp() * inputs["advantages"][:, None] * mask).sum() / mask.sum()
 
 
-def trained(folder, weights, trainer_class=KeepsWeights, **config):
+def trained(folder, weights, trainer_class=WeighingTrainer, **config):
     trainer = tiny_trainer(
         folder,
         AdvantageEstimator("kae", bandwidth=5.0),
@@ -93,64 +98,20 @@ def test_advantages_are_those_of_the_weighted_estimator(weights, run_of):
     assert gap > 0.1, "the weights made no difference"
 
 
-def test_lengths_are_tokens_in_the_loss(run_of):
-    for batch in run_of("length"):
-        assert batch["weights"].tolist() == batch["mask"].sum(dim=1).tolist()
-    assert len({length for batch in run_of("length") for length in batch["weights"].tolist()}) > 1
-
-
-@pytest.mark.parametrize(("weights", "reference"), [("score_norm", "norms"), ("exact", "exact")])
-def test_norms_are_those_of_the_definition_and_of_each_completions_own_gradient(weights, reference, run_of):
+@pytest.mark.parametrize("weights", [name for name in WEIGHTS if name != "none"])
+def test_weights_are_those_of_the_definition_and_of_each_completions_own_gradient(weights, run_of):
     for batch in run_of(weights):
-        torch.testing.assert_close(batch["weights"].double(), batch[reference], rtol=1e-3, atol=1e-5)
-        assert batch["weights"].std() > 0.1
-
-
-def test_norms_in_adams_units_follow_the_optimizer_and_have_mean_one(run_of):
-    first, *later = run_of("adam")
-    plain = first["exact"] / first["exact"].mean()
-    torch.testing.assert_close(first["weights"].double(), plain, rtol=1e-3, atol=1e-5)  # no step, no units
-    for batch in later:
-        assert batch["weights"].mean().item() == pytest.approx(1.0, rel=1e-5)
-        torch.testing.assert_close(
-            batch["weights"].double(), batch["adam"] / batch["adam"].mean(), rtol=1e-3, atol=1e-5
-        )
-        exact = batch["exact"] / batch["exact"].mean()
-        assert not torch.allclose(batch["weights"].double(), exact, rtol=0.02), "the units made no difference"
-
-
-@pytest.mark.parametrize(
-    ("generations", "constant", "policy", "group_size"),
-    slow_after(1, [(1, 1.0, "neyman", 1), (2, 0.0, None, 1), (3, 1.0, "neyman", 2)]),
-)
-def test_until_adam_has_seen_a_gradient_weights_are_plain_norms(generations, constant, policy, group_size, tmp_path):
-    """Rewards that are all alike give no gradient: Adam steps, and its mean squares stay 0."""
-    calls = []
-
-    def reward(completion_ids, **_):
-        calls.append(len(calls))
-        alike = len(calls) <= generations
-        return [constant if alike else float(sum(ids) % 2 == 0) for ids in completion_ids]
-
-    trainer = tiny_trainer(
-        tmp_path,
-        AdvantageEstimator("kae_eb"),
-        n_prompts=12,
-        reward=reward,
-        trainer_class=KeepsReferences,
-        num_generations=group_size,
-        trainer_options={"weights": "adam", "prompt_sampler": policy},
-        temperature=TEMPERATURE,
-        max_steps=generations + 2,
-    )
-    trainer.train()
-    *plain, last = trainer.batches
-    for batch in plain:
-        expected = batch["exact"] / batch["exact"].mean()
+        expected = batch[weights] / batch["adam"].mean() if weights == "adam" else batch[weights]
         torch.testing.assert_close(batch["weights"].double(), expected, rtol=1e-3, atol=1e-5)
-    for batch in plain[:generations]:
-        torch.testing.assert_close(batch["advantages"], torch.zeros_like(batch["advantages"]), atol=1e-6, rtol=0)
-    torch.testing.assert_close(last["weights"].double(), last["adam"] / last["adam"].mean(), rtol=1e-3, atol=1e-5)
+        assert batch["weights"].std() > 0.1
+    if weights == "adam":  # before the first step there are no units
+        plain, in_units = (torch.stack([batch[name] for batch in run_of(weights)]) for name in ("exact", "adam"))
+        assert torch.equal(plain[0], in_units[0]) and not torch.allclose(plain[1], in_units[1], rtol=0.02)
+
+
+def test_a_loss_that_takes_log_probabilities_elsewhere_keeps_its_weights(tmp_path):
+    *_, batch = trained(tmp_path, "adam", LossElsewhere).batches
+    torch.testing.assert_close(batch["weights"].double(), batch["adam"] / batch["adam"].mean(), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("weights", slow_after(1, ["adam", "exact"]))
@@ -172,55 +133,41 @@ def test_norms_of_gradients_need_text(tmp_path):
     check_parameter_norms(trainer)
 
 
-FSDP = {"cpu_offload": CPUOffload(), "use_orig_params": False, "sharding_strategy": ShardingStrategy.FULL_SHARD}
-ZERO = "zero_optimization"
+OFFLOADED = {"fsdp_version": 2, "cpu_offload": CPUOffloadPolicy()}
 
 
 @pytest.mark.parametrize(
-    ("spread", "given", "message"),
-    [
-        ("FSDP", {"fsdp_version": 1, "cpu_offload": CPUOffload(True)}, "set fsdp_offload_params: false"),
-        ("FSDP", {"fsdp_version": 2, "cpu_offload": CPUOffloadPolicy()}, "set fsdp_offload_params: f"),
-        ("FSDP", {"fsdp_version": 1}, "set fsdp_use_orig_params: true or fsdp_version: 2"),
-        (
-            "FSDP",
-            {"fsdp_version": 1, "use_orig_params": True, "sharding_strategy": ShardingStrategy.HYBRID_SHARD},
-            "set fsdp_reshard_after_forward: FULL_SHARD",
-        ),
-        ("MEGATRON_LM", {}, "MEGATRON_LM; use FSDP2"),
-        ("DEEPSPEED", {}, "without ZeRO; set zero_optimization.stage to 1, 2 or 3"),
-        ("DEEPSPEED", {ZERO: {"stage": 0}}, "without ZeRO; set zero_optimization.stage"),
-        ("DEEPSPEED", {ZERO: {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "offload; leave offload_opt"),
-        ("DEEPSPEED", {ZERO: {"stage": 2}, "tensor_parallel": {"autotp_size": 2}}, "leave tensor_parallel out"),
-        ("DEEPSPEED", {ZERO: {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "leave grad_accum_dtype"),
-    ],
+    ("spread", "given"),
+    [("FSDP", {"fsdp_version": 1, "cpu_offload": None}), ("FSDP", OFFLOADED), ("MEGATRON_LM", {}), ("DEEPSPEED", {})],
 )
-def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, given, message):
-    plugins = {"fsdp_plugin": SimpleNamespace(**FSDP | given)} if spread == "FSDP" else {}
-    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(deepspeed_config=given), **plugins)
+def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spread, given):
+    state = SimpleNamespace(fsdp_plugin=SimpleNamespace(**given))
     accelerator = SimpleNamespace(distributed_type=DistributedType[spread], state=state)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"as {spread} holds them.*'score_norm'.*fsdp_version: 2"):
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
 
 
-@pytest.mark.parametrize(
-    ("kind", "deepspeed", "fsdp"),
-    [("AdamW", {"optimizer": {"type": "AdamW"}}, None), ("Adafactor", {}, None), ("Adafactor", None, 1)],
-)
-def test_flattened_parameters_take_adam_from_the_trainer_alone(kind, deepspeed, fsdp):
-    plugins = {"deepspeed_plugin": SimpleNamespace(deepspeed_config=deepspeed)} if fsdp is None else {}
-    state = SimpleNamespace(fsdp_plugin=SimpleNamespace(fsdp_version=fsdp), **plugins)
-    parameters = [torch.nn.Parameter(torch.zeros(2, 2))]
-    optimizer = Adafactor(parameters, scale_parameter=False) if kind == "Adafactor" else torch.optim.AdamW(parameters)
-    trainer = SimpleNamespace(optimizer=optimizer, accelerator=SimpleNamespace(state=state))
-    trainer.is_deepspeed_enabled, trainer.is_fsdp_enabled = deepspeed is not None, fsdp is not None
-    with pytest.raises(ValueError, match="leave optimizer out of DeepSpeed's configuration"):
-        check_units(trainer)
+def experts():
+    own = {"num_key_value_heads": 1, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, **own, intermediate_size=20))
+
+
+@pytest.mark.parametrize("made", [experts, gpt2])
+def test_models_whose_norms_cannot_be_taken_are_refused_when_the_trainer_is_made(made):
+    trainer = SimpleNamespace(
+        model=made(),
+        accelerator=SimpleNamespace(distributed_type=DistributedType.NO, gather=lambda each: each),
+        args=SimpleNamespace(per_device_train_batch_size=2, gradient_checkpointing_kwargs=None),
+        temperature=1.0,
+        loss_type="dapo",
+    )
+    with pytest.raises(ValueError, match=r"'exact' and 'adam' do not work with this model.*freeze.*'score_norm'"):
+        check_parameter_norms(trainer)
 
 
 def test_an_optimizer_whose_units_are_not_known_is_refused_when_the_trainer_is_made(tmp_path):
     made = {"optimizers": (torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))]), None)}
-    for named, options, config in (("SGD", {}, {"optim": "sgd"}), ("Muon", made, {})):
+    for named, options, config in (("Adafactor", {}, {"optim": "adafactor"}), ("Muon", made, {})):
         with pytest.raises(ValueError, match=f"{named} does not keep .* norms in no optimiser's units"):
             tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "adam"} | options, **config)
 
@@ -276,7 +223,8 @@ def test_importance_ratios_enter_squared_as_the_loss_has_them(level, by_hand):
     torch.testing.assert_close(score_norms(trainer, output), plain)
 
 
-def test_asking_for_score_norms_does_not_change_what_is_learned(tmp_path):
+@pytest.mark.parametrize("asked", ["score_norm", "adam"])
+def test_asking_for_norms_does_not_change_what_is_learned(asked, tmp_path):
     # rloo on pairs: the other completion is the value, whatever the weights.
     def weights_after(weights):
         trainer = tiny_trainer(
@@ -285,7 +233,7 @@ def test_asking_for_score_norms_does_not_change_what_is_learned(tmp_path):
         trainer.train()
         return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
 
-    torch.testing.assert_close(weights_after("score_norm"), weights_after("none"), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(weights_after(asked), weights_after("none"), rtol=1e-6, atol=1e-7)
 
 
 def _completions(output):
@@ -320,7 +268,7 @@ def test_logged_completions_have_lengths_and_score_norms_and_are_read_back(weigh
     trainer = tiny_trainer(
         tmp_path,
         AdvantageEstimator("kae"),
-        trainer_class=RecordingTrainer if weights == "none" else KeepsWeights,
+        trainer_class=RecordingTrainer if weights == "none" else WeighingTrainer,
         trainer_options={"weights": weights},
         temperature=TEMPERATURE,
         log_completions=True,

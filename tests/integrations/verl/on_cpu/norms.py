@@ -1,4 +1,4 @@
-"""Norms that verl's actor took in its updates, against one backward pass for each completion.
+"""Norms that verl's actor took, against one backward pass for each completion.
 
 It sees the files that `recorder` wrote alone: whole parameters, Adam's mean squares, tokens, and norms.
 """

@@ -1,7 +1,7 @@
 """Writes what goes into our verl trainers' advantages and what comes out, in the process that computes them.
 
 Loaded by verl (``VERL_USE_EXTERNAL_MODULES``); writes lines of JSON to the file that `FILE` names. Beside it, every
-process of the actor writes what its updates start from, and the norms that it takes: ``update-NUMBER-RANK.pt``.
+process of the actor writes what it takes norms of: ``update-NUMBER-RANK.pt``.
 """
 
 import json
@@ -14,13 +14,13 @@ FILE = "KAESTAT_RECORD"
 
 
 def _record():
-    from kaestat.integrations.verl import trainer, training_norms
+    from kaestat.integrations.verl import trainer
 
     compute = trainer.row_advantages
 
-    def recorded(baseline, rows, step, index, rewards, weights, version=None, *, record=True):
-        advantages = compute(baseline, rows, step, index, rewards, weights, version, record=record)
-        further = {"final": rows.final.tolist(), "recorded": record}
+    def recorded(baseline, rows, step, index, rewards, weights, version=None):
+        advantages = compute(baseline, rows, step, index, rewards, weights, version)
+        further = {"final": rows.final.tolist()}
         further["weights"] = None if weights is None else weights.tolist()
         write(baseline, rows, step, rewards, version, advantages, **further)
         return advantages
@@ -38,17 +38,19 @@ def _record():
         with open(os.environ[FILE], "a") as file:
             file.write(json.dumps(line | further) + "\n")
 
-    trainer.row_advantages = training_norms.row_advantages = recorded
+    trainer.row_advantages = recorded
 
 
-def _record_updates():
+def _record_passes():
     import torch
+    from verl.utils import tensordict_utils as tu
+    from verl.workers.engine_workers import TrainingWorker
 
-    from kaestat.integrations.verl.norms_worker import NormsActor
-
-    train, known = NormsActor.train_mini_batch, {}
+    infer, known = TrainingWorker.infer_batch, {}
 
     def recorded(actor, data):
+        if type(actor) is TrainingWorker and not tu.get(data, key="calculate_sum_pi_squared", default=False):
+            return infer(actor, data)
         engine, optimizer = actor.engine, actor.engine.optimizer
         names = {parameter: name for name, parameter in engine.module.named_parameters()}
         whole = {
@@ -60,17 +62,17 @@ def _record_updates():
             "rows": list(data["input_ids"].clone().unbind()),
             "counted": list(data["response_mask"].clone().unbind()),
         }
-        found = train(actor, data)
-        known["updates"] = known.get("updates", -1) + 1
-        rank, number = torch.distributed.get_rank(), known["updates"]
+        found = infer(actor, data)
+        known["passes"] = known.get("passes", -1) + 1
+        rank, number = torch.distributed.get_rank(), known["passes"]
         folder = Path(os.environ[FILE]).parent
         while (path := folder / f"update-{number:02}-{rank}.pt").exists():  # of a run before
             number += 1
-        torch.save({**whole, "norms": actor.norms}, path)
+        torch.save(whole, path)
         return found
 
-    NormsActor.train_mini_batch = recorded
+    TrainingWorker.infer_batch = recorded
 
 
-after_import("kaestat.integrations.verl.norms_worker", _record_updates)
+after_import("verl.workers.engine_workers", _record_passes)
 after_import("kaestat.integrations.verl.trainer", _record)

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator
+from kaestat.integrations.verl.norms_worker import NormsWorker
 from tests.helpers.tiny_verl import Actor, compute, make_trainer, put, sample
+from tests.integrations.verl.trainer.test_resume import trainer_in
 
 SQUARES = "actor_rollout_ref.actor.calculate_sum_pi_squared=True"
 SCORE_NORM = ("+algorithm.kaestat.weights=score_norm", SQUARES)
@@ -103,14 +105,70 @@ def test_nothing_is_asked_of_the_actor_for_other_weights(queue, options):
     assert actor.asked == [False]
 
 
+FSDP2 = ("actor_rollout_ref.actor.strategy=fsdp2", "actor_rollout_ref.model.use_remove_padding=False")
+
+
+def of_parameters(weights):
+    return f"+algorithm.kaestat.weights={weights}", *FSDP2
+
+
+@pytest.mark.parametrize("weights", ["exact", "adam"])
+def test_norms_in_the_parameters_come_with_the_log_probabilities(queue, weights):
+    trainer, plain = make_trainer(*of_parameters(weights)), AdvantageEstimator("kae")
+    for step in range(3):
+        rows = rows_at(step)
+        batch, actor = asked(queue, trainer, rows, seed=step)
+        found, _ = compute(queue, trainer, batch, step)
+        assert {wanted for wanted, _ in actor.row_norms.values()} == {weights}
+        norms = np.array([actor.row_norms[key][1] for key in batch.keys])
+        rewards = [float(row["rm_scores"].sum()) for row in rows]
+        given = norms / norms.mean() if weights == "adam" else norms
+        expected = plain.step([row["uid"][0] for row in rows], rewards, step, weights=given)
+        np.testing.assert_allclose([float(found[key][0]) for key in batch.keys], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_agent_loop_with_several_outputs_is_refused(queue):
+    trainer = make_trainer(*of_parameters("adam"))
+    batch, _ = asked(queue, trainer, rows_at(0, outputs=2))
+    with pytest.raises(ValueError, match="several outputs for a completion"):
+        compute(queue, trainer, batch, 0)
+
+
+def test_the_actor_is_ours_where_norms_need_it_and_tries_the_model_first(tmp_path):
+    for options, ours in ((of_parameters("adam"), True), (SCORE_NORM, False), ((), False)):
+        trainer = trainer_in(tmp_path, *options)
+        trainer._init_resource_pool_mgr()
+        (worker,) = trainer.role_worker_mapping.values()
+        assert issubclass(worker.__ray_metadata__.modified_class, NormsWorker) == ours
+        trainer.actor_rollout_wg = Actor(None)
+        trainer._load_checkpoint()
+        assert trainer.actor_rollout_wg.asked == ["tried"] * ours
+
+
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("options", "override", "remedy"),
     [
-        (SCORE_NORM[:1], r"set actor_rollout_ref\.actor\.calculate_sum_pi_squared=True"),
-        ((*SCORE_NORM, "actor_rollout_ref.model.use_fused_kernels=True"), "use_fused_kernels=False"),
-        ((*SCORE_NORM, "algorithm.rollout_correction.bypass_mode=True"), "bypass_mode=True; set it to False"),
+        (SCORE_NORM[:1], None, "actor.calculate_sum_pi_squared=True"),
+        (SCORE_NORM, "actor_rollout_ref.model.use_fused_kernels=True", "use_fused_kernels=False"),
+        (SCORE_NORM, "algorithm.rollout_correction.bypass_mode=True", "bypass_mode=False"),
+        *(
+            (of_parameters("adam"), override, remedy)
+            for override, remedy in (
+                ("actor_rollout_ref.actor.strategy=fsdp", "strategy=fsdp2"),
+                ("actor_rollout_ref.actor.strategy=megatron", "model_engine=dp and .*strategy=fsdp2"),
+                ("actor_rollout_ref.model.use_remove_padding=True", "use_remove_padding=False"),
+                ("actor_rollout_ref.model.use_fused_kernels=True", "use_fused_kernels=False"),
+                ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", "ulysses_sequence_parallel_size=1"),
+                ("algorithm.rollout_correction.bypass_mode=True", "bypass_mode=False"),
+                ("algorithm.rollout_correction.rollout_is=token", "rollout_is=null"),
+                ("trainer.v1.trainer_mode=kaestat_colocate_async", "trainer_mode=kaestat_sync"),
+                ("trainer.v1.trainer_mode=kaestat_separate_async", "trainer_mode=kaestat_sync"),
+            )
+        ),
     ],
 )
-def test_a_configuration_that_gives_no_squares_stops_the_run_before_it_begins(overrides, message):
-    with pytest.raises(ValueError, match=rf"algorithm\.kaestat\.weights=score_norm: .*{message}"):
-        make_trainer(*overrides)
+def test_a_configuration_that_gives_no_norms_stops_the_run_before_it_begins(options, override, remedy):
+    with pytest.raises(
+        ValueError, match=rf"weights=(score_norm|adam) takes norms from the actor.* needs .*{remedy}; or"
+    ):
+        make_trainer(*options, *([] if override is None else [override]))
