@@ -18,7 +18,8 @@ METHODS = ("kae", "kae_eb", "spo", "ebpo", "local_linear", "rloo", "james_stein"
 def runs(draw):
     """Steps of completions: each step a list of (prompt, reward, outputs of its session)."""
     completion = st.tuples(st.integers(0, 4), st.sampled_from([0.0, 1.0, 0.25]), st.integers(1, 3))
-    return draw(st.lists(st.lists(completion, min_size=1, max_size=8), min_size=1, max_size=5))
+    pair = [(0, 0.0, 1), (0, 1.0, 1)]  # methods of groups refuse a first step without one
+    return [pair, *draw(st.lists(st.lists(completion, min_size=1, max_size=8), max_size=5))]
 
 
 def rows_of(completions, n_padding, rng):
