@@ -26,18 +26,9 @@ class RecordingTrainer(BaselineGRPOTrainer):
     def _advantages(self, scored: Any, weights: torch.Tensor | None) -> torch.Tensor:
         step = self.generation
         advantages = super()._advantages(scored, weights)
-        self._scored_last = step, scored, advantages
-        if self._norms_to_come is None:
-            self._write_last()
-        return advantages
-
-    def _record_norms(self, norms: torch.Tensor) -> None:
-        super()._record_norms(norms)
-        self._write_last()
-
-    def _write_last(self) -> None:
         if self.accelerator.is_main_process:
-            self._write(*self._scored_last)
+            self._write(step, scored, advantages)
+        return advantages
 
     def _write(self, step: int, scored: Any, advantages: torch.Tensor) -> None:
         graded = ~scored.rewards.isnan().all(dim=1)
