@@ -74,7 +74,7 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(VENV)/.docs ## Build the documentation
 	$(BIN)/mkdocs build --strict
 
-bench: $(VENV)/.bench ## Run the benchmarks
+bench: $(VENV)/.test ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove the environments, the results of make reproduce and the built documentation
@@ -90,8 +90,7 @@ $(VENV)/.simulations: EXTRAS := cli,plots,simulations
 $(VENV)/.llm: EXTRAS := llm,simulations
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.docs: EXTRAS := docs
-$(VENV)/.bench: EXTRAS := bench
-$(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.docs $(VENV)/.bench: pyproject.toml $(VENV)/.created
+$(VENV)/.simulations $(VENV)/.llm $(VENV)/.test $(VENV)/.docs: pyproject.toml $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 

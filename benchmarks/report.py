@@ -10,10 +10,9 @@ from kaestat.core.storage import write_atomically
 
 PREFACE = """# Benchmarks
 
-Measured by `python -m benchmarks` in one run. A median is over repetitions in which the pieces compared took turns, and
-a ratio is taken within each repetition. The interval is the distribution-free 95 % interval of the median (below six
-repetitions the whole range). A bound is what the project promises; a row without one is for information. What exactly
-is timed stands at the top of each script.
+Measured by `python -m benchmarks` in one run. Times are processor time. The interval is the distribution-free 95 %
+interval of the median (below six repetitions the whole range). A bound is what the project promises; a row without one
+is for information. What exactly is timed stands at the top of each script.
 """
 
 

@@ -12,9 +12,9 @@ class Row:
 
     case: Size and kind of the input.
     quantity: What was measured, and over what.
-    unit: ``"ratio"`` or a unit such as ``"ms"`` or ``"MB"``.
+    unit: ``"ms"``, ``"s"`` or ``"MB"``.
     value: None if it could not be measured here; ``note`` then says why.
-    at_most, at_least: The bound that the project promises; None where the number is only for information.
+    at_most: The bound that the project promises; None where the number is only for information.
     """
 
     case: str
@@ -22,16 +22,12 @@ class Row:
     unit: str
     value: Estimate | None
     at_most: float | None = None
-    at_least: float | None = None
     note: str = ""
 
     @property
     def holds(self) -> bool | None:
         """Whether the median keeps the bound; None without a bound or a measurement."""
-        if self.value is None or (self.at_most is None and self.at_least is None):
-            return None
-        below = self.at_most is None or self.value.median <= self.at_most
-        return below and (self.at_least is None or self.value.median >= self.at_least)
+        return None if self.value is None or self.at_most is None else self.value.median <= self.at_most
 
 
 def number(value: float) -> str:
@@ -43,8 +39,7 @@ def markdown(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table."""
     lines = ["| case | quantity | unit | median | interval | bound | holds |", "|---|---|---|--:|:-:|--:|:-:|"]
     for row in rows:
-        limits = (("≤", row.at_most), ("≥", row.at_least))
-        bound = "".join(f"{sign} {number(limit)}" for sign, limit in limits if limit is not None)
+        bound = "" if row.at_most is None else f"≤ {number(row.at_most)}"
         measured = ("not measured", "")
         if row.value is not None:
             measured = number(row.value.median), f"{number(row.value.low)} – {number(row.value.high)}"

@@ -1,4 +1,4 @@
-"""Wall-clock times of several pieces of code in one run, and the interval of their ratio."""
+"""Processor times of several pieces of code in one run, with intervals."""
 
 import gc
 import time
@@ -20,15 +20,12 @@ class Estimate:
     high: float
 
 
-def interleaved(
-    pieces: Mapping[str, Callable[[], object]], *, repetitions: int, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, np.ndarray]:
+def interleaved(pieces: Mapping[str, Callable[[], object]], *, repetitions: int) -> dict[str, np.ndarray]:
     """Seconds of every call, the pieces taking turns, so that whatever slows the machine slows them alike.
 
     pieces: What to time. Each is called once untimed, in the order given; then the order turns round at every
         repetition.
     repetitions: Timed calls of each piece.
-    clock: What tells the seconds: of the wall, or `time.process_time`.
     Returns dict of str to ndarray, shape (repetitions,).
     """
     seconds = {name: np.empty(repetitions) for name in pieces}
@@ -37,9 +34,9 @@ def interleaved(
     gc.collect()
     for repetition in range(repetitions):
         for name in pieces if repetition % 2 == 0 else reversed(pieces):
-            start = clock()
+            start = time.process_time()
             pieces[name]()
-            seconds[name][repetition] = clock() - start
+            seconds[name][repetition] = time.process_time() - start
     return seconds
 
 
@@ -49,8 +46,3 @@ def estimate(samples: np.ndarray) -> Estimate:
     n = len(ordered)
     outside = max(int(binom.ppf((1 - COVERAGE) / 2, n, 0.5)), 1) - 1  # samples to leave out on either side
     return Estimate(float(np.median(ordered)), float(ordered[outside]), float(ordered[n - 1 - outside]))
-
-
-def ratio(numerator: np.ndarray, denominator: np.ndarray) -> Estimate:
-    """`estimate` of the ratio, taken within each repetition."""
-    return estimate(numerator / denominator)

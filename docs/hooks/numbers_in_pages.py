@@ -72,9 +72,9 @@ def mean(numbers: pd.Series) -> Number:
     return number
 
 
-def benchmark(name: str, quantity: str, case: str | None = None) -> Number:
-    """The median of a benchmark's row, with the ends of its interval: ``benchmarks/NAME/results.json``."""
-    kept = json.loads((ROOT / "benchmarks" / name / "results.json").read_text())["benchmarks"].values()
+def benchmark(quantity: str, case: str | None = None) -> Number:
+    """The median of a row of ``benchmarks/results.json``, with the ends of its interval."""
+    kept = json.loads((ROOT / "benchmarks" / "results.json").read_text())["benchmarks"].values()
     found = [
         row["value"]
         for each in kept
@@ -82,7 +82,7 @@ def benchmark(name: str, quantity: str, case: str | None = None) -> Number:
         if row["quantity"] == quantity and case in (None, row["case"])
     ]
     if len(found) != 1:
-        raise LookupError(f"benchmarks/{name}: {len(found)} rows of {quantity!r}, case {case!r}; describe one.")
+        raise LookupError(f"benchmarks: {len(found)} rows of {quantity!r}, case {case!r}; describe one.")
     number = Number(found[0]["median"])
     number.low, number.high = found[0]["low"], found[0]["high"]
     return number

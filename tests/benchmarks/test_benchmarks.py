@@ -15,7 +15,7 @@ from benchmarks.measure import measure
 from benchmarks.provenance import provenance
 from benchmarks.report import write
 from benchmarks.rows import Row, markdown
-from benchmarks.timing import Estimate, estimate, interleaved, ratio
+from benchmarks.timing import Estimate, estimate, interleaved
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,8 +34,7 @@ def tables(tmp_path_factory):
 def check(benchmark):
     """A benchmark's part of the tables: measured, or said why not."""
     assert benchmark["claim"]
-    limits = [limit for row in benchmark["rows"] for limit in (row["at_most"], row["at_least"])]
-    assert any(limit is not None for limit in limits), "no row carries the claim"
+    assert any(row["at_most"] is not None for row in benchmark["rows"]), "no row carries the claim"
     for row in benchmark["rows"]:
         assert row["case"] and row["quantity"] and row["unit"]
         if row["value"] is None:
@@ -75,19 +74,12 @@ def test_interval_of_the_median_has_the_order_statistics_of_the_binomial_and_tha
     assert estimate(np.array([3.0, 1.0, 2.0])) == Estimate(2.0, 1.0, 3.0)
 
 
-def test_ratio_is_taken_within_each_repetition():
-    slow, fast = np.array([2.0, 20.0, 200.0]), np.array([1.0, 10.0, 100.0])
-    assert ratio(slow, fast) == Estimate(2.0, 2.0, 2.0)
-
-
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
         ({}, None),
         ({"at_most": 2.0}, True),
         ({"at_most": 1.9}, False),
-        ({"at_least": 2.0}, True),
-        ({"at_least": 2.1}, False),
     ],
 )
 def test_bound_is_judged_by_the_median(limits, expected):

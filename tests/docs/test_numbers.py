@@ -58,7 +58,7 @@ def test_a_number_is_that_of_the_one_row_with_its_error_and_ends():
         ('{{ cell("TABLE", "mse", method="nobody") }}', LookupError, "no row with {'method': 'nobody'}"),
         ('{{ cell("TABLE", "mse") }}', LookupError, "20 rows|describe one"),
         ('{{ cell("results/none", "mse") }}', FileNotFoundError, "no such table"),
-        ('{{ benchmark("late", "no such row") }}', LookupError, "0 rows"),
+        ('{{ benchmark("no such row") }}', LookupError, "0 rows"),
         ("{{ cells }}", Exception, "'cells' is undefined"),
     ],
 )

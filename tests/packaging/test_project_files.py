@@ -12,7 +12,7 @@ import kaestat
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-EXTRAS = "bench cli docs llm mutation parquet plots ray simulations test trl verl vllm"
+EXTRAS = "cli docs llm mutation parquet plots ray simulations test trl verl vllm"
 
 
 def test_version_is_the_same_everywhere():
@@ -54,7 +54,7 @@ def test_tests_install_every_extra_that_has_no_environment_of_its_own():
         reached.add(extra)
         required = [Requirement(text) for text in extras[extra]]
         left += [name for one in required if one.name == "kaestat" for name in one.extras - reached]
-    assert set(extras) - reached == {"bench", "mutation", "verl", "vllm"}
+    assert set(extras) - reached == {"mutation", "verl", "vllm"}
 
 
 def test_extra_named_by_a_message_exists():
