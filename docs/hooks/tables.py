@@ -34,13 +34,10 @@ OF_PAGE = {method.page: method for method in METHODS.values()}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of methods and policies into the navigation; mkdocs calls it once."""
-    named = {"Methods": ("methods", {m.name: m.page for m in METHODS.values()})}
-    named["Sampling"] = ("sampling", {name: name for name in POLICIES})
+    """Put the pages of methods into the navigation; mkdocs calls it once."""
     for title, entries in list(_sections(config.nav or [])):
-        if title in named:
-            folder, pages = named[title]
-            entries[1:1] = [{name: f"{folder}/{page}.md"} for name, page in pages.items()]
+        if title == "Methods":
+            entries[1:1] = [{method.name: f"methods/{method.page}.md"} for method in METHODS.values()]
     return config
 
 
@@ -109,13 +106,10 @@ def directives(package: str) -> str:
 
 def _table_of(what: str) -> str:
     if what == "policies":
-        return table(("policy", "what it samples"), [(f"[`{name}`]({name}.md)", _title(name)) for name in POLICIES])
+        rows = [(f"[`{name}`](policies.md)", policy.summary) for name, policy in POLICIES.items()]
+        return table(("policy", "what it samples"), rows)
     header = ("method", "value, scaling, source", "take it where", "looks back", "order")
     return table(header, [_row(method) for method in METHODS.values()])
-
-
-def _title(policy: str) -> str:
-    return re.findall(r"^# .*?: (.*)$", (DOCS / "sampling" / f"{policy}.md").read_text(), re.MULTILINE)[0]
 
 
 def _row(method: Method) -> tuple[str, ...]:

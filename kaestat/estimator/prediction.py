@@ -19,6 +19,7 @@ from kaestat.history.history import RewardHistory
 
 ENOUGH_PROMPTS = 2  # to have a spread
 MOST_PROMPTS = 2**16  # whose visits are used: more would add no information
+ROUNDING = 1e-9  # of a sum, per completion
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,17 @@ class Population:
     # Variance of the change of a prompt's value per step, from the last two visits of each prompt; 0 if the noise is
     # not known from within groups
     drift: float
-    binary: bool  # Whether all rewards are 0 or 1, as far as sums and sums of squares show
+    sums: tuple[float, float, float]  # Number of these completions; sums of their rewards, and of their squares
     # Means of completions' weights and weighted rewards (`kaestat.core.weighted_noise.moments`) over the prompts'
     # newest visits, each counting once; empty if completions have no weights
     means: tuple[float, ...] = ()
     bounds: tuple[float, float] = (-math.inf, math.inf)  # of the rewards, see `_bounds`
+
+    @property
+    def binary(self) -> bool:
+        """Whether all rewards are 0 or 1, if they lie between, up to rounding."""
+        count, total, total_sq = self.sums
+        return abs(total_sq - total) <= ROUNDING * count
 
     @property
     def of_prior(self) -> float:
@@ -50,7 +57,7 @@ class Population:
         """The population's moments, estimated with each prompt counting once."""
         sums = None if history is None else history.newest(2, MOST_PROMPTS)
         if sums is None or sums["count"].shape[0] == 0:
-            return cls(0, 0.0, 0.0, 0.0, 0.0, True)
+            return cls(0, 0.0, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0))
         count, total, total_sq = sums["count"], sums["total"], sums["total_sq"]
         here = count > 0
         n = np.where(here, count, 1.0)
@@ -76,9 +83,28 @@ class Population:
             spread=max(between - noise * float(np.mean(1 / last)), 0.0),
             noise=noise,
             drift=drift,
-            binary=bool(np.all(total_sq == total)),
+            sums=(float(np.sum(count)), float(np.sum(total)), float(np.sum(total_sq))),
             means=_means_of_newest(sums) if "weight" in sums else (),
             bounds=_bounds(count, total, total_sq),
+        )
+
+    def in_unit(self, low: float, high: float) -> Population:
+        """The same population with its rewards mapped from ``[low, high]`` to [0, 1]."""
+        if self.n_prompts == 0:
+            return self
+        width, mean = high - low, min(max(self.mean, low), high)
+        (count, total, total_sq), means = self.sums, self.means
+        if means:
+            means = (*means[:2], *_in_unit(means[0], means[2], means[3], low, width))
+        return replace(
+            self,
+            mean=(mean - low) / width,
+            spread=self.spread / width**2,
+            noise=self.noise / width**2,
+            drift=self.drift / width**2,
+            sums=(count, *_in_unit(count, total, total_sq, low, width)),
+            means=means,
+            bounds=((self.bounds[0] - low) / width, (self.bounds[1] - low) / width),
         )
 
 
@@ -92,10 +118,6 @@ class Prediction:
     # ``kae_eb``) would leave it after a long gap; methods with ``low`` and ``high`` never do. For prompts without a
     # visit in reach it is the mean of the population, unless the method knows more about them (`Baseline.knows_unseen`)
     value: np.ndarray
-    # shape (P,); standard error of the value as an estimate of the expected reward, from noise alone, without drift
-    # since the last visit. For prompts without a visit in reach it is the spread of the population; ``inf`` if there is
-    # no population either
-    standard_error: np.ndarray
     # shape (P,); number of equally informative current completions (`Baseline.effective_completions`); 0 without a
     # visit in reach
     effective_completions: np.ndarray
@@ -107,6 +129,29 @@ class Prediction:
     # shape (P, 3); expected noise of weighted completions (`kaestat.core.weighted_noise.weighted_noise`); None without
     # weights
     weighted: np.ndarray | None = None
+
+    @property
+    def standard_error(self) -> np.ndarray:
+        """Standard error of the value as an estimate of the expected reward, shape (P,).
+
+        It is from noise alone, without drift since the last visit. For prompts without a visit in reach it is the
+        spread of the population; ``inf`` if there is no population either.
+        """
+        population, size = self.population, self.effective_completions
+        beyond = math.sqrt(population.spread) if population.n_prompts >= ENOUGH_PROMPTS else math.inf
+        known = size > 0
+        return np.where(known, np.sqrt(self.reward_variance / np.where(known, size, 1.0)), beyond)
+
+    def in_unit(self, low: float, high: float) -> Prediction:
+        """The same predictions with rewards mapped from ``[low, high]`` to [0, 1]; values outside are moved there."""
+        width = high - low
+        return replace(
+            self,
+            value=(np.clip(self.value, low, high) - low) / width,
+            reward_variance=self.reward_variance / width**2,
+            population=self.population.in_unit(low, high),
+            weighted=None if self.weighted is None else self.weighted / (1.0, width**2, width**2),
+        )
 
 
 def predict(
@@ -144,7 +189,6 @@ def predict(
     size = np.where(count > 0, size, 0.0)  # the count of a prior is not a past
     unknown = size <= 0
     from_population = unknown & (population.n_prompts > 0) & (not baseline.knows_unseen)
-    beyond = math.sqrt(population.spread) if population.n_prompts >= ENOUGH_PROMPTS else math.inf
     weighted = None
     if population.means and not reweighted:
         best = _best(baseline, groups, with_weights, population, from_population, carry, step)
@@ -153,7 +197,6 @@ def predict(
     return Prediction(
         prompt_ids=keys,
         value=np.where(from_population, population.mean, np.clip(served.values[:, 0], low, high)),
-        standard_error=np.where(unknown, beyond, np.sqrt(variance / np.where(unknown, 1.0, size))),
         effective_completions=size,
         reward_variance=variance,
         lag=lag,
@@ -161,6 +204,11 @@ def predict(
         population=population,
         weighted=weighted,
     )
+
+
+def _in_unit(weight: float, total: float, total_sq: float, low: float, width: float) -> tuple[float, float]:
+    """Weighted sums of rewards and of their squares, with rewards mapped from ``[low, low + width]`` to [0, 1]."""
+    return (total - low * weight) / width, (total_sq - 2 * low * total + low**2 * weight) / width**2
 
 
 def _with_population(baseline: Baseline, population: Population, mean: float) -> Baseline:

@@ -8,35 +8,24 @@ there to tell, without bias, how noisy each prompt was: so is the gradient's noi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from kaestat.core.bootstrap import cluster_bootstrap, widened
 from kaestat.core.checks import check_share, check_whole
 from kaestat.logs.reward_log import RewardLog, as_log
+from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import draws_of
 from kaestat.sampling.draw import Plan
-from kaestat.sampling.policies import POLICIES, Policy
+from kaestat.sampling.policies import POLICIES, Policy, make_policy
 from kaestat.sampling.sampler import FLOOR, PromptSampler
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SAMPLING_COLUMNS = [
-    "policy",
-    "worth",
-    "se",
-    "ci_low",
-    "ci_high",
-    "dead",
-    "signal",
-    "effective",
-    "largest_correction",
-    "n_prompts",
-    "n_steps",
-]
+OF_REPLAY = ["dead", "signal", "effective", "largest_correction"]
+SAMPLING_COLUMNS = ["policy", "worth", "se", "ci_low", "ci_high", *OF_REPLAY, "n_prompts", "n_steps"]
 
 
 def sampling_risk(
@@ -53,16 +42,17 @@ def sampling_risk(
     """The worth of each sampling policy on a log, with fully corrected advantages.
 
     The noise of the gradient at a step is ``sum pi^2 m / nu`` up to terms without nu, with ``m = E (R - b)^2`` of a
-    prompt and nu its completions in expectation. The mean of ``(Z - b)^2`` over *all* completions of the
-    prompt at the step is an unbiased estimate of m, where b is the prediction from what the policy would have drawn
-    before. Squared score norms and lengths are assumed equal. A prompt can be sampled only at the steps where the log
-    has it, so a sampler that may choose among all prompts gains more.
+    prompt and nu its completions in expectation. The mean of ``(Z - b)^2`` over *all* completions of the prompt at the
+    step is an unbiased estimate of m, where b is the prediction from what the policy would have drawn before. Squared
+    score norms and lengths are assumed equal. A prompt can be sampled only at the steps where the log has it, so a
+    sampler that may choose among all prompts gains more. Rewards are mapped to [0, 1] by the log's range
+    (`kaestat.logs.reward_range`), so the figures do not depend on their coding.
 
     Parameters
     ----------
     log : RewardLog or DataFrame
     policies : sequence of str or Policy, optional
-        Names, specifications or policies; None for all of `kaestat.sampling.POLICIES` that fit.
+        Names or policies; None for all of `kaestat.sampling.POLICIES` that fit.
     budget : float
         Share of each step's completions to use, in (0, 1]. At 1 no prompt can get more than it had.
     groups : bool
@@ -80,11 +70,11 @@ def sampling_risk(
     Returns
     -------
     DataFrame
-        One row per policy, in the order given: ``worth``, the factor by which uniform sampling would need more
-        completions for the same noise, with ``se, ci_low, ci_high`` over prompts, given the allocations; ``dead``, the
-        share of completions of prompts whose rewards at the step were all equal; ``signal``, the mean reward variance
-        per completion over that of uniform sampling; ``effective``, the effective sample size of the corrections over
-        the number of completions; ``largest_correction``; ``n_prompts, n_steps``.
+        One row per policy, in the order given: ``policy``, its name; ``worth``, the factor by which uniform sampling
+        would need more completions for the same noise, with ``se, ci_low, ci_high`` over prompts, given the
+        allocations; ``dead``, the share of completions of prompts whose rewards at the step were all equal; ``signal``,
+        the mean reward variance per completion over that of uniform sampling; ``effective``, the effective sample size
+        of the corrections over the number of completions; ``largest_correction``; ``n_prompts, n_steps``.
 
     Raises
     ------
@@ -94,58 +84,31 @@ def sampling_risk(
     log, part, n_boot = as_log(log), check_share("budget", budget), draws_of(n_boot)
     seed = check_whole("seed", seed, least=0)
     if policies is None:
-        policies = [name for name, kind in POLICIES.items() if kind.takes_groups or not groups]
+        policies = [name for name, policy in POLICIES.items() if policy.takes_groups or not groups]
     if isinstance(policies, str):
         raise TypeError(f"policies must be a list of names or policies, got {policies!r}.")
     if not policies:
         raise ValueError(f"policies is empty: name at least one of {', '.join(POLICIES)}.")
     if log.prompt_units.earlier.max() == 0:
         raise ValueError("every prompt of the log occurs once: there is no history that a sampler could predict from.")
-    visits = _visits(log)
-    uniform = _replayed(log, visits, "uniform", part, groups, 0.0, predictor, seed)
+
+    def replayed(policy: str | Policy, floor: float) -> tuple[np.ndarray, dict[str, float]]:
+        size = int(log.prompt_units.counts.max())
+        shape: dict[str, Any] = {"group_size": size} if groups else {"most": size}
+        shape |= {"floor": floor, "correction": "none" if floor == 0 else "full", "low": 0.0, "high": 1.0}
+        sampler = PromptSampler(log.prompts, size, policy=policy, predictor=predictor, seed=seed, **shape)
+        return _replayed(log, sampler, part, np.random.default_rng([seed, 1]))
+
+    uniform, of_uniform = replayed("uniform", 0.0)
     rows = []
-    for policy in policies:
-        found = _replayed(log, visits, policy, part, groups, floor, predictor, seed)
-        rows.append(
-            [
-                policy,
-                *_worth(uniform.noise, found.noise, n_boot, seed),
-                found.dead,
-                found.signal / uniform.signal if uniform.signal > 0 else np.nan,
-                found.effective,
-                found.largest_correction,
-                len(log.prompts),
-                log.n_steps,
-            ]
-        )
+    for policy in map(make_policy, policies):
+        noise, found = replayed(policy, floor)
+        found["signal"] = found["signal"] / of_uniform["signal"] if of_uniform["signal"] > 0 else np.nan
+        worth = _worth(uniform, noise, n_boot, seed)
+        rows.append([policy.name, *worth, *(found[name] for name in OF_REPLAY), len(log.prompts), log.n_steps])
     import pandas as pd
 
     return pd.DataFrame(rows, columns=SAMPLING_COLUMNS)
-
-
-@dataclass(frozen=True, eq=False)
-class _Visits:
-    """What a log has at each step: visits of the step, and their completions."""
-
-    starts: np.ndarray
-    first: np.ndarray
-    count: np.ndarray
-    prompt: np.ndarray
-    step: np.ndarray
-    reward: np.ndarray
-    variance: np.ndarray
-    alike: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class _Replayed:
-    """A policy on a log: ``sum pi^2 m / nu`` of each prompt over its visits, and the shares of `SAMPLING_COLUMNS`."""
-
-    noise: np.ndarray
-    dead: float
-    signal: float
-    effective: float
-    largest_correction: float
 
 
 def _worth(uniform: np.ndarray, noise: np.ndarray, n_boot: int, seed: int) -> tuple[float, float, float, float]:
@@ -164,80 +127,41 @@ def _worth(uniform: np.ndarray, noise: np.ndarray, n_boot: int, seed: int) -> tu
     return worth, float(worths.std(ddof=1)), float(low[0]), float(high[0])
 
 
-def _visits(log: RewardLog) -> _Visits:
-    units = log.prompt_units
-    highest, lowest = (ends.reduceat(units.reward, units.first) for ends in (np.maximum, np.minimum))
-    return _Visits(
-        starts=np.flatnonzero(np.diff(units.visit_step, prepend=-1)),
-        first=units.first,
-        count=units.counts,
-        prompt=units.visit_prompt,
-        step=units.visit_step,
-        reward=units.reward,
-        variance=units.variance,
-        alike=np.where(units.counts > 1, highest == lowest, np.nan),
-    )
-
-
 def _replayed(
-    log: RewardLog,
-    visits: _Visits,
-    policy: str | Policy,
-    part: float,
-    groups: bool,
-    floor: float,
-    predictor: str,
-    seed: int,
-) -> _Replayed:
-    """Replay a policy; its first steps, without any history, count as those of uniform sampling do."""
-    size = int(visits.count.max())
-    sampler = PromptSampler(
-        log.prompts,
-        size,
-        policy=policy,
-        predictor=predictor,
-        group_size=size if groups else None,
-        most=None if groups else size,
-        floor=floor,
-        correction="none" if floor == 0 else "full",
-        seed=seed,
-    )
-    rng = np.random.default_rng([seed, 1])
+    log: RewardLog, sampler: PromptSampler, part: float, rng: np.random.Generator
+) -> tuple[np.ndarray, dict[str, float]]:
+    """``sum pi^2 m / nu`` of each prompt over its visits, and the figures of `OF_REPLAY`; of draws by a sampler.
+
+    The first steps, without any history, count as those of uniform sampling do.
+    """
+    units, size = log.prompt_units, sampler.group_size or 1
+    low, high = reward_range(log)
+    rewards, variances = (units.reward - low) / (high - low), np.nan_to_num(units.variance) / (high - low) ** 2
+    alike = np.maximum.reduceat(rewards, units.first) == np.minimum.reduceat(rewards, units.first)
     noise = np.zeros(len(log.prompts))
-    spent = dead = signal = known = 0.0
-    squares, completions, largest = 0.0, 0, 0.0
-    for start, end in zip(visits.starts, [*visits.starts[1:], len(visits.prompt)], strict=True):
-        here = slice(start, end)
-        prompts, count, step = visits.prompt[here], visits.count[here], int(visits.step[start])
-        budget = max(1, round(part * (len(prompts) if groups else count.sum()))) * (size if groups else 1)
+    known = dead = signal = squares = largest = 0.0
+    completions = 0
+    starts = np.flatnonzero(np.diff(units.visit_step, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(units.visit_step)], strict=True):
+        here, step = slice(start, end), int(units.visit_step[start])
+        prompts, count = units.visit_prompt[here], units.counts[here]
         names = [log.prompts[prompt] for prompt in prompts.tolist()]
+        budget = max(1, round(part * (len(prompts) if sampler.group_size else count.sum()))) * size
         draw = sampler.draw(step, among=names, budget=budget)
         plan = cast(Plan, draw.plan)  # a draw just made has one
-        expected, value = plan.expected, plan.prediction.value
-        error = visits.reward[visits.first[start] : visits.first[start] + count.sum()] - np.repeat(value, count)
-        ends = np.cumsum(count) - count
-        m = np.add.reduceat(error**2, ends) / count
-        each = np.divide(budget * m, expected * len(prompts) ** 2, out=np.full(len(m), np.inf), where=expected > 0)
-        noise += np.bincount(prompts, weights=each, minlength=len(noise))
-        several = count > 1
-        spent, known = spent + budget, known + expected[several].sum()
-        dead += expected[several] @ visits.alike[here][several]
-        signal += expected[several] @ visits.variance[here][several]
-        completions, squares = completions + draw.n_completions, squares + draw.counts @ draw.correction**2
+        reward = rewards[units.first[start] : units.first[start] + count.sum()]
+        expected, error, ends = plan.expected, reward - np.repeat(plan.prediction.value, count), np.cumsum(count)
+        m = np.add.reduceat(error**2, ends - count) / count
+        sampled = expected > 0
+        noise[prompts] += np.where(sampled, budget * m / (np.where(sampled, expected, 1.0) * len(prompts) ** 2), np.inf)
+        several = expected * (count > 1)
+        known, dead, signal = known + several.sum(), dead + several @ alike[here], signal + several @ variances[here]
+        completions, squares = completions + int(draw.counts.sum()), squares + draw.counts @ draw.correction**2
         largest = max(largest, float(draw.correction.max()))
-        row = dict(zip(names, range(len(names)), strict=True))
-        taken = [row[key] for key in draw.prompt_ids]
-        numbers = np.minimum(draw.counts, count[taken])
-        chosen = [
-            visits.first[start + place] + rng.permutation(count[place])[:n]
-            for place, n in zip(taken, numbers, strict=True)
-        ]
-        ids = [names[place] for place, n in zip(taken, numbers.tolist(), strict=True) for _ in range(n)]
-        sampler.observe(ids, visits.reward[np.concatenate(chosen)], step)
-    return _Replayed(
-        noise=noise,
-        dead=dead / known if known else np.nan,
-        signal=signal / known if known else np.nan,
-        effective=completions / squares,
-        largest_correction=largest,
-    )
+        of_prompt = dict(zip(names, np.split(reward, ends[:-1]), strict=True))
+        numbers = zip(draw.prompt_ids, draw.counts.tolist(), strict=True)
+        drawn = {name: rng.permutation(of_prompt[name])[:number] for name, number in numbers}
+        ids = [name for name, some in drawn.items() for _ in some]
+        sampler.observe(ids, np.concatenate(list(drawn.values())), step)
+    found = (dead / known, signal / known) if known else (np.nan, np.nan)
+    return noise, dict(zip(OF_REPLAY, (*found, completions / squares, largest), strict=True))

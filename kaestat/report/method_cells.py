@@ -16,10 +16,10 @@ def method_cell(shown: str) -> Cell:
 
 
 def policy_cell(name: str) -> Cell:
-    """The cell of a sampling policy, with the first line of its docstring."""
+    """The cell of a sampling policy, with its summary."""
     from kaestat.sampling.policies import POLICIES
 
-    return Cell(name, note=(POLICIES[name].__doc__ or "").strip().splitlines()[0].replace("``", ""))
+    return Cell(name, note=POLICIES[name].summary)
 
 
 def method_of(shown: str) -> str | None:

@@ -1,101 +1,80 @@
-"""Expected numbers of completions: proportional to a score, between bounds, summing exactly to the budget."""
-
-from typing import Any
+"""Numbers of completions with an exact sum: expected ones between bounds, and random ones that match them."""
 
 import numpy as np
 
-from kaestat.core.checks import check_column, check_number, check_share
+from kaestat.core.checks import check_column
 
-ROUNDS = 200  # each fixes at least one more prompt at a bound, or bisects; a handful is usual
+ROUNDS = 200  # of Newton's method or bisection; a handful is usual
 
 
-def allocate(score: Any, budget: float, *, share: Any = None, floor: float = 0.0, most: float = np.inf) -> np.ndarray:
-    """Expected completions ``nu`` of each prompt: ``nu = clip(c score, floor B share, most)`` with ``sum nu = B``.
+def allocate(
+    score: np.ndarray, budget: float, *, share: np.ndarray, floor: float, most: float, amount: str = "completions"
+) -> np.ndarray:
+    """Expected numbers ``nu = clip(c score, floor B share, most)`` of each prompt, with ``sum nu = B``.
 
     For ``score = share sqrt(m / c)`` this is the allocation of least variance at its cost, between the bounds (Neyman,
     1934, for strata; here a convex problem, whose solution clips).
 
     Parameters
     ----------
-    score : array-like of float, shape (P,)
-        Wanted amount for each prompt, up to a factor; 0 or more. If all are 0, ``share`` is used instead.
+    score : ndarray, shape (P,)
+        Wanted amount for each prompt, up to a factor. If all are 0, ``share`` is used instead.
     budget : float
-        B, in completions (or groups).
-    share : array-like of float, shape (P,), optional
-        The prompts' weights pi in the objective, which sum to 1; None for all alike.
+        B, positive; what it counts is the ``amount``, for messages.
+    share : ndarray, shape (P,)
+        The prompts' weights pi in the objective, which sum to 1.
     floor : float
-        Smallest part of its share that a prompt gets, in [0, 1): correction weights are at most ``1 / floor``.
+        Smallest part of its share that a prompt gets, in [0, 1).
     most : float
         Largest amount for one prompt.
 
-    Returns
-    -------
-    ndarray of float, shape (P,)
-
     Raises
     ------
-    TypeError
-        If scores or shares are not numbers.
     ValueError
-        If a number is out of range, or the budget or the floor exceeds ``most`` per prompt.
+        If scores are not numbers of 0 or more, one per prompt; or if the budget or the floor exceeds ``most`` each.
 
     Examples
     --------
-    >>> allocate([3.0, 1.0, 0.0], 8, floor=0.375).tolist()
+    >>> allocate(np.array([3.0, 1.0, 0.0]), 8, share=np.full(3, 1 / 3), floor=0.375, most=np.inf).tolist()
     [5.25, 1.75, 1.0]
     """
-    score = check_column("score", score, least=0)
-    if len(score) == 0:
-        raise ValueError("score is empty: there is no prompt to sample.")
-    share = np.full(len(score), 1 / len(score)) if share is None else check_column("share", share, len(score), least=0)
-    if abs(share.sum() - 1) > 1e-9:
-        raise ValueError(f"share must sum to 1 over the prompts, got {share.sum():.6g}.")
-    budget = check_number("budget", budget)
-    floor = check_share("floor", floor, allow_zero=True)
-    if not budget > 0:
-        raise ValueError(f"budget must be positive, got {budget!r}.")
-    if floor >= 1:
-        raise ValueError(f"floor must be below 1, which is uniform sampling, got {floor!r}.")
+    score = check_column("score", score, len(share), least=0)
     if not most * len(score) >= budget * (1 - 1e-12):
         raise ValueError(
-            f"budget {budget:g} is more than {len(score)} prompts can take at most={most:g} each; lower the budget, "
-            "or raise most."
+            f"budget: {budget:g} {amount} are more than {len(score)} prompts can take at {most:g} each; lower it, or "
+            "raise the limit."
         )
     least = floor * budget * share
-    if (least > most).any():
+    if (largest := float(least.max())) > most:
         raise ValueError(
-            f"floor={floor:g} gives a prompt {least.max():g}, more than most={most:g}; lower the floor or raise most."
+            f"floor={floor:g} gives a prompt of share {share.max():.3g} {largest:.3g} {amount}, more than the limit of "
+            f"{most:g}: lower the floor to {np.floor(1000 * floor * most / largest) / 1000:g}, or the budget."
         )
-    if not (score > 0).any():
-        score = share
-    return _water_filling(score / score.max(), budget, least, np.broadcast_to(float(most), score.shape))
+    score = score if (score > 0).any() else share
+    return _water_filling(score / score.max(), budget, least, np.full(len(score), float(most)))
 
 
-def check_groups(n_groups: int, group_size: int, floor: float, share: np.ndarray) -> None:
-    """Raise a ValueError unless prompts can get so many groups, at most one each, and the floor leaves room.
+def systematic(expected: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Random integers, each the floor or ceiling of its expectation, whose sum equals the (whole) sum of expectations.
 
-    ``share``, of shape (P,), sums to 1.
+    The expectations are laid end to end in random order. Points at distance 1, with a random start, are counted within
+    each (Madow, 1949). A number below 1 is the probability of a 1.
     """
-    if n_groups > len(share):
-        raise ValueError(
-            f"budget={n_groups * group_size} is {n_groups} groups of {group_size}, more than {len(share)} prompts can "
-            "take at one each per step: lower the budget, or leave group_size out."
-        )
-    largest = floor * n_groups * share.max()
-    if largest > 1:
-        raise ValueError(
-            f"floor={floor:g} gives a prompt of share {share.max():.3g} {largest:.3g} groups a step, and it gets one "
-            f"at most: lower the floor to {np.floor(1000 * floor / largest) / 1000:g}, or the budget."
-        )
+    budget = round(expected.sum())
+    order = rng.permutation(len(expected))
+    ends = np.cumsum(expected[order])
+    ends = np.floor(np.append(ends[:-1] * (budget / ends[-1]) + rng.random(), budget))  # points up to each end
+    drawn = np.empty(len(expected), dtype=np.int64)
+    drawn[order] = np.diff(ends, prepend=0.0)
+    return drawn
 
 
 def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: np.ndarray) -> np.ndarray:
     """``clip(c score, least, most)`` of sum ``budget``, c by Newton's method within a bracket."""
     reachable = np.where(score > 0, most, least).sum()
-    if reachable < budget:  # prompts of score 0 must take the rest, in equal parts
+    if reachable < budget * (1 - 1e-12):  # prompts of score 0 must take the rest, in proportion to their room
         rest = np.where(score > 0, 0.0, most - least)
-        spare = np.where(np.isfinite(rest), rest, 1.0) if np.isfinite(rest).all() else np.where(score > 0, 0.0, 1.0)
-        return np.where(score > 0, most, least) + (budget - reachable) * spare / spare.sum()
+        return np.where(score > 0, most, least) + (budget - reachable) * rest / rest.sum()
     low, high, factor = 0.0, np.inf, budget / score.sum()
     for _ in range(ROUNDS):
         found = factor * score

@@ -1,10 +1,9 @@
-"""The prompts sampled at one step, their probabilities, and the corrections for them."""
+"""The prompts sampled at one step, and the corrections for them."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,53 +12,30 @@ from kaestat.core.storage import decode_keys, encode_keys
 from kaestat.estimator.prediction import Prediction
 from kaestat.history.fields import stored_step
 
-ARRAYS = ("counts", "expected", "inclusion", "correction")
+ARRAYS = {"counts": "i", "expected": "f", "correction": "f"}  # with the kind of their numbers
 CORRECTIONS = ("full", "clipped", "none")
-CLIP = 4.0  # of "clipped"
+CLIP = 4.0  # of "clipped": with the default floor, corrections of up to 10 occur
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The expected completions of every prompt under a policy, before the draw."""
 
-    prediction: Prediction  # Predictions for every prompt that can be drawn, shape (P,)
+    prediction: Prediction  # for every prompt that can be drawn, shape (P,), with rewards mapped to [0, 1]
     share: np.ndarray  # shape (P,); weights pi of the prompts in the objective; they sum to 1
     expected: np.ndarray  # shape (P,); expected completions
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The prompts of one step, and the number of completions of each.
-
-    Attributes
-    ----------
-    step : int
-    prompt_ids : list of hashables, length K
-        The prompts drawn.
-    counts : ndarray of int, shape (K,)
-        Number of completions of each.
-    expected : ndarray, shape (K,)
-        Expected completions of each under the policy.
-    inclusion : ndarray, shape (K,)
-        Probability that the prompt is drawn.
-    correction : ndarray, shape (K,)
-        Factor for the advantages of each prompt's completions.
-    plan : Plan or None
-        The plan for all prompts, drawn or not; None for a draw from a saved state.
-    """
+    """The prompts of one step, and the number of completions of each."""
 
     step: int
-    prompt_ids: list[Hashable]
-    counts: np.ndarray
-    expected: np.ndarray
-    inclusion: np.ndarray
-    correction: np.ndarray
-    plan: Plan | None = None
-
-    @property
-    def n_completions(self) -> int:
-        """The number of completions, which equals the budget exactly."""
-        return int(self.counts.sum())
+    prompt_ids: list[Hashable]  # length K; the prompts drawn
+    counts: np.ndarray  # of int, shape (K,); number of completions of each
+    expected: np.ndarray  # shape (K,); expected completions of each under the policy
+    correction: np.ndarray  # shape (K,); factor for the advantages of each prompt's completions
+    plan: Plan | None = None  # for all prompts, drawn or not; None for a draw from a saved state
 
     @property
     def effective_completions(self) -> float:
@@ -75,12 +51,9 @@ class Draw:
     def correction_of(self, prompt_ids: Sequence[Hashable]) -> np.ndarray:
         """The factor of each completion's advantage, given the prompts of the completions.
 
-        Raises
-        ------
-        KeyError
-            If a prompt was not drawn.
+        Raises a KeyError if a prompt was not drawn.
         """
-        factor = self._factor
+        factor = dict(zip(self.prompt_ids, self.correction.tolist(), strict=True))
         missing = [key for key in prompt_ids if key not in factor]
         if missing:
             raise KeyError(f"prompt_ids: {missing[0]!r} was not drawn at step {self.step}.")
@@ -95,37 +68,18 @@ class Draw:
         }
 
     def plain(self) -> dict[str, Any]:
-        """The draw as plain data and NumPy arrays, without the plan.
-
-        Raises
-        ------
-        TypeError
-            If a prompt id cannot be stored.
-        """
-        arrays = {name: np.array(getattr(self, name)) for name in ARRAYS}
+        """The draw as plain data and NumPy arrays, without the plan; a TypeError if an id cannot be stored."""
+        arrays = {name: getattr(self, name).copy() for name in ARRAYS}
         return {"step": self.step, "prompts": encode_keys(self.prompt_ids)} | arrays
 
     @classmethod
-    def of_plain(cls, state: Any) -> Draw:
-        """The inverse of `plain`.
-
-        Raises
-        ------
-        ValueError
-            If the parts are inconsistent.
-        """
-        if not isinstance(state, dict) or set(state) != {"step", "prompts", *ARRAYS}:
-            raise ValueError("state: not a draw of a PromptSampler; the state was altered.")
-        prompts = decode_keys(state["prompts"])
-        for name, kind in zip(ARRAYS, "ifff", strict=True):
-            array = state[name]
-            if not isinstance(array, np.ndarray) or array.shape != (len(prompts),) or array.dtype.kind != kind:
-                raise ValueError(f"state: {name} does not fit the prompts of the draw; the state was altered.")
-        return cls(stored_step(state["step"]), prompts, **{name: state[name].copy() for name in ARRAYS})
-
-    @cached_property
-    def _factor(self) -> dict[Any, float]:
-        return dict(zip(self.prompt_ids, self.correction.tolist(), strict=True))
+    def of_plain(cls, state: dict[str, Any]) -> Draw:
+        """The inverse of `plain`; a ValueError or KeyError if the parts are inconsistent."""
+        prompts, arrays = decode_keys(state["prompts"]), {name: state[name] for name in ARRAYS}
+        for name, array in arrays.items():
+            if array.shape != (len(prompts),) or array.dtype.kind != ARRAYS[name]:
+                raise ValueError(f"{name} does not fit the prompts of the draw")
+        return cls(stored_step(state["step"]), prompts, **arrays)
 
 
 def corrections(expected: np.ndarray, uniform: np.ndarray, correction: str) -> np.ndarray:
@@ -136,5 +90,4 @@ def corrections(expected: np.ndarray, uniform: np.ndarray, correction: str) -> n
     """
     if correction == "none":
         return np.ones(len(expected))
-    full = uniform / expected
-    return full if correction == "full" else np.minimum(full, CLIP)
+    return np.minimum(uniform / expected, CLIP if correction == "clipped" else np.inf)

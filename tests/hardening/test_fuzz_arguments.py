@@ -18,7 +18,7 @@ from kaestat import (
 )
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import parse_method
-from kaestat.sampling.schedules import epochs, past_lags, reuse, uniform
+from kaestat.sampling.schedules import epochs, reuse, uniform
 from kaestat.smoothing.kernels import KERNELS, Exponential, as_kernel
 from kaestat.smoothing.selectors import SELECTORS, as_selector, make_selector
 from tests.hardening.test_fuzz_readers import check_log
@@ -197,14 +197,3 @@ def test_any_sizes_are_a_schedule_or_refused_by_name(sizes, seed, repeats):
             continue
         assert schedule.shape == (sizes[2], sizes[1])
         assert all(len(set(row)) == sizes[1] and 0 <= min(row) and max(row) < sizes[0] for row in schedule.tolist())
-
-
-@given(
-    schedule=mostly(st.lists(st.lists(st.integers(-1, 3), min_size=2, max_size=2), max_size=4)),
-    step=mostly(st.integers(-1, 5)),
-    prompts=mostly(st.none() | st.lists(st.integers(0, 3), max_size=3)),
-)
-def test_any_lags_are_those_of_the_past_or_refused_by_name(schedule, step, prompts):
-    lags = attempt(lambda: past_lags(schedule, step, prompts), ["schedule", "step", "prompts"])
-    if lags is not REFUSED:
-        assert lags.ndim == 2 and ((lags >= 0) & (lags <= step)).all()

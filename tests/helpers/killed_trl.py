@@ -77,7 +77,7 @@ def run(folder: Path, case: str, processes: int, batch: int | None) -> None:
     trainer.advantage_estimator.save(folder / f"estimator-{rank}")
     states = [folder / f"estimator-{rank}"]
     if trainer.session.drawn is not None:
-        trainer.session.drawn.sampler.save(folder / f"sampler-{rank}")
+        (folder / f"sampler-{rank}").write_text(repr(trainer.session.drawn.sampler.state_dict()))
         states.append(folder / f"sampler-{rank}")
     found = {
         "checkpoint": checkpoint and Path(checkpoint).name,

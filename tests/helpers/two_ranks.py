@@ -71,7 +71,8 @@ def main(folder: Path) -> None:
         run = sampled(folder / name, save_strategy="steps", save_steps=3)
         run.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         write(folder, name, run)
-        run.session.drawn.sampler.save(folder / f"{name}-{run.accelerator.process_index}.sampler")
+        state = repr(run.session.drawn.sampler.state_dict())
+        (folder / f"{name}-{run.accelerator.process_index}.sampler").write_text(state)
 
 
 if __name__ == "__main__":

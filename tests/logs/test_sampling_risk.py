@@ -6,7 +6,7 @@ import pytest
 
 from kaestat import RewardLog
 from kaestat.logs.sampling_risk import SAMPLING_COLUMNS, sampling_risk
-from kaestat.sampling import PromptSampler
+from kaestat.sampling import POLICIES, PromptSampler
 
 
 def made(values: np.ndarray, group_size: int, seed: int) -> pd.DataFrame:
@@ -80,12 +80,13 @@ def test_where_all_prompts_are_alike_nothing_is_gained():
     assert (table["signal"].between(0.95, 1.05)).all()
 
 
-def test_whole_groups_of_rewards_of_any_range():
-    frame = made(values_of(10, 40), 4, seed=5)
-    plain = sampling_risk(frame, ["neyman"], groups=True, n_boot=0)
-    moved = sampling_risk(frame.assign(reward=-1 + 200 * frame["reward"]), ["uniform"], groups=True, n_boot=0)
-    assert plain["worth"][0] > 1.02 and moved["worth"][0] == 1
-    assert np.isnan(plain["se"][0])
+@pytest.mark.parametrize(("low", "high"), [(-1, 1), (-1, 0), (0, 10), (-0.3, 0.4)])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_figures_do_not_depend_on_the_coding_of_rewards(policy, low, high):
+    frame, groups = made(values_of(8, 20), 4, seed=5), policy != "knapsack" and high == 10
+    coded = frame.assign(reward=low + (high - low) * frame["reward"])
+    plain, other = (sampling_risk(each, [policy], groups=groups, n_boot=40) for each in (frame, coded))
+    pd.testing.assert_frame_equal(other, plain, rtol=1e-9)
 
 
 def test_one_completion_a_visit_has_no_dead_groups():
@@ -104,7 +105,7 @@ def test_a_policy_that_leaves_prompts_out_has_no_such_worth():
     [
         (dict(policies=[]), "policies is empty"),
         (dict(policies=["best"]), "unknown 'best'"),
-        (dict(policies=["knapsack"], groups=True), "leave group_size out"),
+        (dict(policies=["knapsack"], groups=True), "group_size"),
         (dict(budget=0), "budget"),
         (dict(budget=2), "budget"),
         (dict(predictor="rloo"), "keeps no history"),

@@ -1,12 +1,16 @@
-"""Expected numbers of completions."""
+"""Expected numbers of completions, and whole numbers that match them."""
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaestat.sampling import allocate
+from kaestat.sampling.allocation import allocate, systematic
+
+
+def allocated(score, budget, share=None, floor=0.0, most=np.inf):
+    share = np.full(len(score), 1 / len(score)) if share is None else np.array(share)
+    return allocate(np.array(score), budget, share=share, floor=floor, most=most)
 
 
 def by_bisection(score, budget, least, most):
@@ -23,65 +27,53 @@ def by_bisection(score, budget, least, most):
     budget=st.integers(1, 40),
     floor=st.floats(0, 0.9),
     most=st.one_of(st.none(), st.floats(1.0, 5.0)),
+    seed=st.integers(0, 99),
 )
-def test_the_allocation_is_that_of_bisection_and_meets_the_budget(score, budget, floor, most):
-    score = np.array(score)
+def test_expected_numbers_are_those_of_bisection_and_drawn_ones_next_to_them(score, budget, floor, most, seed):
     most = np.inf if most is None else most
     if most * len(score) < budget or floor * budget / len(score) > most:
         return
-    found = allocate(score, budget, floor=floor, most=most)
-    np.testing.assert_allclose(found.sum(), budget, rtol=1e-9)
-    np.testing.assert_allclose(
-        found, by_bisection(score, budget, floor * budget / len(score), most), rtol=1e-6, atol=1e-9
-    )
+    expected = allocated(score, budget, floor=floor, most=most)
+    np.testing.assert_allclose(expected.sum(), budget, rtol=1e-9)
+    slow = by_bisection(np.array(score), budget, floor * budget / len(score), most)
+    np.testing.assert_allclose(expected, slow, rtol=1e-6, atol=1e-9)
+    drawn = systematic(expected, np.random.default_rng(seed))
+    assert drawn.sum() == budget and (np.abs(drawn - expected) < 1 + 1e-9).all()
 
 
 def test_it_has_the_least_variance_at_its_cost():
     """No exchange between two prompts lowers sum pi^2 m / nu at the same cost."""
     rng = np.random.default_rng(0)
     share, noise, cost = rng.dirichlet(np.ones(9)), rng.random(9), 1 + rng.random(9)
-    found = allocate(share * np.sqrt(noise / cost), 12, share=share)
+    found = allocated(share * np.sqrt(noise / cost), 12, share)
     slope = share**2 * noise / found**2 / cost  # of the variance, per unit of cost
     np.testing.assert_allclose(slope, slope[0])
 
 
-def test_prompts_of_score_zero_get_their_floor_and_what_the_others_cannot_take():
-    assert allocate([1.0, 0.0, 0.0], 3, floor=0.5).tolist() == [2.0, 0.5, 0.5]
-    assert allocate([1.0, 0.0, 0.0], 3, most=2).tolist() == [2.0, 0.5, 0.5]
-    assert allocate([0.0, 0.0], 4).tolist() == [2.0, 2.0]
-
-
-def test_the_floor_is_a_part_of_the_share():
-    found = allocate([1.0, 0.0], 10, share=[0.2, 0.8], floor=0.5)
-    np.testing.assert_allclose(found, [6.0, 4.0])
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "expected"),
     [
-        (dict(score=[], budget=1), "no prompt"),
-        (dict(score=[1.0, -1.0], budget=1), "score must be finite and non-neg"),
-        (dict(score=[1.0, np.nan], budget=1), "score must be finite"),
-        (dict(score=[1.0], budget=0), "budget must be positive"),
-        (dict(score=[1.0, 1.0], budget=5, most=2), "more than 2 prompts can take"),
-        (dict(score=[1.0, 1.0], budget=1, floor=1), "uniform sampling"),
-        (dict(score=[1.0, 1.0], budget=4, floor=0.9, most=2, share=[0.1, 0.9]), "more than most=2"),
-        (dict(score=[1.0, 1.0], budget=4, share=[0.5, 0.6]), "sum to 1"),
-        (dict(score=[1.0, 1.0], budget=4, share=[1.0]), "share has 1 entries"),
+        (dict(score=[1.0, 0.0, 0.0], budget=3, floor=0.5), [2.0, 0.5, 0.5]),
+        (dict(score=[1.0, 0.0, 0.0], budget=3, most=2), [2.0, 0.5, 0.5]),  # what the others cannot take
+        (dict(score=[0.0, 0.0], budget=4), [2.0, 2.0]),
+        (dict(score=[1.0, 0.0], budget=10, share=[0.2, 0.8], floor=0.5), [6.0, 4.0]),  # a part of the share
     ],
 )
-def test_what_cannot_be_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        allocate(**arguments)
+def test_prompts_of_score_zero_by_hand(arguments, expected):
+    np.testing.assert_allclose(allocated(**arguments), expected)
 
 
-@pytest.mark.parametrize("share", [["half", "half"], ["0.5", "0.5"], [0.5j, 0.5], [10**400, 1]])
-def test_what_is_no_number_is_refused_by_name(share):
-    with pytest.raises(TypeError, match="share must be numbers"):
-        allocate([1.0, 1.0], 4, share=share)
+@pytest.mark.parametrize("score", [[1.0, -1.0], [1.0, np.nan], [1.0]])
+def test_scores_that_are_none_are_refused(score):
+    with pytest.raises(ValueError, match="score"):
+        allocated(score, 1, share=[0.5, 0.5])
 
 
-@pytest.mark.parametrize("kind", [{"dtype": torch.bfloat16}, {"requires_grad": True}])
-def test_scores_and_shares_may_be_tensors_of_a_training_loop(kind):
-    found = allocate(torch.tensor([3.0, 1.0], **kind), 8, share=torch.tensor([0.25, 0.75], **kind), floor=0.5)
-    np.testing.assert_allclose(found, allocate([3.0, 1.0], 8, share=[0.25, 0.75], floor=0.5))
+def test_expectations_are_met_and_every_pair_of_prompts_can_come_together():
+    """Within five binomial standard errors of 20,000 draws. A fixed order would never take neighbours together."""
+    expected, rng = np.array([0.05, 0.3, 0.65, 1.0, 2.6, 3.4]), np.random.default_rng(0)
+    mean = np.mean([systematic(expected, rng) for _ in range(20_000)], axis=0)
+    part = expected % 1
+    np.testing.assert_array_less(np.abs(mean - expected), 5 * np.sqrt(part * (1 - part) / 20_000) + 1e-12)
+    pairs = [systematic(np.full(6, 0.5), rng) > 0 for _ in range(2_000)]
+    assert (np.einsum("dp,dq->pq", pairs, np.array(pairs, dtype=int)) > 200).all()

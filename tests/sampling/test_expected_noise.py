@@ -10,11 +10,12 @@ from kaestat import AdvantageEstimator
 from kaestat.estimator.prediction import Population, Prediction
 from kaestat.sampling import expected_noise
 
-POPULATION = Population(n_prompts=50, mean=0.4, spread=0.05, noise=0.19, drift=0.001, binary=True)
+ONES = (1.0, 1.0, 1.0)  # rewards are 0 or 1
+POPULATION = Population(n_prompts=50, mean=0.4, spread=0.05, noise=0.19, drift=0.001, sums=ONES)
 
 
 def prediction(value, completions, *, lag=1.0, shrunk=False, population=POPULATION) -> Prediction:
-    arrays = (np.array([number]) for number in (value, 0.1, completions, 0.1, lag))
+    arrays = (np.array([number]) for number in (value, completions, 0.1, lag))
     return Prediction(["a"], *arrays, shrunk, population)
 
 
@@ -54,7 +55,7 @@ def test_one_completion_makes_no_prompt_certain_even_if_the_method_did_not_shrin
 @pytest.mark.parametrize("shrunk", [False, True])
 def test_where_all_prompts_were_right_noise_is_small_and_positive_and_falls_with_what_is_known(shrunk):
     """Half a prompt of 50 beside was not right: mu is 50.5 / 51, and n completions weigh n beside one of mu's."""
-    population = Population(n_prompts=50, mean=1.0, spread=0.0, noise=0.0, drift=0.0, binary=True)
+    population = Population(n_prompts=50, mean=1.0, spread=0.0, noise=0.0, drift=0.0, sums=ONES)
     noise = [
         expected_noise(prediction(1.0, completions, shrunk=shrunk, population=population))[0]
         for completions in (0.0, 1.0, 20.0)
@@ -69,7 +70,7 @@ def test_an_unknown_prompt_has_the_noise_of_the_population():
 
 
 def test_rewards_that_are_not_binary_have_a_variance_of_their_own():
-    population = replace(POPULATION, binary=False, drift=0.0)
+    population = replace(POPULATION, sums=(2.0, 1.0, 0.5), drift=0.0)
     found = expected_noise(prediction(0.4, 5.0, population=population))
     of_prior = 0.19 / 0.05
     variance = 0.1 + of_prior / (5 + of_prior) * 0.09

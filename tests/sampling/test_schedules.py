@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaestat.sampling.schedules import epochs, past_lags, reuse, uniform
+from kaestat.sampling.schedules import epochs, reuse, uniform
 
 SCHEDULES = (uniform, epochs, reuse)
 SIZES = st.integers(1, 12).flatmap(
@@ -46,12 +46,6 @@ def test_uniform_draws_every_pair_of_prompts_equally_often():
     assert shared[1].mean() < 0.4
 
 
-def test_uniform_blocks_of_steps_do_not_repeat_each_other(monkeypatch):
-    monkeypatch.setattr("kaestat.sampling.schedules._CELLS", 100)
-    rows = uniform(20, 3, 40, seed=0)
-    assert len(np.unique(rows, axis=0)) > 35
-
-
 def test_an_epoch_visits_every_prompt_once():
     rows = epochs(12, 4, 9, seed=0)
     for start in (0, 3, 6):
@@ -78,23 +72,6 @@ def test_reuse_leaves_the_prompts_that_fill_no_minibatch_out():
     assert len(np.unique(reuse(10, 4, 200, repeats=3, seed=0))) == 8
 
 
-@given(sizes=SIZES)
-@settings(derandomize=True, deadline=None, max_examples=60)
-def test_past_lags_equal_a_slow_search(sizes):
-    n, batch, steps, seed = sizes
-    rows = uniform(n, batch, steps, seed=seed)
-    lags = past_lags(rows, steps, np.arange(n))
-    for prompt in range(n):
-        expected = [float(steps - i) for i in range(steps) if prompt in rows[i]]
-        assert lags[prompt, lags.shape[1] - len(expected) :].tolist() == expected
-        assert (lags[prompt, : lags.shape[1] - len(expected)] == 0).all()
-    assert lags.shape[1] == (lags > 0).sum(axis=1).max()  # no column of padding alone
-
-
-def test_past_lags_count_a_prompt_repeated_within_a_step_once():
-    assert past_lags(np.array([[3, 3], [3, 1]]), 1).tolist() == [[1.0], [0.0]]
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
     ("sizes", "named"),
@@ -105,11 +82,6 @@ def test_bad_sizes_are_refused_by_name(schedule, sizes, named):
         schedule(*sizes)
 
 
-def test_bad_repeats_steps_and_schedules_are_refused_by_name():
+def test_bad_repeats_are_refused_by_name():
     with pytest.raises(ValueError, match="repeats"):
         reuse(5, 2, 3, repeats=0)
-    rows = epochs(5, 2, 3)
-    with pytest.raises(ValueError, match="step must be a whole number from 0 to 2"):
-        past_lags(rows, 3)
-    with pytest.raises(ValueError, match="schedule must be"):
-        past_lags(rows.astype(float), 1)

@@ -12,7 +12,7 @@ from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.sampling import Draw, Policy, PromptSampler
 
-SAMPLER_PARAMS = ("floor", "correction", "most")  # that a trainer's configuration can set
+SAMPLER_PARAMS = ("floor", "correction", "most", "low", "high")  # that a trainer's configuration can set
 DRAWS_KEPT = 16  # steps: data loaders look ahead
 NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
