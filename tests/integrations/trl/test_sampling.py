@@ -59,7 +59,7 @@ def test_each_generation_is_a_draw_and_its_advantages_are_corrected(policy, grou
         [
             ("kae", 5, {"n_prompts": 32}),  # the second generation of an epoch's four
             ("kae", 4, {}),
-            ("rloo", 3, {"n_prompts": 32}),
+            ("rloo", 3, {"n_prompts": 32, "group_size": 2}),
             ("kae", 3, {"num_iterations": 2, "n_prompts": 32}),
         ],
     ),
