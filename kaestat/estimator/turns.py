@@ -84,7 +84,6 @@ class TurnEstimator:
             As `AdvantageEstimator.step`, or if a completion has too many turns. No turn is then recorded.
         """
         returns = np.full((len(rewards), len(self._of_turns.estimators)), np.nan)  # NaN: a turn that was not reached
-        counts = [len(row) for row in rewards]
         for place, row in enumerate(rewards):
             if len(row) > returns.shape[1]:
                 raise ValueError(
@@ -98,8 +97,8 @@ class TurnEstimator:
                 raise ValueError(f"rewards: those of completion {place} are not finite, or their sum is not.")
         self._of_turns.step(prompt_ids, returns, step)
         values: Any = self._of_turns.values
-        self.values = [row[:count] for row, count in zip(values, counts, strict=True)]
-        return [row[:count] for row, count in zip(returns - values, counts, strict=True)]
+        self.values = [found[: len(row)] for found, row in zip(values, rewards, strict=True)]
+        return [found[: len(row)] for found, row in zip(returns - values, rewards, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain data, for a trainer's checkpoint."""
