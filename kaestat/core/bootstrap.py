@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from kaestat.core.checks import check_numbers, check_whole
+from kaestat.core.checks import MAX_SEED, check_numbers, check_whole
 from kaestat.core.student import student_quantile
 
 NORMAL_975 = 1.959963984540054
@@ -26,7 +26,7 @@ def cluster_bootstrap(samples: np.ndarray, *, n_boot: int, seed: int) -> np.ndar
     """
     samples = _columns("samples", samples, most=1e300)
     n_boot = check_whole("n_boot", n_boot, least=0)
-    seed = check_whole("seed", seed, least=0)
+    seed = check_whole("seed", seed, least=0, most=MAX_SEED)
     sums = [times @ samples for times in _drawn(len(samples), n_boot, seed)]
     return np.concatenate([np.empty((0, samples.shape[1])), *sums]) / len(samples)
 

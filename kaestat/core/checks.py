@@ -11,6 +11,7 @@ from array_api_compat import is_torch_array
 SMALLEST, LARGEST = 1e-70, 1e70  # of a number: no product of four, and no fourth power, vanishes or overflows
 MAX_REWARD = LARGEST
 LARGEST_WHOLE = 2**53  # up to here a float holds every whole number
+MAX_SEED = 2**64  # seeds by content are hashes
 MAX_STEP = 2**31 - 2  # a history holds steps in 32 bits
 
 
@@ -18,8 +19,8 @@ def check_whole(name: str, value: Any, *, least: int = 1, most: int = LARGEST_WH
     """A whole number in range, also in an array or tensor of no axes, as an int; a ValueError if it is none."""
     number = value.item() if getattr(value, "ndim", None) == 0 else value
     if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
-        limits = f"of at least {least}" if most == LARGEST_WHOLE else f"from {least} to {most:,}"
-        at_most = ", at most 2^53" if isinstance(number, int) and number > LARGEST_WHOLE else ""
+        limits = f"of at least {least}" if most >= LARGEST_WHOLE else f"from {least} to {most:,}"
+        at_most = f", at most 2^{most.bit_length() - 1}" if isinstance(number, int) and number > LARGEST_WHOLE else ""
         raise ValueError(f"{name} must be a whole number {limits}{at_most}, got {value!r}.")
     return int(number)
 
@@ -32,7 +33,7 @@ def whole_step(step: Any) -> int:
 
 def check_seed(seed: Any) -> np.random.Generator:
     """A NumPy random generator made from a seed; errors as `check_whole`."""
-    return np.random.default_rng(check_whole("seed", seed, least=0))
+    return np.random.default_rng(check_whole("seed", seed, least=0, most=MAX_SEED))
 
 
 def check_number(name: str, value: Any, least: float = -LARGEST, most: float = LARGEST) -> float:
