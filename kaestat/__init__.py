@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from kaestat.core.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the places of `_PLACES`, for type checkers; a test compares the two
+    from kaestat.asynchronous.delta import HistoryDelta
+    from kaestat.asynchronous.estimator import AsynchronousEstimator
     from kaestat.baselines.registry import make_baseline, methods
     from kaestat.baselines.workbench import check
     from kaestat.core.arrays import Groups, Visits
     from kaestat.estimator.advantage import AdvantageEstimator
     from kaestat.estimator.several_rewards import SeveralRewards, gdpo
-    from kaestat.history.delta import HistoryDelta
     from kaestat.history.history import RewardHistory
     from kaestat.history.prior import Prior
     from kaestat.logs.gradient_risk import gradient_differences, gradient_risk
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # the places of `_PLACES`, for type checkers; a test compares
 
 __all__ = [
     "AdvantageEstimator",
+    "AsynchronousEstimator",
     "Groups",
     "HistoryDelta",
     "Prior",
@@ -47,12 +49,13 @@ __all__ = [
     "value_risk",
 ]
 _PLACES = {
+    "asynchronous.delta": ("HistoryDelta",),
+    "asynchronous.estimator": ("AsynchronousEstimator",),
     "baselines.registry": ("make_baseline", "methods"),
     "baselines.workbench": ("check",),
     "core.arrays": ("Groups", "Visits"),
     "estimator.advantage": ("AdvantageEstimator",),
     "estimator.several_rewards": ("SeveralRewards", "gdpo"),
-    "history.delta": ("HistoryDelta",),
     "history.history": ("RewardHistory",),
     "history.prior": ("Prior",),
     "logs.gradient_risk": ("gradient_differences", "gradient_risk"),
@@ -63,7 +66,7 @@ _PLACES = {
     "logs.selection": ("select_bandwidth",),
 }
 _MODULES = {name: f"kaestat.{module}" for module, names in _PLACES.items() for name in names}
-_ROOMS = ("baselines", "estimator", "history", "inference", "logs", "sampling", "smoothing", "theory")
+_ROOMS = ("asynchronous", "baselines", "estimator", "history", "inference", "logs", "sampling", "smoothing", "theory")
 
 
 if not TYPE_CHECKING:  # for a type checker every name would be there

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -24,8 +23,6 @@ class Served:
     settled: Baseline
     # shape (..., P, S); numbers kept for each prompt after the step, for baselines with a `Baseline.state_size`
     state: Array | None = None
-    # What a learned bandwidth has from this step alone (`kaestat.baselines.kae.KernelBaseline.scores`)
-    scores: Callable[[], dict[str, np.ndarray]] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -110,7 +109,6 @@ class KernelBaseline(Baseline):
             else groups.xp.sum(ahead.shares * of_each, axis=0),
             carry=running.after(carry, ahead, of_each, groups, step=step),
             settled=self._settled(ahead.pairs()),
-            scores=partial(running.of_step, ahead, of_each, groups, step=step, kernel=self.weighting),
         )
 
     def serve_along(self, groups: Groups, visits: Visits, *, step: Array, carry: Any = None) -> Served:
@@ -192,7 +190,7 @@ class KernelBaseline(Baseline):
 
     @property
     def in_order_only(self) -> bool:
-        return False  # a learned bandwidth follows from the visits (`kaestat.estimator.steps.recent_scores`)
+        return False  # a learned bandwidth follows from the visits (`kaestat.asynchronous.recent_scores`)
 
     @property
     def pools_prompts(self) -> bool:

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Literal, Self
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
-from kaestat.core.arrays import Array
-from kaestat.core.checks import whole_step
-from kaestat.core.samples import StepSamples, as_type_of, largest_like, scatter
-from kaestat.core.storage import load_state, reading
-from kaestat.estimator.held_state import Answer, Call, Change, make_changes
-from kaestat.estimator.notices import noticed
-from kaestat.estimator.plan import Plan, arguments
-from kaestat.estimator.prompt_values import PromptValues
-from kaestat.estimator.record import StepRecord
-from kaestat.estimator.steps.call import advance
-from kaestat.estimator.stored import loaded
-from kaestat.history.prior import Prior
+from kaestat.core.arrays import Array, Visits
+from kaestat.core.checks import check_ids, whole_step
+from kaestat.core.samples import Samples, StepSamples, as_type_of, largest_like, scatter
+from kaestat.estimator.changes import Answer, Call, Change, Current, make_changes, settle
+from kaestat.estimator.notices import step_warnings
+from kaestat.estimator.opening import check_prior, with_history, with_prior
+from kaestat.estimator.plan import Plan
+from kaestat.estimator.prediction import Prediction, predict
+from kaestat.estimator.state import EstimatorState
+from kaestat.estimator.step import Batch, Computed, Past, StepRecord, check_finite_results, compute, group
+from kaestat.estimator.stored import StoredEstimator
+from kaestat.history.history import RewardHistory
+from kaestat.history.prior import Prior, as_prior
 
 
-class AdvantageEstimator(PromptValues):
+class AdvantageEstimator(StoredEstimator):
     """Advantages ``reward - value`` for the samples of each training step, with the history kept inside.
+
+    Steps come in order, and each prompt once per step. For late rewards, completions of several policy versions or
+    several calls per step take `kaestat.AsynchronousEstimator`.
 
     Parameters
     ----------
-    method : str or Baseline, optional
+    method : str or Baseline
         One of `kaestat.methods()`, or a specification with parameters such as ``"kae:bandwidth=10"``, as
         `kaestat.value_risk` takes; or a baseline object, which has no scaling of its own.
     scale : {"none", "group_std", "batch_std", "informative", "trl_group", "trl_batch"}, optional
@@ -42,17 +47,6 @@ class AdvantageEstimator(PromptValues):
         tries (``"pass@8"``), the objective that division by the standard deviation implies, or BNPO's. Advantages are
         multiplied by the objective's slope at the rate of the prompt's past (`kaestat.estimator.objective`), before any
         scaling; only for methods with a history and rewards between 0 and 1.
-    order : {"strict", "any"}
-        With "strict", steps come in order and each prompt once per step; anything else is an error. With "any", samples
-        come in any order and in parts: late rewards, completions of several policy versions, several calls for a
-        prompt.
-    late : int, optional
-        With ``order="any"``, the number of steps by which completions may come after the newest and still find the
-        whole past that they would have had in order. Memory grows as if the horizon were longer by this number. None
-        for as many as the method looks back (in steps, or in visits if visits are limited), at least 16. The first
-        completion that is even later triggers a warning, since part of its history is gone.
-    keep_deltas : bool
-        Keep what is recorded until `take_delta` returns it for other workers; only with ``order="any"``.
     prior : Prior, mapping or path, optional
         What is known about prompts before the run: a `kaestat.Prior`, ``{prompt_id: (mean reward, completions)}``, or a
         file for `Prior.read`. See `add_prior`. A loaded state holds its own prior, which replaces this one.
@@ -61,18 +55,18 @@ class AdvantageEstimator(PromptValues):
 
     Attributes
     ----------
+    plan : Plan
+        The checked arguments.
     values : array, shape (N,)
-        Values of the samples of the last `step` or `advantages`, in their order and array type; 0 where masked.
+        Values of the samples of the last `step`, in their order and array type; 0 where masked.
     record : StepRecord or None
         Details of that call, for metrics; None before the first, after one without samples, and after loading.
 
     Raises
     ------
     ValueError
-        If the method, a parameter, the scale or the objective is unknown; if a parameter is out of range; for a scale
-        by the group's deviation and a method whose values come from elsewhere; for an
-        objective other than the mean and a method without a history; with ``order="any"``, for a method that needs
-        steps in order; and for a prior as `add_prior` does.
+        If the method, a parameter, the scale or the objective is unknown, or they do not go together; if a parameter
+        is out of range; and for a prior as `add_prior` does.
 
     Examples
     --------
@@ -89,30 +83,42 @@ class AdvantageEstimator(PromptValues):
         *,
         scale: str | None = None,
         objective: str = "mean",
-        order: Literal["strict", "any"] = "strict",
-        late: int | None = None,
-        keep_deltas: bool = False,
         prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
         **params: Any,
     ):
-        super().__init__(Plan.of(method, params, scale, objective, order, late, keep_deltas))
+        super().__init__(Plan.of(method, params, scale, objective))
         if prior is not None:
             self.add_prior(prior)
 
     def __repr__(self) -> str:
         when = "before its first step" if self.last_step < 0 else f"after step {self.last_step}"
         known = "" if self.history is None else f", {len(self.history):,} prompts known"
-        return f"AdvantageEstimator({self.plan}) {when}{known}"
+        return f"{type(self).__name__}({self._described()}) {when}{known}"
 
     @property
     def record(self) -> StepRecord | None:
-        """The `StepRecord` of the last `step` or `advantages`; None before the first."""
-        return self.held.record
+        """The `StepRecord` of the last `step`; None before the first."""
+        return self.current.record
 
     @property
     def values(self) -> Array | None:
-        """Values of the samples of the last `step` or `advantages`; None before the first."""
-        return self.held.values
+        """Values of the samples of the last `step`; None before the first."""
+        return self.current.values
+
+    @property
+    def history(self) -> RewardHistory | None:
+        """The record of past visits; None before the first step, and for memoryless methods."""
+        return self.current.state.history
+
+    @property
+    def last_step(self) -> int:
+        """The last step recorded; -1 before the first."""
+        return self.current.state.last_step
+
+    @property
+    def priors(self) -> tuple[Prior, ...]:
+        """The priors that the history will begin with; empty after the first step, when it holds their visits."""
+        return self.current.state.priors
 
     def step(
         self,
@@ -125,7 +131,6 @@ class AdvantageEstimator(PromptValues):
         weights: Array | Sequence[float] | None = None,
         importance: Array | Sequence[float] | None = None,
         divergence: Array | Sequence[float] | None = None,
-        version: Array | Sequence[int] | None = None,
     ) -> Array:
         """Advantages of the samples of one training step; the samples become the past of later steps.
 
@@ -140,8 +145,7 @@ class AdvantageEstimator(PromptValues):
             NumPy array, torch tensor (any device) or a sequence.
         step : int
             Training step, 0-based; never smaller than the last one. Different prompts may come in several calls with
-            the same step, but each prompt only once. With ``order="any"`` any step is allowed, and a prompt may come
-            in several calls with different completions.
+            the same step, but each prompt only once.
         mask : array of bool, shape (N,), optional
             False for padding: such samples get advantage 0 and are not recorded, whatever their reward, id or weight.
         stream_ids : sequence of hashables, length N, optional
@@ -160,11 +164,6 @@ class AdvantageEstimator(PromptValues):
         divergence : array of float, shape (N,), optional
             Policy divergence since the prompt's last visit (nats), the same for all its samples; only for
             adaptive ``spo``, at every step or at none.
-        version : array of int, shape (N,), optional
-            With ``order="any"``, the step of the policy that sampled each completion, at most ``step``; None for
-            ``step`` itself. The completion is recorded under it. A prompt's completions in one call are one
-            group. Completions that earlier calls recorded under the group's newest version belong to the group too;
-            those recorded under earlier versions are its past.
 
         Returns
         -------
@@ -176,8 +175,7 @@ class AdvantageEstimator(PromptValues):
         ------
         ValueError
             For rewards that are not finite, mismatched lengths, missing ids, negative weights, weights that the scaling
-            cancels, or a version after the step; in strict order also for a step that goes backwards, or a prompt
-            recorded twice at one step. The state is then unchanged.
+            cancels, a step that goes backwards, or a prompt recorded twice at one step. The state is then unchanged.
         TypeError
             For unhashable ids, or rewards that are not numbers.
 
@@ -185,54 +183,11 @@ class AdvantageEstimator(PromptValues):
         -----
         UserWarning
             Once if a method with a history has seen no prompt return in 100 steps, or nearly all returned
-            after more steps than the history reaches; once if completions are later than ``late``; once if no group
-            has more than one completion, for a method that needs more.
+            after more steps than the history reaches; once if no group has more than one completion, for a method that
+            needs more.
         """
-        call, columns = Call(), (mask, stream_ids, weights, importance, divergence, version)
-        advantages = self.recorded("step", call, prompt_ids, rewards, step, *columns)
-        return call.finish(advantages)
-
-    def advantages(
-        self,
-        prompt_ids: Sequence[Hashable],
-        rewards: Array | Sequence[float],
-        now: int,
-        *,
-        mask: Array | Sequence[bool] | None = None,
-        stream_ids: Sequence[Hashable] | None = None,
-        weights: Array | Sequence[float] | None = None,
-        importance: Array | Sequence[float] | None = None,
-        version: Array | Sequence[int] | None = None,
-    ) -> Array:
-        """Advantages of completions that may be recorded already, with ``order="any"``; records nothing.
-
-        For rewards that are recorded as they arrive (`observe`) and trained on later. The history's visits of a prompt
-        at the given versions may hold these same completions, so they are replaced by the completions of the call.
-
-        Parameters
-        ----------
-        prompt_ids, rewards, mask, stream_ids, weights, importance
-            As in `step`.
-        now : int
-            Present training step.
-        version : array of int, shape (N,), optional
-            The version that each completion was recorded under, as in `step`. Any other version would let its own
-            reward into its value.
-
-        Returns
-        -------
-        array, shape (N,)
-            As `step`.
-
-        Raises
-        ------
-        ValueError
-            As `step`; always in strict order.
-        TypeError
-            As `step`.
-        """
-        columns = mask, stream_ids, weights, importance, None, version
-        return self.recorded("advantages", Call(), prompt_ids, rewards, now, *columns)
+        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, divergence)
+        return call.finish(self.recorded("step", call, samples, step))
 
     def observe(
         self,
@@ -245,88 +200,216 @@ class AdvantageEstimator(PromptValues):
         weights: Array | Sequence[float] | None = None,
         importance: Array | Sequence[float] | None = None,
         divergence: Array | Sequence[float] | None = None,
-        version: Array | Sequence[int] | None = None,
     ) -> None:
         """Record completions that get no advantage, such as those of groups that a trainer's filter drops.
 
         A history that gets only the groups that pass a filter sees mixed groups alone, which pulls its values towards
         1/2. So it needs everything that was sampled and scored. `values` and `record` stay those of the last `step`.
+        Parameters and errors as `step`; each prompt of a step comes in one call of either.
+        """
+        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, divergence)
+        self.recorded("observe", call, samples, step)
+        call.finish(None)
+
+    def recorded(self, name: str, call: Call, samples: Samples, step: int) -> Array:
+        """The result of `step` or `observe`, by name, as a part of a larger call.
+
+        Until the call is finished (`Call.finish`), a call with the same arguments counts as its repetition: it gives
+        the same result, and records nothing again.
+        """
+        with self.lock:
+            change = self.prepared(name, call, samples, step)
+            make_changes([change], stacklevel=4)
+        return as_type_of(change.advantages, samples.rewards)
+
+    def prepared(self, name: str, call: Call, given: Samples, step: int, *, template: Any = None) -> Change:
+        """The result of `recorded` without its effect; `values` have the type of the template or the rewards."""
+        step, template = whole_step(step), given.rewards if template is None else template
+        samples = StepSamples.of(given, by_stream=self.baseline.unit == "group")
+        before = settle(self.cell)
+        last = before.answer
+        if last is not None and last.is_withheld(name, step, samples):
+            after = before._replace(answer=last._replace(call=call))
+            return Change(self.cell, after, last.advantages, last.values, repeats=last.call)
+        state, record = self._advanced(name, before.state, samples, step)
+        after = before._replace(state=state)
+        warnings: tuple[str, ...] = ()
+        advantages = values = np.zeros(len(samples.reward))
+        if record is not None:
+            advantages, values = record.of_samples
+            after, warnings = self._warned(before, after, samples, record)
+        advantages, values = scatter(advantages, samples.keep), scatter(values, samples.keep)
+        check_finite_results(self.method, advantages, values, largest=largest_like(template))
+        if name != "observe":
+            after = after._replace(record=record, values=as_type_of(values, template))
+        after = after._replace(answer=Answer(call, name, step, samples, advantages, values))
+        return Change(self.cell, after, advantages, values, warnings=warnings)
+
+    def predict(self, prompt_ids: Sequence[Hashable], step: int) -> Prediction:
+        """Predicted values of prompts before they are sampled; nothing is recorded.
 
         Parameters
         ----------
-        prompt_ids, rewards, step, mask, stream_ids, weights, importance, divergence, version
-            As in `step`. Calls of `step` and `observe` with the same step may come in any order; each prompt comes in
-            only one of them; with ``order="any"``, each completion does.
+        prompt_ids : sequence of hashables, length P
+            Distinct prompts, known or not; pairs of prompt and stream for ``kae_stream`` with stream ids. Methods that
+            pool prompts use the other prompts in this list.
+        step : int
+            The step at which the prompts would be sampled, after their last visits.
 
-        Raises
-        ------
-        ValueError, TypeError
-            As `step`.
-        """
-        call, columns = Call(), (mask, stream_ids, weights, importance, divergence, version)
-        self.recorded("observe", call, prompt_ids, rewards, step, *columns)
-        call.finish(None)
-
-    def recorded(
-        self, name: str, call: Call, prompt_ids: Sequence[Hashable], rewards: Any, step: int, *columns: Any
-    ) -> Array:
-        """The result of `step`, `observe` or `advantages` as a part of a larger call.
-
-        Until the call is finished, a call with the same arguments counts as its repetition: it gives the same result,
-        and records nothing again. The caller finishes it (`Call.finish`), and gives the columns in the order of
-        `step`.
-        """
-        with self.lock:
-            change = self.prepared(name, call, prompt_ids, rewards, step, *columns)
-            make_changes([change], stacklevel=4)
-        return as_type_of(change.advantages, rewards)
-
-    def prepared(
-        self, name: str, call: Call, ids: Sequence[Hashable], rewards: Any, step: int, *more: Any, template: Any = None
-    ) -> Change:
-        """The result of `recorded` without its effect; `values` have the type of the template or the rewards."""
-        step, template = whole_step(step), rewards if template is None else template
-        samples = StepSamples.of(ids, rewards, *more, by_stream=self.baseline.unit == "group")
-        held = self.held
-        last, order, serving = held.answer, held.plan.order, held.plan.serving
-        if last is not None and last.is_kept_back(name, step) and samples.same_as(last.samples):
-            after = held._replace(answer=last._replace(call=call))
-            return Change(self.cell, after, last.advantages, last.values, repeats=last.call)
-        if name == "step":
-            outcome = advance(order, held.state, serving, samples, step)
-        else:
-            outcome = (order.observe if name == "observe" else order.advantages)(held.state, serving, samples, step)
-        after, warnings = noticed(held, outcome, samples, new=name != "advantages")
-        found = (np.zeros(len(samples.reward)),) * 2 if outcome.record is None else outcome.record.of_samples
-        advantages, values = (scatter(each, samples.keep) for each in found)
-        serving.check_finite(advantages, values, largest=largest_like(template))
-        if name != "observe":
-            after = after._replace(record=outcome.record, values=as_type_of(values, template))
-        if name != "advantages":
-            answer = Answer(call, name, step, samples, advantages, values)
-            after = after.keeping(outcome.delta, self.sender)._replace(answer=answer)
-        return Change(self.cell, after, advantages, values, warnings=warnings)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The estimator in a file written by `save`; it continues bit for bit as if it had never stopped.
+        Returns
+        -------
+        Prediction
+            Arrays of shape (P,), in the order of the ids. They predict the expected reward, also if completions have
+            weights.
 
         Raises
         ------
         ValueError
-            If the file is damaged, or holds something else.
-        """
-        return cls.of_content(load_state(path), path)
+            If the method has no history, an id comes twice, or a prompt was visited at ``step`` or later.
+        TypeError
+            For unhashable ids.
 
-    @classmethod
-    def of_content(cls, content: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        """The result of `load`, from the content already read from the file at ``path``."""
-        plan = content.get("estimator")
-        if not isinstance(plan, dict):
-            raise ValueError(f"{path}: holds no AdvantageEstimator.")
-        with reading(str(path)):
-            method, options = arguments(plan)
-            estimator = cls(method, **options)
-        held = loaded(content.get("state"), estimator.plan, estimator.sender)
-        make_changes([Change(estimator.cell, held)])
-        return estimator
+        Examples
+        --------
+        >>> estimator = AdvantageEstimator("kae", bandwidth=10)
+        >>> _ = estimator.step(["a"] * 4 + ["b"] * 4, [1.0, 0, 0, 0, 1, 1, 1, 0], step=0)
+        >>> prediction = estimator.predict(["b", "a", "new"], step=1)
+        >>> prediction.value.tolist(), prediction.standard_error.round(2).tolist()
+        ([0.75, 0.25, 0.5], [0.22, 0.22, 0.25])
+        """
+        if self.baseline.horizon == 0:
+            raise ValueError(
+                f"method {self.method!r} keeps no history, so it predicts nothing; take one that does, such as "
+                "'kae_eb'."
+            )
+        keys, step = check_ids("prompt_ids", prompt_ids), whole_step(step)
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"prompt_ids: {twice!r} comes twice; ask for each prompt once.")
+        with self.lock:
+            state = settle(self.cell).state
+            if state.priors:
+                state = self._begun(state, state.weighting or "none", with_divergence=False)
+            visits, carry = (None, state.carry) if state.history is None else self._known(state, keys, step)
+            reweighted = state.weighting == "importance"
+            return predict(self.baseline, state.history, visits, carry, keys, step, reweighted=reweighted)
+
+    def add_prior(self, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]) -> None:
+        """Begin with what is known about prompts.
+
+        A prior is one visit of each of its prompts, with a number of completions and a date (`kaestat.Prior`). It acts
+        as if this estimator had recorded the visit at that date: it fades like any visit, predictions use it, and a
+        saved state holds it, so do not give it again after a resume. Prompts without a prior
+        begin without data, and ids that never occur do no harm. A warning says so if no prompt of the
+        first step has a prior, or if rewards leave [0, 1] and the prior is of zeros and ones: a bare mean is.
+
+        - You can add several priors, for example of several checkpoints, each with its date.
+        - Where steps come with ``weights``, the prior's completions must have them too (`Prior.of_samples`); with
+          ``importance`` alone their ratio is 1.
+        - Methods that keep more of a visit than its sums (``bayes_filter``) get completions with the prior's mean.
+        - The tracker of ``spo`` still starts at its own ``prior_mean`` and ``prior_count``, and `Kalman` at its
+          ``initial_mean``; the prior is their first visit. ``kae_stream`` gives every visit the same weight, so the
+          count does not matter there.
+
+        Parameters
+        ----------
+        prior : Prior, mapping or path
+            As the argument of that name of the class.
+
+        Raises
+        ------
+        ValueError
+            If the method keeps no history or cannot use visits from before the run; if a mean is impossible for its
+            rewards; if a prompt already has a prior of that date; or if the run has begun. The state is then unchanged.
+        TypeError
+            If it is not a prior.
+
+        Examples
+        --------
+        >>> estimator = AdvantageEstimator("kae_eb")
+        >>> estimator.add_prior({"a": (0.25, 8), "b": (1.0, 8)})
+        >>> estimator.predict(["b", "a"], step=0).value.round(2).tolist()
+        [1.0, 0.25]
+        """
+        prior = as_prior(prior)
+        check_prior(self.baseline, self.method, prior)
+        with self.lock:
+            current = settle(self.cell)
+            make_changes([Change(self.cell, current._replace(state=with_prior(current.state, prior)))])
+
+    # What depends on the order of steps: `kaestat.AsynchronousEstimator` has its own.
+
+    def _described(self) -> str:
+        return str(self.plan)
+
+    def _begun(self, state: EstimatorState, weighting: str, *, with_divergence: bool) -> EstimatorState:
+        """The state, with a history for these completions if the baseline keeps one; the given state is unchanged."""
+        if state.history is not None or self.baseline.horizon == 0:
+            return state
+        history = RewardHistory(
+            self.baseline.horizon,
+            weighted=weighting != "none",
+            with_divergence=with_divergence,
+            max_visits=self.baseline.max_visits,
+            state_size=self.baseline.state_size,
+        )
+        return with_history(state, self.baseline, history, weighting)
+
+    def _advanced(
+        self, name: str, state: EstimatorState, samples: StepSamples, step: int
+    ) -> tuple[EstimatorState, StepRecord | None]:
+        """The state after a call, and its record; a ValueError for a step back, or a prompt twice at one step."""
+        if samples.version is not None:
+            raise ValueError("version: this estimator takes steps in order; take a kaestat.AsynchronousEstimator.")
+        if step < state.last_step:
+            raise ValueError(
+                f"step went backwards: got {step} after {state.last_step}. To resume or replay from step {step}, load "
+                "the state that was saved before it; late rewards need kaestat.AsynchronousEstimator."
+            )
+        if not samples.rows.keys:
+            return replace(state, last_step=step), None
+        batch = group(self.plan, state, samples, step)
+        state = self._begun(state, samples.weighting, with_divergence=samples.divergence is not None)
+        past = self._past(state, batch)
+        computed = compute(self.plan, batch, past)
+        return self._with_visit(state, past, batch, computed), computed.record
+
+    def _past(self, state: EstimatorState, batch: Batch) -> Past:
+        keys, step, history = batch.packing.keys, batch.step, state.history
+        if history is not None:
+            rows = history.rows(keys)
+            history.check_new(keys, rows, step)
+            return Past(history.columns.visits(rows, step), state.carry, rows)
+        again = next((key for key in keys if key in state.recorded), None) if step == state.last_step else None
+        if again is not None:
+            raise ValueError(f"prompt {again!r} was already recorded at step {step}: its rewards would count twice.")
+        return Past(Visits.empty(batch.groups), state.carry)
+
+    def _with_visit(self, state: EstimatorState, past: Past, batch: Batch, computed: Computed) -> EstimatorState:
+        keys, step, served, recorded, write = batch.packing.keys, batch.step, computed.served, state.recorded, None
+        if past.rows is not None:
+            write = cast(RewardHistory, state.history).columns.appended(
+                keys, past.rows, step, computed.sums, served.state
+            )
+        elif served.carry is not None:
+            recorded = (recorded if step == state.last_step else {}) | dict.fromkeys(keys)
+        with_streams = state.with_streams if past.rows is None else batch.samples.with_streams
+        return replace(
+            state,
+            carry=served.carry,
+            last_step=step,
+            recorded=recorded,
+            with_streams=with_streams,
+            weighting=batch.samples.weighting,
+            write=write,
+        )
+
+    def _known(self, state: EstimatorState, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
+        """Visits and carry from which prompts are predicted; the state has a history."""
+        return cast(RewardHistory, state.history).visits(keys, step), state.carry
+
+    def _warned(
+        self, before: Current, after: Current, samples: StepSamples, record: StepRecord
+    ) -> tuple[Current, tuple[str, ...]]:
+        """The state after a step, and its warnings."""
+        return step_warnings(self.plan, before, after, record)

@@ -8,6 +8,7 @@ from functools import cache, partial
 import numpy as np
 
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.arrays import Array, Groups, finite_squares, ratio
 from kaestat.core.checks import check_positive
 
@@ -151,9 +152,33 @@ def divides_by_group(scale: str) -> bool:
     return not np.allclose(of_first, of_second)
 
 
+def check_scale(scale: str, method: str, baseline: Baseline) -> None:
+    """Raise a ValueError for an unknown scale, or for one that makes the advantages of a method explode."""
+    if divides_by_group(str(scale)) and not baseline.within_group:
+        raise ValueError(
+            f"scale: {scale!r} divides by the deviation of a group's rewards, which suits only values from that "
+            f"group alone, and method {method!r} has others: advantages would explode where the deviation is near 0. "
+            "Take 'batch_std' or 'none'."
+        )
+
+
 def cancels_weights(baseline: Baseline, scale: str) -> bool:
     """Whether a method's weights of completions leave all advantages unchanged.
 
     One mean over the step, whatever its weights, is a constant. A scaling that re-centres the step removes it.
     """
     return baseline.one_mean and recentres(scale)
+
+
+def check_weights_matter(given: str, method: str, baseline: Baseline, scale: str) -> None:
+    """Raise a ValueError for weights, under the given name, that a method does not take or that change no advantage."""
+    if not baseline.takes_weights:
+        raise ValueError(
+            f"{given}: method {method!r} does not average rewards, so it takes none; take one that does, such as "
+            f"{DEFAULT_METHOD!r}, or leave it out."
+        )
+    if cancels_weights(baseline, scale):
+        raise ValueError(
+            f"{given}: method {method!r} subtracts one mean from all completions of the step, and scale {scale!r} "
+            f"re-centres them, so the advantages are the same without {given}; set scale='none', or leave it out."
+        )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
 from kaestat.core.arrays import Array
 from kaestat.core.checks import check_mask, whole_step
 from kaestat.core.locked import Locked
-from kaestat.core.samples import as_type_of
-from kaestat.core.storage import load_state, reading, save_state
+from kaestat.core.samples import Samples, as_type_of
+from kaestat.core.storage import load_state, reading, save_state, unpack_arrays
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.held_state import Call, Change, changes_together, make_changes
+from kaestat.estimator.changes import Call, Change, changes_together, make_changes
 from kaestat.estimator.scaling import TRL_EPS
 
 
@@ -74,7 +74,7 @@ class SeveralRewards(Locked):
             raise ValueError("estimators: give at least one.")
         for name, each in estimators.items():
             if each.order != "strict":
-                raise ValueError(f"estimators: the one for {name!r} has order={each.order!r}; take strict order.")
+                raise ValueError(f"estimators: the one for {name!r} is no plain AdvantageEstimator; take one.")
         if len({id(each) for each in estimators.values()}) < len(estimators):
             raise ValueError("estimators: one is used for two rewards; each needs its own history.")
         super().__init__()
@@ -157,9 +157,8 @@ class SeveralRewards(Locked):
         ValueError, TypeError
             As `AdvantageEstimator.step`, and if the number of columns differs from the number of estimators.
         """
-        call = Call()
-        advantages = self.recorded("step", call, prompt_ids, rewards, step, mask, stream_ids, weights, importance)
-        return call.finish(advantages)
+        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance)
+        return call.finish(self.recorded("step", call, samples, step))
 
     def observe(
         self,
@@ -173,29 +172,21 @@ class SeveralRewards(Locked):
         importance: Array | Sequence[float] | None = None,
     ) -> None:
         """Record completions that get no advantage; as `AdvantageEstimator.observe`, arguments as in `step`."""
-        call = Call()
-        self.recorded("observe", call, prompt_ids, rewards, step, mask, stream_ids, weights, importance)
+        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance)
+        self.recorded("observe", call, samples, step)
         call.finish(None)
 
-    def recorded(
-        self,
-        name: Literal["step", "observe"],
-        call: Call,
-        prompt_ids: Sequence[Hashable],
-        rewards: Any,
-        step: int,
-        mask: Any,
-        *columns: Any,
-    ) -> Array:
+    def recorded(self, name: str, call: Call, samples: Samples, step: int) -> Array:
         """The result of `step` or `observe` as a part of a larger call; see `AdvantageEstimator.recorded`."""
+        rewards = samples.rewards
         reward, step = self._columns(rewards), whole_step(step)
-        keep = None if mask is None else check_mask(mask, len(reward))
+        keep = None if samples.mask is None else check_mask(samples.mask, len(reward))
         present = ~np.isnan(reward) if keep is None else ~np.isnan(reward) & keep[:, None]
         own = np.where(present, reward, 0.0)
 
         def prepare() -> list[Change]:
             return [
-                each.prepared(name, call, prompt_ids, column, step, here, *columns, template=rewards)
+                each.prepared(name, call, samples._replace(rewards=column, mask=here), step, template=rewards)
                 for each, column, here in zip(self.estimators.values(), own.T, present.T, strict=True)
             ]
 
@@ -238,7 +229,7 @@ class SeveralRewards(Locked):
         if list(state) != list(self.estimators):
             raise ValueError(f"state: of rewards {list(state)}, but these are {list(self.estimators)}.")
         with self.lock:
-            make_changes([each.taken(state[name]) for name, each in self.estimators.items()])
+            make_changes([each.taken(unpack_arrays(state[name])) for name, each in self.estimators.items()])
             self.values = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -246,7 +237,7 @@ class SeveralRewards(Locked):
         with self.lock:
             contents = {name: each.content() for name, each in self.estimators.items()}
         plan = {
-            "estimators": {name: content["estimator"] for name, content in contents.items()},
+            "estimators": {n: {"class": c["class"], "estimator": c["estimator"]} for n, c in contents.items()},
             "weights": self.weights.tolist(),
             "normalize": self.normalize,
         }
@@ -268,7 +259,7 @@ class SeveralRewards(Locked):
         with reading(str(path)):
             plan, states = content["several_rewards"], content["state"]
             estimators = {
-                name: AdvantageEstimator.of_content({"estimator": each, "state": states[name]}, path)
+                name: AdvantageEstimator.of_content(each | {"state": states[name]}, path)
                 for name, each in plan["estimators"].items()
             }
             return cls(estimators, weights=plan["weights"], normalize=plan["normalize"])

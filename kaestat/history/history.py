@@ -2,19 +2,23 @@
 
 import math
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from kaestat.core.arrays import Visits
-from kaestat.core.checks import check_ids, check_whole, whole_step
-from kaestat.core.storage import load_state, reading, save_state
+from kaestat.core.checks import check_ids, whole_step
+from kaestat.core.storage import encode_keys, load_state, reading, save_state
 from kaestat.history.columns import Columns
-from kaestat.history.delta import HistoryDelta
-from kaestat.history.fields import PLAIN_FIELDS, SQUARED_FIELDS, WEIGHTED_FIELDS, checked_sums, dtype_of, stored_columns
-from kaestat.history.stored import restore, snapshot
-from kaestat.history.unordered import added, as_delta
+from kaestat.history.fields import (
+    PLAIN_FIELDS,
+    WEIGHTED_FIELDS,
+    checked_sums,
+    dtype_of,
+    stored_columns,
+    stored_numbers,
+)
 
 
 class RewardHistory:
@@ -22,8 +26,7 @@ class RewardHistory:
 
     Rows are prompts (or streams of a prompt), columns are visits, right-aligned: the newest visit is in the last
     column, and unused columns have count 0. Row 0 is always empty and stands for unknown prompts. Memory is
-    O(prompts x visits within the horizon): 10 bytes per visit for whole-number rewards, 22 otherwise, and 48 more
-    with weights, plus the ids.
+    O(prompts x visits within the horizon): 32 bytes per visit, 48 more with weights, and the ids.
 
     Parameters
     ----------
@@ -37,9 +40,6 @@ class RewardHistory:
         Number of a prompt's newest visits that a value looks back at; ``inf`` for no limit.
     state_size : int
         How many numbers (single precision) are kept for each prompt in addition to its visits.
-    late : int, optional
-        For visits in any order (`add`): also keep the visits that a step this many steps before the last can
-        reach. None for a history recorded in order.
 
     Examples
     --------
@@ -57,19 +57,17 @@ class RewardHistory:
         with_divergence: bool = False,
         max_visits: float = math.inf,
         state_size: int = 0,
-        late: int | None = None,
     ):
         number = isinstance(horizon, int | float | np.integer | np.floating) and not isinstance(horizon, bool)
         if not number or not horizon > 0:
             raise ValueError(f"horizon must be positive (steps), got {horizon!r}.")
         if isinstance(max_visits, bool) or not isinstance(max_visits, int | float) or not max_visits >= 1:
             raise ValueError(f"max_visits must be at least 1, got {max_visits!r}.")
-        names = [*PLAIN_FIELDS, *((*WEIGHTED_FIELDS, *SQUARED_FIELDS) if weighted else ())]
+        names = [*PLAIN_FIELDS, *(WEIGHTED_FIELDS if weighted else ())]
         names += ["divergence"] if with_divergence else []
         self.columns = Columns(
             math.inf if isinstance(horizon, int) and horizon > sys.float_info.max else float(horizon),
             max_visits,
-            None if late is None else check_whole("late", late, least=0),
             {name: np.zeros((1, 1), dtype=dtype_of(name)) for name in names},
             np.zeros((1, state_size), dtype=np.float32),
         )
@@ -215,50 +213,29 @@ class RewardHistory:
         if not present.all():
             keys = [key for key, here in zip(keys, present, strict=True) if here]
             rows, columns = rows[present], {name: column[present] for name, column in columns.items()}
-        self.columns.append(keys, rows, step, columns)
-
-    def add(self, delta: HistoryDelta) -> None:
-        """Add completions of any step, late or not: to the visit of that step, or as a new visit in its place.
-
-        The result does not depend on the order of calls, or on how the completions of a visit are spread over them, up
-        to the rounding of sums. Visits are left out if neither the next step nor the latest completion that ``late``
-        allows can reach them.
-
-        Parameters
-        ----------
-        delta : HistoryDelta
-            With the sums of this history. None of its completions may be recorded already.
-
-        Raises
-        ------
-        ValueError
-            If the delta has other sums, or the history keeps something that cannot be added: policy divergences between
-            visits, or numbers in addition to the visits. The history is then unchanged.
-        """
-        self.columns.carry_out(added(self.columns, delta))
-
-    def merge(self, other: Self) -> None:
-        """Add all visits of a history of other completions: associative and commutative, up to rounding.
-
-        Raises
-        ------
-        ValueError
-            As `add`.
-        """
-        self.add(other.as_delta())
-
-    def as_delta(self) -> HistoryDelta:
-        """All kept visits as a delta: added to an empty history it gives this one."""
-        return as_delta(self.columns)
+        self.columns.carry_out(self.columns.appended(keys, rows, step, columns))
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state as plain data and NumPy arrays (copies)."""
-        return snapshot(self.columns)()
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """A function that returns `state_dict` as of now. It encodes the ids, which takes longest."""
+        columns, size = self.columns, len(self)
+        plain: dict[str, Any] = {
+            "horizon": columns.horizon,
+            "max_visits": columns.max_visits,
+            "last_step": columns.last_step,
+            "fields": {name: column[1 : size + 1].copy() for name, column in columns.fields.items()},
+            "numbers": columns.state[1 : size + 1].copy() if self.state_size else None,
+        }
+        row = columns.row
+        return lambda: plain | {"keys": encode_keys(list(row)[:size])}  # ids are only ever added, and at the end
 
     @classmethod
     @reading()
-    def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The history in the result of `state_dict`.
+    def from_state_dict(cls, state: dict[str, Any], **options: Any) -> Self:
+        """The history in the result of `state_dict`; ``options`` are further ones of the class.
 
         Raises
         ------
@@ -266,14 +243,17 @@ class RewardHistory:
             If the parts of the state are inconsistent.
         """
         fields, row, last_step = stored_columns(state)
-        history = cls(
-            state["horizon"],
-            weighted="weight" in fields,
-            with_divergence="divergence" in fields,
-            max_visits=state.get("max_visits", math.inf),
-            late=state.get("late"),
-        )
-        restore(history.columns, state, fields, row, last_step)
+        weighted, with_divergence = "weight" in fields, "divergence" in fields
+        limits = {"max_visits": state["max_visits"], **options}
+        history = cls(state["horizon"], weighted=weighted, with_divergence=with_divergence, **limits)
+        columns, size = history.columns, len(row)
+        if set(fields) != set(columns.fields):
+            raise ValueError("state: the fields of the history do not fit together; the state is corrupted.")
+        numbers = stored_numbers(state.get("numbers"), size)
+        columns.state = _after_empty_row(numbers)
+        if row:  # an empty array may claim any width
+            columns.fields = {name: _after_empty_row(field) for name, field in fields.items()}
+        columns.row, columns.last_step = row, last_step
         return history
 
     def save(self, path: Any) -> None:
@@ -293,3 +273,7 @@ class RewardHistory:
         if not isinstance(state.get("history"), dict):
             raise ValueError(f"{path}: holds no reward history.")
         return cls.from_state_dict(state["history"])
+
+
+def _after_empty_row(field: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros((1, field.shape[1]), dtype=field.dtype), field])

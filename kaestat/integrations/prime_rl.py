@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kaestat.baselines.registry import DEFAULT_METHOD
+from kaestat.core.samples import Samples
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.held_state import Call
+from kaestat.estimator.changes import Call
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import Upstream
@@ -152,9 +152,9 @@ class BaselineAlgorithmMixin:
             raise ValueError("algo.length_penalty shapes rewards within a group; put it into the reward instead.")
         estimator = type(self).make_estimator()
         self.session = TrainerSession(estimator)
-        if (method := estimator.method) != DEFAULT_METHOD and _compares_prompts(estimator):
+        if _compares_prompts(estimator):
             warnings.warn(
-                f"method {method!r} compares the prompts of a step, but prime-rl scores one group at a time, so it is "
+                f"method {estimator.method!r} compares the prompts of a step, but prime-rl scores one group at a time, so it is "
                 "another method here; take one that looks at one prompt, such as 'kae' or 'rloo'.",
                 stacklevel=2,
             )
@@ -235,7 +235,7 @@ def _compares_prompts(estimator: AdvantageEstimator) -> bool:
     rewards = np.repeat([[1.0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], 3, axis=0)
     try:
         whole, alone = (
-            estimator.prepared("step", Call(), np.repeat(range(n), 4).tolist(), rewards[:n].ravel(), 0, *[None] * 3)
+            estimator.prepared("step", Call(), Samples(np.repeat(range(n), 4).tolist(), rewards[:n].ravel()), 0)
             for n in (len(rewards), 1)
         )
     except Exception:  # whatever a user's function of the run's own prompts raises; or it has begun

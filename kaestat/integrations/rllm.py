@@ -35,8 +35,9 @@ OTHER = "other"
 class RegisteredBaseline:
     """The entry in rLLM's registry; rLLM calls it like any of its advantage estimators.
 
-    With an estimator in strict order each call is a step, for on-policy training. With ``order="any"`` the step is
-    rLLM's policy version, ``weight_version``, for fully asynchronous training.
+    With an estimator in strict order each call is a step, for on-policy training. With a
+    `kaestat.AsynchronousEstimator` the step is rLLM's policy version, ``weight_version``, for fully asynchronous
+    training.
 
     Parameters
     ----------
@@ -116,17 +117,17 @@ class RegisteredBaseline:
             if newest.max() > 0 and self.session.stateful:
                 raise ValueError(
                     "rLLM's fully asynchronous trainer calls an estimator for every task, which in strict order would "
-                    'be a step each; make it with order="any".'
+                    "be a step each; take a kaestat.AsynchronousEstimator."
                 )
             return None
         if len({group.task_id for group in groups}) > 1:
             raise ValueError(
-                'order="any": rLLM\'s on-policy trainer does not count its policies; make the estimator in strict '
-                "order, the default, in which every call is a step."
+                "AsynchronousEstimator: rLLM's on-policy trainer does not count its policies; take an "
+                "AdvantageEstimator, for which every call is a step."
             )
         if newest.min() < 0:
             raise ValueError(
-                'order="any": a trajectory has no weight_version, so the policy that sampled it is unknown; '
+                "AsynchronousEstimator: a trajectory has no weight_version, so the policy that sampled it is unknown; "
                 "sample through rLLM's rollout engine or gateway, which write it on every step."
             )
         return newest + self._before

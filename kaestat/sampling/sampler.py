@@ -172,7 +172,8 @@ class PromptSampler:
         """Record scored completions, including those that a trainer's filter drops.
 
         Prompts that the predictor has already recorded at this step are not recorded again; the others are. A predictor
-        with ``order="any"`` or with weights must record before this call, which has neither versions nor weights.
+        that is a `kaestat.AsynchronousEstimator` or has weights must record before this call, which has neither
+        versions nor weights.
 
         Parameters
         ----------

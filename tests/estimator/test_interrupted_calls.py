@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import kaestat
-from kaestat import AdvantageEstimator
-from kaestat.estimator.held_state import Call
+from kaestat import AdvantageEstimator, AsynchronousEstimator
+from kaestat.estimator.changes import Call
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared.session import TrainerSession
 
@@ -77,12 +77,13 @@ def interrupted(call: Callable[[], Any], at: int, *, operations: bool = False) -
 @pytest.fixture(autouse=True)
 def one_sender(monkeypatch):
     """Estimators number their deltas under one name, so that their states can be compared."""
-    monkeypatch.setattr("kaestat.estimator.held_state.secrets.token_hex", lambda size: "sender")
+    monkeypatch.setattr("kaestat.asynchronous.estimator.secrets.token_hex", lambda size: "sender")
 
 
 def estimator_of(method: str, params: dict) -> AdvantageEstimator:
     """After steps that leave no room for another visit."""
-    estimator = AdvantageEstimator(method, **params)
+    kind = AsynchronousEstimator if params.get("order") == "any" else AdvantageEstimator
+    estimator = kind(method, **{name: value for name, value in params.items() if name != "order"})
     for step in range(3):
         estimator.step(["a", "a", "b"], [1.0, float(step == 1), 0.0], step)
     return estimator

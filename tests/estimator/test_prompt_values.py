@@ -5,7 +5,15 @@ import warnings
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, HistoryDelta, Prior, RewardHistory, make_baseline, methods
+from kaestat import (
+    AdvantageEstimator,
+    AsynchronousEstimator,
+    HistoryDelta,
+    Prior,
+    make_baseline,
+    methods,
+)
+from kaestat.asynchronous.late_history import LateHistory
 from kaestat.baselines import Kae
 from tests.helpers.estimators import PARAMETERS
 
@@ -39,21 +47,21 @@ def test_a_mapping_a_prior_and_a_file_are_the_same(tmp_path):
     assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
 
 
-@pytest.mark.parametrize("order", ["strict", "any"])
+@pytest.mark.parametrize("kind", [AdvantageEstimator, AsynchronousEstimator])
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("name", ["kae_eb", "kalman", "bayes_filter"])
-def test_a_state_holds_the_prior_once_whether_or_not_it_is_given_again(name, order, begun, tmp_path):
-    if order == "any" and name == "bayes_filter":
+def test_a_state_holds_the_prior_once_whether_or_not_it_is_given_again(name, kind, begun, tmp_path):
+    if kind is AsynchronousEstimator and name == "bayes_filter":
         pytest.skip("in order only")
-    whole = AdvantageEstimator(name, order=order, prior=PRIOR)
-    first = AdvantageEstimator(name, order=order, prior=PRIOR)
+    whole = kind(name, prior=PRIOR)
+    first = kind(name, prior=PRIOR)
     if begun:
         advantages(whole, 2), advantages(first, 2)
     first.save(tmp_path / "state")
 
-    again = AdvantageEstimator(name, order=order, prior=PRIOR)
+    again = kind(name, prior=PRIOR)
     again.load_state_dict(first.state_dict())
-    loaded = AdvantageEstimator.load(tmp_path / "state")
+    loaded = kind.load(tmp_path / "state")
 
     expected = advantages(whole, 6, 2)
     np.testing.assert_array_equal(advantages(again, 6, 2), expected)
@@ -68,28 +76,29 @@ def test_states_of_a_run_that_has_begun_without_a_prior_stay_without():
 
 
 def test_workers_with_the_same_prior_count_it_once():
-    one, other, alone = (AdvantageEstimator("kae_eb", order="any", keep_deltas=True, prior=PRIOR) for _ in range(3))
+    one, other, alone = (AsynchronousEstimator("kae_eb", keep_deltas=True, prior=PRIOR) for _ in range(3))
     one.observe(["a"], [1.0], 0)
     other.observe(["b"], [1.0], 0)
     alone.observe(["a", "b"], [1.0, 1.0], 0)
     delta = one.take_delta()
     assert delta.step.tolist() == [0]
-    fresh = AdvantageEstimator("kae_eb", order="any", prior=PRIOR)
+    fresh = AsynchronousEstimator("kae_eb", prior=PRIOR)
     fresh.merge(delta)
     fresh.merge(other.take_delta())
-    one.merge(AdvantageEstimator("kae_eb", order="any", keep_deltas=True, prior=PRIOR).take_delta())
+    one.merge(AsynchronousEstimator("kae_eb", keep_deltas=True, prior=PRIOR).take_delta())
     np.testing.assert_allclose(fresh.predict(IDS, 1).value, alone.predict(IDS, 1).value, rtol=1e-12)
 
 
 def test_histories_with_a_prior_are_merged_and_sent():
-    estimator = AdvantageEstimator("kae", prior=Prior.of_mapping(PRIOR, step=-3))
+    estimator = AsynchronousEstimator("kae", prior=Prior.of_mapping(PRIOR, step=-3))
     advantages(estimator, 2)
-    sent = HistoryDelta.from_bytes(estimator.history.as_delta().to_bytes())
+    history = estimator.history
+    sent = HistoryDelta.from_bytes(history.as_delta().to_bytes())
     assert sorted(set(sent.step.tolist())) == [-3, 0, 1]
-    again = RewardHistory(estimator.history.horizon, max_visits=estimator.history.max_visits)
+    again = LateHistory(history.horizon, max_visits=history.max_visits, late=history.late)
     again.add(sent)
     for name in ("lag", "count", "total"):
-        one, two = (getattr(history.visits(IDS, 2), name) for history in (again, estimator.history))
+        one, two = (getattr(each.visits(IDS, 2), name) for each in (again, history))
         np.testing.assert_array_equal(one[:, -3:], two[:, -3:])
 
 
@@ -105,15 +114,11 @@ def test_ids_of_another_kind_are_told_at_the_first_step_alone():
 
 @pytest.mark.parametrize("reward", [-1.0, 2.0, 1.0])
 @pytest.mark.parametrize("prior", [{"a": (0.5, 8)}, {}, Prior.of_rates(["a"], [0.5], [8], low=-1, high=2)])
-@pytest.mark.parametrize("begun", [False, True])
-def test_rewards_that_a_prior_of_zeros_and_ones_cannot_have_are_told(prior, reward, begun):
+def test_rewards_that_a_prior_of_zeros_and_ones_cannot_have_trigger_a_warning(prior, reward):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        estimator = AdvantageEstimator("kae", prior=None if begun else prior)
-        estimator.step(["a", "a", "b"], [0.0, 1.0, reward], 0)
-        if begun:
-            estimator.add_prior(prior)
-    words = "the run has had some outside [0, 1]; give" if begun else f"has one of {reward:g}; give"
+        AdvantageEstimator("kae", prior=prior).step(["a", "a", "b"], [0.0, 1.0, reward], 0)
+    words = f"has one of {reward:g}; give"
     expected = [words] if reward != 1.0 and isinstance(prior, dict) and prior else []
     assert [words in str(each.message) for each in told] == [True] * len(expected)
 
@@ -159,23 +164,12 @@ def test_rates_without_weights_are_refused_where_steps_have_them_and_nothing_cha
     estimator.step(IDS, REWARDS, 0)
 
 
-def test_a_prompt_has_one_prior_of_a_date_and_the_date_of_a_later_one_is_past():
+def test_a_prompt_has_one_prior_of_a_date_before_the_first_step():
     estimator = AdvantageEstimator("kae_eb", prior=PRIOR)
     with pytest.raises(ValueError, match="prior: prompt 'b' has one of step -1 already"):
         estimator.add_prior({"d": (0.5, 2), "b": (0.5, 2)})
     estimator.step(IDS, REWARDS, 3)
-    with pytest.raises(ValueError, match="prior: step 4 is after the last step, 3"):
-        estimator.add_prior(Prior.of_mapping({"d": (0.5, 2)}, step=4))
-    assert len(estimator.history) == 3
-    estimator.add_prior(Prior.of_mapping({"d": (0.125, 8)}, step=3))
-    assert estimator.predict(["d"], 4).lag.tolist() == [1.0]
-
-
-@pytest.mark.parametrize(("method", "more"), [("bayes_filter", {}), ("spo", {"divergence": [0.1, 0.1, 0.1]})])
-def test_methods_that_stream_take_a_prior_before_the_first_step_only(method, more):
-    estimator = AdvantageEstimator(method, prior=PRIOR)
-    estimator.step(IDS, REWARDS, 0, **more)
-    with pytest.raises(ValueError, match=r"prior: this method keeps a running state.* observe"):
+    with pytest.raises(ValueError, match=r"prior: it must come before the first step.*observe"):
         estimator.add_prior({"d": (0.5, 2)})
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator, SeveralRewards, gdpo
+from kaestat import AdvantageEstimator, AsynchronousEstimator, SeveralRewards, gdpo
 
 NAMES = ["right", "format", "length"]
 STATEFUL = ["kae", "kae_eb", "spo", "kalman", "bayes_filter", "logit_shift", "ebpo", "kae_stream"]
@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         (lambda: SeveralRewards({}), ValueError, "at least one"),
         (lambda: SeveralRewards(one), TypeError, "must map names"),
         (lambda: SeveralRewards({"a": one, "b": one}), ValueError, "used for two rewards"),
-        (lambda: SeveralRewards({"a": AdvantageEstimator("kae", order="any")}), ValueError, "take strict order"),
+        (lambda: SeveralRewards({"a": AsynchronousEstimator("kae")}), ValueError, "plain AdvantageEstimator"),
         (lambda: SeveralRewards.of("kae", ["a", "a"]), ValueError, "names must be distinct"),
         (lambda: gdpo(["a", "b"], weights=[1.0]), ValueError, "weights must be 2 finite numbers"),
         (lambda: gdpo(["a"], weights=[np.nan]), ValueError, "weights must be 1 finite"),

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.core.storage import load_state
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.columns import Columns
@@ -18,8 +18,8 @@ from kaestat.history.columns import Columns
 STEPS, SNAPSHOTS = 60, 150
 MAKERS = {
     "kae": partial(AdvantageEstimator, "kae", bandwidth=10),
-    "kae, any order": partial(AdvantageEstimator, "kae", bandwidth=10, order="any"),
-    "kae, deltas kept": partial(AdvantageEstimator, "kae", bandwidth=10, order="any", keep_deltas=True),
+    "kae, any order": partial(AsynchronousEstimator, "kae", bandwidth=10),
+    "kae, deltas kept": partial(AsynchronousEstimator, "kae", bandwidth=10, keep_deltas=True),
     "kae_eb": partial(AdvantageEstimator, "kae_eb"),  # has a carry
     "bayes_filter": partial(AdvantageEstimator, "bayes_filter"),  # has numbers of each prompt
     "several rewards": partial(SeveralRewards.of, "kae", ["right", "format"], bandwidth=10),
@@ -37,7 +37,7 @@ def take_step(held, step: int) -> None:
 @pytest.fixture(autouse=True)
 def one_sender(monkeypatch):
     """Estimators number their deltas under one name, so that their states can be compared."""
-    monkeypatch.setattr("kaestat.estimator.held_state.secrets.token_hex", lambda size: "sender")
+    monkeypatch.setattr("kaestat.asynchronous.estimator.secrets.token_hex", lambda size: "sender")
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from kaestat import RewardHistory
+from kaestat.asynchronous.delta import HistoryDelta
 from kaestat.core.storage import pack_arrays, unpack_arrays
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.estimator.turns import TurnEstimator
-from kaestat.history.delta import HistoryDelta
 from kaestat.sampling import PromptSampler
 from tests.helpers.estimators import make
 

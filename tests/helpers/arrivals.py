@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.baselines import registry
 
 METHODS = {
@@ -31,9 +31,10 @@ LEARNED = ("kae, learned", "kae_eb, learned")  # their strict form keeps scores 
 WEIGHTED = ("kae", "kae, exponential", "kae, learned", "kae, forward_cv", "kae_eb", "kae_eb, learned")
 
 
-def make(name: str, **options) -> AdvantageEstimator:
+def make(name: str, order: str = "strict", **options) -> AdvantageEstimator:
     method, params = METHODS[name]
-    return AdvantageEstimator(method, **params, **options)
+    kind = AsynchronousEstimator if order == "any" else AdvantageEstimator
+    return kind(method, **params, **options)
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,10 @@ def mixed(steps: list[Arrival], seed: int) -> list[Arrival]:
 
 def visits_of(estimator: AdvantageEstimator, now: int) -> dict[tuple, dict[str, float]]:
     """Sums of the visits that a step ``now`` reaches, by prompt and step."""
-    history = estimator.history
-    delta = history.as_delta()
-    return {
-        (delta.keys[row], step): {name: column[place] for name, column in delta.sums.items()}
-        for place, (row, step) in enumerate(zip(delta.row.tolist(), delta.step.tolist(), strict=True))
-        if now - step <= history.horizon
-    }
+    history, found = estimator.history, {}
+    for key, row in history.columns.row.items():
+        for column in np.flatnonzero(history.columns.fields["count"][row]):
+            sums = {name: float(field[row, column]) for name, field in history.columns.fields.items()}
+            if now - (step := int(sums.pop("step"))) <= history.horizon:
+                found[key, step] = sums
+    return found

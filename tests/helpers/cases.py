@@ -3,7 +3,7 @@
 import numpy as np
 
 from kaestat import Groups, Visits
-from kaestat.history.fields import SQUARED_FIELDS, WEIGHTED_FIELDS
+from kaestat.history.fields import WEIGHTED_FIELDS
 
 
 def groups(*rows, weights=None, prompt_ids=None) -> Groups:
@@ -20,7 +20,7 @@ def visits(*prompts, divergence=None) -> Visits:
     """One list of (lag, rewards) or (lag, rewards, weights) per prompt, oldest first."""
     depth = max(len(past) for past in prompts)
     columns = {name: np.zeros((len(prompts), depth)) for name in ("lag", "count", "total", "total_sq")}
-    extra = {name: np.zeros((len(prompts), depth)) for name in (*WEIGHTED_FIELDS, *SQUARED_FIELDS)}
+    extra = {name: np.zeros((len(prompts), depth)) for name in WEIGHTED_FIELDS}
     weighted = any(len(visit) == 3 for past in prompts for visit in past)
     for p, past in enumerate(prompts):
         for v, (lag, rewards, *weights) in enumerate(past):

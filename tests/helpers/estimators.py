@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kaestat import AdvantageEstimator, make_baseline, methods
+from kaestat import AdvantageEstimator, AsynchronousEstimator, make_baseline, methods
 
 FEATURES = {"features": lambda prompts: np.array([[len(str(p))] for p in prompts])}
 PARAMETERS = {
@@ -19,8 +19,9 @@ PROMPTS = ["a", "b", "a", "c", "b", "a"]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.5]
 
 
-def make(name: str, **params) -> AdvantageEstimator:
-    return AdvantageEstimator(name, **PARAMETERS.get(name, {}) | params)
+def make(name: str, order: str = "strict", **params) -> AdvantageEstimator:
+    kind = AsynchronousEstimator if order == "any" else AdvantageEstimator
+    return kind(name, **PARAMETERS.get(name, {}) | params)
 
 
 def with_past(name: str, n_steps: int = 3, **params) -> AdvantageEstimator:

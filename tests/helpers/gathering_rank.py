@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch.distributed as dist
 
-from kaestat import AdvantageEstimator
-from kaestat.integrations.workers.all_gather import exchange
+from kaestat import AsynchronousEstimator
+from kaestat.asynchronous.all_gather import exchange
 from tests.helpers.arrivals import run
 
 N_STEPS = 12
@@ -25,7 +25,7 @@ def of_rank(part, rank: int, ranks: int):
 def main(folder: Path, rank: int, ranks: int) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=ranks)
     for method, options in OPTIONS.items():
-        estimator = AdvantageEstimator(method, order="any", keep_deltas=True, **options)
+        estimator = AsynchronousEstimator(method, keep_deltas=True, **options)
         for step, part in enumerate(run(0, N_STEPS)):
             own = of_rank(part, rank, ranks)
             if rank or step % 3:  # the first has nothing to tell at times

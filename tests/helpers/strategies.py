@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kaestat import Groups, Visits
-from kaestat.history.fields import SQUARED_FIELDS, WEIGHTED_FIELDS
+from kaestat.history.fields import WEIGHTED_FIELDS
 from tests.helpers.references import Case, PastVisit
 
 # Multiples of 1/4: sums are exact, so that "does not depend on" can be tested to the last bit.
@@ -90,7 +90,7 @@ def visits_of(case: Case, *, weighted: bool = False, scatter_padding: bool = Fal
     depth = max((len(past) for past in case.past), default=0)
     columns = 2 * depth + 1 if scatter_padding else depth
     shape = (len(case.past), columns)
-    weighted_names = (*WEIGHTED_FIELDS, *SQUARED_FIELDS)
+    weighted_names = WEIGHTED_FIELDS
     names = ("count", "total", "total_sq", *weighted_names, "divergence")
     arrays = {name: np.zeros(shape) for name in names}
     lag = np.arange(shape[0] * columns, dtype=float).reshape(shape) % 5 if scatter_padding else np.zeros(shape)

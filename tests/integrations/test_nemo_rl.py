@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator
+from kaestat import AsynchronousEstimator
 from tests.helpers.upstream import EmptyPackages, checkout
 from tests.integrations.test_recipes import blocks, nemo_rl_step, run
 
@@ -131,7 +131,7 @@ RUN = [
 
 
 def test_integration_single_controller_has_the_values_of_the_versions_and_goes_on(nemo_rl, recipe, tmp_path):
-    plain = AdvantageEstimator("kae", bandwidth=10, order="any")
+    plain = AsynchronousEstimator("kae", bandwidth=10)
     actor = controller(recipe, tmp_path, 0)
     for step, calls in RUN:
         actor._trainer_version = step

@@ -151,12 +151,12 @@ def test_integration_prime_rl_groups_get_their_tasks_correction_and_all_enter_th
 OF_OWN = Oracle(value=lambda ids, step: [len(key.split()) for key in ids])  # whatever it raises of other ids
 
 
-@pytest.mark.parametrize("name", ["kae_eb", "james_stein", "spo", "gpg", "kae", "rloo", None, OF_OWN])
+@pytest.mark.parametrize("name", ["kae_eb", "james_stein", "spo", "gpg", "kae", "rloo", "bayes_filter", OF_OWN])
 def test_integration_prime_rl_methods_that_compare_the_prompts_of_a_step_are_told(orchestrator, name):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         orchestrator(estimator=lambda: AdvantageEstimator(name))
-    expected = name in ("kae_eb", "james_stein", "spo", "gpg")
+    expected = name in ("kae_eb", "james_stein", "spo", "gpg", "bayes_filter")
     assert [f"method {name!r} compares the prompts" in str(each.message) for each in told] == [True] * expected
 
 

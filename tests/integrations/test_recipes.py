@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.baselines.registry import DEFAULT_METHOD
 from tests.fakes import openrlhf_source, prime_rl_source, skyrl_source
 from tests.fakes.modules import add_module, put_in_place
@@ -73,7 +73,7 @@ def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(bl
     put_in_place(monkeypatch, made)
 
     def begun(step):
-        estimator = AdvantageEstimator("kae", order="any" if of_versions else "strict")
+        estimator = (AsynchronousEstimator if of_versions else AdvantageEstimator)("kae")
         return getattr(run("nemo-rl", block), recipe)(estimator, 0, tmp_path, step)
 
     baseline, plain, rng = begun(0), kae(), np.random.default_rng(1)

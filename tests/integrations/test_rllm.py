@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.integrations.rllm import register
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
@@ -64,8 +64,8 @@ def collect(rllm, groups, **options):
     return np.array(found), metrics
 
 
-def kae(**options):
-    return AdvantageEstimator("kae", bandwidth=5.0, **options)
+def kae(order="strict"):
+    return (AsynchronousEstimator if order == "any" else AdvantageEstimator)("kae", bandwidth=5.0)
 
 
 class RllmAdapter:
@@ -210,7 +210,7 @@ def test_integration_rllm_prompts_by_a_key_of_the_task_and_what_is_no_prompt_is_
 
 def test_integration_rllm_order_that_is_not_the_trainers_is_refused(rllm):
     register(kae(), "strict")
-    with pytest.raises(ValueError, match='make it with order="any"'):
+    with pytest.raises(ValueError, match="take a kaestat"):
         collect(rllm, [group("a", [1.0, 0.0], version=3)], estimator="strict")
     register(kae(order="any"), "any")
     with pytest.raises(ValueError, match="does not count its policies"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, Prior
+from kaestat import AdvantageEstimator, AsynchronousEstimator, Prior
 from kaestat.core.storage import dump_state
 from kaestat.sampling import POLICIES, Policy, PromptSampler
 from tests.helpers.tiers import slow_after
@@ -131,7 +131,7 @@ def test_an_estimator_that_trains_is_given_nothing_twice():
 
 
 def test_a_predictor_that_takes_any_order_records_for_itself():
-    predictor = AdvantageEstimator("kae", bandwidth=10, order="any")
+    predictor = AsynchronousEstimator("kae", bandwidth=10)
     sampler = PromptSampler(["a", "b"], budget=4, predictor=predictor)
     predictor.step(["a", "a", "b"], [1.0, 0.0, 1.0], 3, version=[2, 2, 3])
     sampler.observe(["a", "a", "b"], [1.0, 0.0, 1.0], 3)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.integrations.shared.prompt_ids import RETURNS_BEFORE_REFUSAL
 from kaestat.sampling import PromptSampler
 
@@ -72,7 +72,7 @@ class FullAdapter(Adapter, Protocol):
         """As `advantages`, after the trainer dropped other groups of the same step."""
 
     def late_advantages(self, rows: Rows) -> np.ndarray:
-        """As `advantages`, for rows with versions and an estimator of ``order="any"``."""
+        """As `advantages`, for rows with versions and a `kaestat.AsynchronousEstimator`."""
 
     def names(self, prompts: tuple[str, ...]) -> list[Hashable]:
         """The ids in the history of the prompts 0, 1, ..., which are the trainer's data set."""
@@ -234,7 +234,7 @@ def filtered_groups(make: MakeAdapter) -> None:
 
 def late_rows(make: MakeAdapter) -> None:
     """Rows of earlier policies are recorded under these, and their values look back from there."""
-    adapter, plain = make(_estimator(order="any")), _estimator(order="any")
+    adapter, plain = make(_estimator(AsynchronousEstimator)), _estimator(AsynchronousEstimator)
     late: Any = getattr(adapter, "late_advantages", None)
     rng = np.random.default_rng(2)
     for rows in _run() if late is not None else ():
@@ -328,8 +328,8 @@ def run_checks(make: MakeAdapter) -> dict[str, str]:
     return failures
 
 
-def _estimator(**options: Any) -> AdvantageEstimator:
-    return AdvantageEstimator("kae", bandwidth=5.0, **options)
+def _estimator(kind: type[AdvantageEstimator] = AdvantageEstimator) -> AdvantageEstimator:
+    return kind("kae", bandwidth=5.0)
 
 
 def _run(n_steps: int = 6, n_prompts: int = 8) -> Iterator[Rows]:
@@ -351,7 +351,8 @@ def _run(n_steps: int = 6, n_prompts: int = 8) -> Iterator[Rows]:
 
 def _expected(plain: AdvantageEstimator, rows: Rows) -> np.ndarray:
     """The estimator's own advantages of the rows, with each prompt identified by its text."""
-    return plain.step(rows.prompts, rows.rewards, rows.step, mask=~rows.padding, version=rows.version)
+    late: Any = {} if rows.version is None else {"version": rows.version}
+    return plain.step(rows.prompts, rows.rewards, rows.step, mask=~rows.padding, **late)
 
 
 def _compare(make: MakeAdapter, complaint: str, change: Callable[[Rows, np.random.Generator], Rows]) -> None:

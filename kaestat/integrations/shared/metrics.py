@@ -5,7 +5,7 @@ import numpy as np
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.reach import effective_history
-from kaestat.estimator.record import StepRecord
+from kaestat.estimator.step import StepRecord
 
 ZERO = 1e-6  # advantages this small are rounding: trainers hold them in float32
 

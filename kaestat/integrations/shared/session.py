@@ -23,7 +23,7 @@ import numpy as np
 from kaestat.core.checks import check_whole
 from kaestat.core.storage import save_state, unpack_arrays
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.held_state import Call
+from kaestat.estimator.changes import Call
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared.session_files import (
     NEW_RUN,
@@ -170,8 +170,8 @@ class TrainerSession:
         weights : sequence of float, shape (N,), optional
             Required if the session has weights (`weighs`), and refused otherwise.
         version : sequence of int, shape (N,), optional
-            Step of the policy that sampled each completion, only with ``order="any"``; a step may then come in several
-            calls, and after later ones.
+            Step of the policy that sampled each completion, only with `kaestat.AsynchronousEstimator`; a step may
+            then come in several calls, and after later ones.
         correction : ndarray of float, shape (N,), optional
             Factor of each advantage, if prompts are drawn. None uses the factors of this step's draw.
 

@@ -8,15 +8,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from kaestat.baselines.base import Baseline
+from kaestat.core.samples import Samples
 from kaestat.core.storage import encode_keys
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.held_state import Call
+from kaestat.estimator.changes import Call
 from kaestat.estimator.notices import needs_others
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared.metrics import step_metrics
 from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompts
-
-_NOT_IN_TRAINERS = (None, None)  # importance and divergence
 
 
 class TrackedRows(NamedTuple):
@@ -35,6 +34,11 @@ class TrackedRows(NamedTuple):
         """Completions in the largest group."""
         streams = [0] * len(self.ids) if self.streams is None else self.streams
         return max(Counter(compress(zip(self.ids, streams, strict=True), self.keep.tolist())).values())
+
+
+def _samples(rewards: Any, rows: TrackedRows, weights: Any, version: Any) -> Samples:
+    column = np.asarray(rewards, dtype=np.float64)
+    return Samples(rows.ids, column, rows.keep, rows.streams, weights, version=version)
 
 
 def check_group_size(estimator: AdvantageEstimator, name: str, size: int) -> None:
@@ -161,8 +165,7 @@ class TrackedEstimator:
         self, name: Literal["step", "observe"], call: Call, rewards: Any, rows: TrackedRows, weights: Any, version: Any
     ) -> Any:
         """The result of the estimator's `step` or `observe`, as a part of a larger call."""
-        columns = rows.keep, rows.streams, weights, *_NOT_IN_TRAINERS, version
-        found = self.estimator.recorded(name, call, rows.ids, np.asarray(rewards, np.float64), rows.step, *columns)
+        found = self.estimator.recorded(name, call, _samples(rewards, rows, weights, version), rows.step)
         if name == "step":
             self.metrics = {
                 f"baseline/{part}{figure}": value

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.steps.call import check_weights_matter
+from kaestat.estimator.scaling import check_weights_matter
 
 LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
 

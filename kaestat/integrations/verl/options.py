@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kaestat import AdvantageEstimator
+from kaestat.asynchronous.estimator import AsynchronousEstimator
 from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.shared.tracked_estimator import looks_back
@@ -91,7 +92,7 @@ class Options:
         estimator = AdvantageEstimator(self.method, **given)
         check_weights(estimator, self.weights, WEIGHTS, option=WEIGHTS_OPTION)
         if any_order and not estimator.baseline.in_order_only:
-            estimator = AdvantageEstimator(self.method, **given, order="any")
+            estimator = AsynchronousEstimator(self.method, **given)
         if self.prior is not None:
             estimator.add_prior(prior_of_data_file(self.prior, self.prompt_id, self.prior_step))
         return estimator

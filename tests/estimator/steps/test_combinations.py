@@ -49,7 +49,7 @@ def test_every_combination_runs_or_is_refused(name, weighting):
     )
     for order in ("strict", "any"):
         if order == "any" and METHODS[name].order == "strict":
-            refusal = f'order="any": method {name!r} keeps a running state.*rho=|such as kae, kae_eb'
+            refusal = f"method: {name!r} keeps a running state.*(rho=|such as kae, kae_eb)"
             with pytest.raises(ValueError, match=refusal):
                 make(name, order=order)
             continue

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, Prior
+from kaestat import AdvantageEstimator, AsynchronousEstimator, Prior
 from tests.helpers.arrivals import METHODS, WEIGHTED, run
 
 SERVED = {"bayes_filter": ("bayes_filter", {})}
@@ -18,9 +18,10 @@ PAIRS = [(name, *KINDS[kind]) for k, name in enumerate(WEIGHTED) for kind in ((0
 seeds = st.integers(0, 2**32 - 1)
 
 
-def make(name: str, **options) -> AdvantageEstimator:
+def make(name: str, order: str = "strict", **options) -> AdvantageEstimator:
     method, params = STRICT[name]
-    return AdvantageEstimator(method, **params, **options)
+    kind = AsynchronousEstimator if order == "any" else AdvantageEstimator
+    return kind(method, **params, **options)
 
 
 def values(estimator: AdvantageEstimator, steps, first: int, **columns: str) -> list[np.ndarray]:
@@ -116,33 +117,11 @@ def test_priors_of_several_dates_are_several_visits_however_they_come(name, orde
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "order"), [(name, order) for name in METHODS if "learned" not in name for order in ("strict", "any")]
-)
-@pytest.mark.filterwarnings("ignore:prior. none of the")
-@settings(max_examples=6)
-@given(seed=seeds, apart=st.booleans())
-def test_a_prior_added_amid_a_run_is_a_visit_of_its_date(name, order, seed, apart):
-    steps = everybody(run(seed, 8))
-    known = make(name, order=order)
-    ids, reward = [f"new {key}" if apart else key for key in steps[0].ids.tolist()], steps[0].reward
-    values(known, steps[1:4], 1)
-
-    before = make(name, order=order, prior=Prior.of_samples(ids, reward, step=0))
-    values(before, steps[1:4], 1)
-    known.add_prior(Prior.of_samples(ids, reward, step=0))
-
-    later = [replace(part, ids=np.array([f"new {key}" for key in part.ids.tolist()])) for part in steps[4:]]
-    later = later if apart else steps[4:]
-    for one, other in zip(values(before, later, 4), values(known, later, 4), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
-
-
 def test_rates_between_whole_numbers_of_completions_are_no_partial_credit():
     """The filter would take rewards for less dispersed than zeros and ones are, for the rest of the run."""
     estimator = AdvantageEstimator("bayes_filter", prior={key: (0.37, 4) for key in range(50)})
     estimator.step(np.repeat(np.arange(50), 2), np.tile([0.0, 1.0], 50), 0)
-    within, between = estimator.held.state.carry["dispersion"]
+    within, between = estimator.current.state.carry["dispersion"]
     assert within > 50 and between == 0
     assert estimator.predict([0], 1).value == pytest.approx(0.4, abs=0.05)
 
@@ -150,12 +129,12 @@ def test_rates_between_whole_numbers_of_completions_are_no_partial_credit():
 def test_importance_that_comes_by_a_merge_first_takes_the_priors_ratio_as_one():
     """Before any step of its own; rates alone were refused there, and weights of a prior were taken for ratios."""
     ids, rewards, ratios = [0, 0, 1, 1], [1.0, 0.0, 1.0, 1.0], [0.5, 1.5, 2.0, 1.0]
-    other = AdvantageEstimator("kae_eb", order="any", keep_deltas=True)
+    other = AsynchronousEstimator("kae_eb", keep_deltas=True)
     other.observe(ids, rewards, 0, importance=ratios)
     delta = other.take_delta()
     weighted = Prior.of_samples([0, 0, 1], [1.0, 0.0, 0.0], weights=[9.0, 1.0, 2.0])
     for prior in (Prior.of_rates([0, 1], [0.5, 0.0], [2, 1]), weighted):
-        merged, stepped = (AdvantageEstimator("kae_eb", order="any", prior=prior) for _ in range(2))
+        merged, stepped = (AsynchronousEstimator("kae_eb", prior=prior) for _ in range(2))
         merged.merge(delta)
         stepped.observe(ids, rewards, 0, importance=ratios)
         np.testing.assert_array_equal(merged.predict([0, 1], 1).value, stepped.predict([0, 1], 1).value)

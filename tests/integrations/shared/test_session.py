@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.baselines.registry import METHODS
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared import conformance
@@ -15,8 +15,8 @@ from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 PROMPTS = ["a", "a", "b", "b"]
 
 
-def kae(**options):
-    return AdvantageEstimator("kae", bandwidth=5.0, **options)
+def kae(order="strict"):
+    return (AsynchronousEstimator if order == "any" else AdvantageEstimator)("kae", bandwidth=5.0)
 
 
 class Wrapped:

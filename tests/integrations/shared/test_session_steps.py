@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.core.storage import load_state, save_state, unpack_arrays
 from kaestat.integrations.shared.prompt_ids import UnstablePromptIds
 from kaestat.integrations.shared.session import TrainerSession
@@ -189,18 +189,18 @@ def test_integration_watched_observed_rows_are_checked_as_those_trained_on():
 
 
 def test_tracked_versions_are_those_of_the_estimator_and_late_completions_are_in_no_earlier_state():
-    watched = TrainerSession(AdvantageEstimator("kae", bandwidth=5, order="any"), states_kept=3)
-    plain = AdvantageEstimator("kae", bandwidth=5, order="any")
+    watched = TrainerSession(AsynchronousEstimator("kae", bandwidth=5), states_kept=3)
+    plain = AsynchronousEstimator("kae", bandwidth=5)
     calls = [(3, "ab", [1.0, 0.0], [2, 3]), (5, "ba", [1.0, 1.0], [3, 5]), (4, "aa", [0.0, 1.0], [1, 4])]
     for step, prompts, rewards, version in calls:
         found = watched.advantages(rewards, step, prompts=list(prompts), ids=list(prompts), version=version)
         np.testing.assert_array_equal(found, plain.step(list(prompts), rewards, step, version=version))
     watched.observe([1.0], 5, prompts=["b"], ids=["b"], version=[4])
     assert watched.any_order
-    resumed = TrainerSession(AdvantageEstimator("kae", bandwidth=5, order="any"))
+    resumed = TrainerSession(AsynchronousEstimator("kae", bandwidth=5))
     resumed.load_state_dict(watched.state_dict(4))
     assert resumed.estimator.history.visits(["a", "b"], 6).count.sum() == 2  # of the call at step 3 alone
     resumed.load_state_dict(watched.state_dict(5))
     assert resumed.estimator.history.visits(["a", "b"], 6).count.sum() == 7
-    with pytest.raises(ValueError, match='order="any"'):
+    with pytest.raises(ValueError, match="AsynchronousEstimator"):
         TrainerSession(AdvantageEstimator("kae")).advantages([1.0], 0, prompts=["a"], version=[0])

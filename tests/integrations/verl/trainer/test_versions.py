@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from tests.helpers.tiny_verl import SEPARATE, compute, make_trainer, put, sample
 
 FILTER = ("algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward")
@@ -38,7 +38,7 @@ def test_advantages_are_the_librarys_with_the_versions_of_the_tags(queue, mode, 
     trainer = make_trainer(*options, BANDWIDTH, f"+algorithm.kaestat.weights={weights}", mode=mode)
     per_version = trainer.parameter_sync_step
     assert per_version == (4 if options else 1)
-    plain, found, wanted = AdvantageEstimator("kae", bandwidth=5, order="any"), [], []
+    plain, found, wanted = AsynchronousEstimator("kae", bandwidth=5), [], []
     for number, (step, prompt, rewards, ended) in enumerate(RUN):
         tokens, _ = compute(queue, trainer, batch_of(queue, number), step)
         found += [float(row[0]) for row in tokens.values()]
@@ -46,7 +46,7 @@ def test_advantages_are_the_librarys_with_the_versions_of_the_tags(queue, mode, 
         ids, version = [prompt] * len(rewards), np.array(ended) * per_version
         wanted += plain.step(ids, rewards, step * per_version, version=version, weights=lengths).tolist()
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    in_order = AdvantageEstimator("kae", bandwidth=5, order="any")
+    in_order = AsynchronousEstimator("kae", bandwidth=5)
     assert not np.allclose(found, [a for s, p, r, _ in RUN for a in in_order.step([p] * 2, r, s * per_version)])
 
 

@@ -2,36 +2,34 @@
 
 from typing import Any
 
+from kaestat.asynchronous.delta import HistoryDelta
+from kaestat.asynchronous.estimator import AsynchronousEstimator
+from kaestat.asynchronous.received_deltas import Received
 from kaestat.core.storage import dump_state, parse_state
-from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.history.delta import HistoryDelta
-from kaestat.history.received_deltas import Received
 
 
-def exchange(estimator: AdvantageEstimator, group: Any = None) -> int:
+def exchange(estimator: AsynchronousEstimator, group: Any = None) -> int:
     """Bytes that this rank has sent, to merge what each has recorded since the last exchange into all estimators.
 
     All ranks of the group (None for all) must call it, at any interval, including ranks that have recorded nothing.
     Afterwards all have the same history, up to the rounding of sums (exactly for rewards 0 and 1). The estimators are
-    made alike, with ``order="any", keep_deltas=True``. A ValueError if one keeps no deltas, or the ranks record
-    different things.
+    made alike, with ``keep_deltas=True``. A ValueError if one keeps no deltas, or the ranks record different things.
 
     A rank keeps what it sends until all others confirm it, in a second, short all-gather. If either all-gather fails,
     the next call sends it again, and it counts once. Deltas are numbered per process: ranks that restart must load
     their states from the same checkpoint.
     """
     delta = estimator.pending_delta()
-    content = _packed(delta)
-    refused = None
+    content, refused = delta.to_bytes(), None
     for other in _of_others(content, group):
         try:
-            estimator.merge(_unpacked(other))
+            estimator.merge(HistoryDelta.from_bytes(other))
         except ValueError as error:
             refused = error  # the others wait for this rank in the next all-gather
     numbers = dump_state({"received": estimator.received.plain()})
-    held = [parse_state(other, "acknowledgement")["received"] for other in _of_others(numbers, group)]
-    by_rank = [Received.of_plain(of_rank) for of_rank in held]
-    estimator.acknowledge([origin for origin in delta.origins if all(origin in received for received in by_rank)])
+    answers = [parse_state(answer, "acknowledgement") for answer in _of_others(numbers, group)]
+    by_rank = [Received.of_plain(answer["received"]) for answer in answers]
+    estimator.acknowledge(origin for origin in delta.origins if all(origin in received for received in by_rank))
     if refused is not None:
         raise refused
     return len(content) + len(numbers)
@@ -42,14 +40,6 @@ def _of_others(content: bytes, group: Any) -> list[bytes]:
 
     found = all_gather_bytes(content, group)
     return [other for rank, other in enumerate(found) if rank != dist.get_rank(group)]
-
-
-def _packed(delta: HistoryDelta) -> bytes:
-    return dump_state({"delta": delta.plain()})
-
-
-def _unpacked(content: bytes) -> HistoryDelta:
-    return HistoryDelta.of_plain(parse_state(content, "delta")["delta"])
 
 
 def all_gather_bytes(content: bytes, group: Any = None) -> list[bytes]:

@@ -9,12 +9,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from kaestat.asynchronous.delta import HistoryDelta
+from kaestat.asynchronous.estimator import AsynchronousEstimator
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.checks import check_whole
 from kaestat.core.storage import load_state, save_state
-from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.history.delta import HistoryDelta
 
 
 def estimator_actor(
@@ -25,17 +25,17 @@ def estimator_actor(
     every: int = 1,
     **options: Any,
 ) -> Any:
-    """A Ray actor that holds an `AdvantageEstimator` with ``order="any"``, and has its methods.
+    """A Ray actor that holds an `AsynchronousEstimator` and has its methods.
 
     The actor serves the calls of all workers one at a time, in order of arrival; the order does not matter.
-    ``ray.get(actor.step.remote(...))`` returns the result of `AdvantageEstimator.step`. With `send` it merges the
-    deltas of a worker's own estimator. Raises a ValueError as `AdvantageEstimator` does; if ``every`` is less than 1;
-    or if the actor of this name, or the state at this path, has another method or other options.
+    ``ray.get(actor.step.remote(...))`` returns the result of `AsynchronousEstimator.step`. With `send` it merges the
+    deltas of a worker's own estimator. Raises a ValueError as `AsynchronousEstimator` does; if ``every`` is less than
+    1; or if the actor of this name, or the state at this path, has another method or other options.
 
     Parameters
     ----------
     method, **options
-        As `AdvantageEstimator`.
+        As `AsynchronousEstimator`.
     name : str, optional
         All workers that use this name get the same actor; the first call creates it. It lives as long as
         one of them holds it. None creates an actor without a name.
@@ -65,11 +65,11 @@ def estimator_actor(
     return actor
 
 
-def send(estimator: AdvantageEstimator, actor: Any) -> None:
+def send(estimator: AsynchronousEstimator, actor: Any) -> None:
     """Make an actor merge what an estimator has recorded, and drop the parts that are safe in the actor.
 
-    The estimator is made with ``order="any", keep_deltas=True``. If the call fails, it keeps what it sent, and the next
-    call sends it again; it counts once. A ValueError as of `AdvantageEstimator.merge`.
+    The estimator is made with ``keep_deltas=True``. If the call fails, it keeps what it sent, and the next
+    call sends it again; it counts once. A ValueError as of `AsynchronousEstimator.merge`.
     """
     import ray
 
@@ -98,7 +98,7 @@ def _then_kept(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class SavedEstimator:
-    """The actor's content: an estimator with ``order="any"``, and the file of its state."""
+    """The actor's content: an estimator and the file of its state."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class SavedEstimator:
         every: int = 1,
         **options: Any,
     ):
-        self.estimator = AdvantageEstimator(method, order="any", **options)
+        self.estimator = AsynchronousEstimator(method, **options)
         self._plan = f"{self.estimator!r}".partition(" before its first step")[0]
         self._path, self._every, self._calls = None if path is None else Path(path), check_whole("every", every), 0
         self._resumed: str | None = None
@@ -120,7 +120,7 @@ class SavedEstimator:
                     f"path: the state at {self._path} was made with {content.get('plan')}, asked for is {self.plan()}; "
                     "take another path."
                 )
-            self.estimator = AdvantageEstimator.of_content(content, self._path)
+            self.estimator = AsynchronousEstimator.of_content(content, self._path)
             self._in_file = self.estimator.received
             self._resumed = (
                 f"the actor goes on from {self._path}, after step {self.estimator.last_step}; what came later and was "
@@ -135,15 +135,15 @@ class SavedEstimator:
         """A message if the state came from the file; None if it did not."""
         return self._resumed
 
-    step = _then_kept(AdvantageEstimator.step)
-    observe = _then_kept(AdvantageEstimator.observe)
-    add_prior = _then_kept(AdvantageEstimator.add_prior)
-    load_state_dict = _then_kept(AdvantageEstimator.load_state_dict)
+    step = _then_kept(AsynchronousEstimator.step)
+    observe = _then_kept(AsynchronousEstimator.observe)
+    add_prior = _then_kept(AsynchronousEstimator.add_prior)
+    load_state_dict = _then_kept(AsynchronousEstimator.load_state_dict)
 
-    _merge = _then_kept(AdvantageEstimator.merge)
+    _merge = _then_kept(AsynchronousEstimator.merge)
 
     def merge(self, delta: HistoryDelta) -> Sequence[tuple[str, int]]:
-        """The origins that a crash would not lose, after `AdvantageEstimator.merge`."""
+        """The origins that a crash would not lose, after `AsynchronousEstimator.merge`."""
         self._merge(delta)
         held = self.estimator.received if self._path is None else self._in_file
         return [origin for origin in delta.origins if origin in held]
@@ -161,13 +161,13 @@ class SavedEstimator:
         self._in_file, self._calls = self.estimator.received, 0
 
     def advantages(self, *args: Any, **options: Any) -> Any:
-        """`AdvantageEstimator.advantages`."""
+        """`AsynchronousEstimator.advantages`."""
         return self.estimator.advantages(*args, **options)
 
     def predict(self, *args: Any, **options: Any) -> Any:
-        """`AdvantageEstimator.predict`."""
+        """`AsynchronousEstimator.predict`."""
         return self.estimator.predict(*args, **options)
 
     def state_dict(self) -> dict[str, Any]:
-        """`AdvantageEstimator.state_dict`."""
+        """`AsynchronousEstimator.state_dict`."""
         return self.estimator.state_dict()

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, RewardHistory
-from kaestat.history.delta import HistoryDelta, concat, union
+from kaestat import AsynchronousEstimator
+from kaestat.asynchronous.delta import HistoryDelta, concat, union
+from kaestat.asynchronous.late_history import LateHistory
 from tests.helpers.arrivals import METHODS, make, mixed, run, visits_of
 
 seeds = st.integers(0, 2**32 - 1)
@@ -16,7 +17,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 def deltas_of(seed, n=3, **weights) -> list[HistoryDelta]:
     """What several workers have recorded of one run."""
-    workers = [AdvantageEstimator("kae", order="any", keep_deltas=True) for _ in range(n)]
+    workers = [AsynchronousEstimator("kae", keep_deltas=True) for _ in range(n)]
     for k, part in enumerate(mixed(run(seed), seed)):
         workers[k % n].observe(part.ids, part.reward, 13, version=part.version)
     return [worker.take_delta() for worker in workers]
@@ -79,18 +80,18 @@ def test_histories_merge_whichever_is_merged_into_the_other(seed, horizon, most)
     deltas = deltas_of(seed, 2)
     merged = []
     for order in (deltas, deltas[::-1]):
-        first, second = (RewardHistory(horizon, max_visits=most) for _ in order)
+        first, second = (LateHistory(horizon, max_visits=most, late=99) for _ in order)
         first.add(order[0])
         second.add(order[1])
         first.merge(second)
         merged.append(content(first.as_delta()))
-    once = RewardHistory(horizon, max_visits=most)
+    once = LateHistory(horizon, max_visits=most, late=99)
     once.add(union(deltas))
     assert merged[0] == merged[1] == content(once.as_delta())
 
 
 def test_taking_a_delta_leaves_nothing_to_take():
-    estimator = AdvantageEstimator("kae", order="any", keep_deltas=True)
+    estimator = AsynchronousEstimator("kae", keep_deltas=True)
     assert len(estimator.take_delta()) == 0
     estimator.step(["a", "a"], [1.0, 0.0], 2)
     estimator.observe(["a"], [1.0], 3)
@@ -101,7 +102,7 @@ def test_taking_a_delta_leaves_nothing_to_take():
 
 def test_what_a_step_sends_is_of_its_own_size_however_long_the_run():
     rng, sizes = np.random.default_rng(0), []
-    estimator = AdvantageEstimator("kae", bandwidth=1000, order="any", keep_deltas=True)
+    estimator = AsynchronousEstimator("kae", bandwidth=1000, keep_deltas=True)
     for step in range(100):
         ids = np.repeat(rng.choice(2000, 64, replace=False), 8)
         estimator.step(ids.tolist(), rng.integers(0, 2, len(ids)).astype(float), step)
@@ -111,8 +112,8 @@ def test_what_a_step_sends_is_of_its_own_size_however_long_the_run():
 
 
 def test_streams_and_weights_come_along():
-    giver = AdvantageEstimator("kae_stream", order="any", keep_deltas=True)
-    taker = AdvantageEstimator("kae_stream", order="any")
+    giver = AsynchronousEstimator("kae_stream", keep_deltas=True)
+    taker = AsynchronousEstimator("kae_stream")
     giver.step(["a", "a"], [1.0, 0.0], 0, stream_ids=[0, 1], weights=[1.0, 2.0])
     taker.merge(HistoryDelta.from_bytes(giver.take_delta().to_bytes()))
     with pytest.raises(ValueError, match="stream_ids must be given at every step or at none"):
@@ -131,7 +132,7 @@ def test_streams_and_weights_come_along():
     ],
 )
 def test_workers_that_record_different_things_are_told_so(first, second, said):
-    workers = [AdvantageEstimator("kae", order="any", keep_deltas=True) for _ in range(2)]
+    workers = [AsynchronousEstimator("kae", keep_deltas=True) for _ in range(2)]
     for worker, sample in zip(workers, (first, second), strict=True):
         worker.step(["a"], [1.0], 0, **sample)
     deltas = [worker.take_delta() for worker in workers]
@@ -145,18 +146,15 @@ def test_workers_that_record_different_things_are_told_so(first, second, said):
 
 def test_methods_without_a_history_have_nothing_to_merge():
     with pytest.raises(ValueError, match="'rloo' keeps no history"):
-        AdvantageEstimator("rloo", order="any").merge(concat([], 0))
+        AsynchronousEstimator("rloo").merge(concat([], 0))
     with pytest.raises(ValueError, match="deltas: give at least one"):
         union([])
 
 
 def test_what_cannot_be_added_to_is_refused():
     delta = deltas_of(0, 1)[0]
-    for options in ({"with_divergence": True}, {"state_size": 3}):
-        with pytest.raises(ValueError, match="takes visits in order only"):
-            RewardHistory(**options).add(delta)
     with pytest.raises(ValueError, match="this history keeps count, total, total_sq, weight"):
-        RewardHistory(weighted=True).add(delta)
+        LateHistory(weighted=True, late=9).add(delta)
 
 
 DELTA = HistoryDelta(["a", "b"], np.array([0, 1]), np.array([3, 4]), {"count": np.ones(2)}, 5)
@@ -193,7 +191,7 @@ def test_torn_bytes_are_refused():
 
 
 def test_what_is_added_is_counted_so_that_summaries_of_the_history_are_renewed():
-    history = RewardHistory()
+    history = LateHistory(late=9)
     for delta in deltas_of(0):
         before = history.records
         history.add(delta)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from tests.helpers.arrivals import LEARNED, METHODS, Arrival, make, run
 
 seeds = st.integers(0, 2**32 - 1)
@@ -75,7 +75,7 @@ def test_so_they_have_where_the_number_of_visits_is_limited():
 
 
 def test_the_step_is_told_of_whose_values_have_less_of_a_past():
-    estimator = AdvantageEstimator("kae", bandwidth=20, order="any", late=5)
+    estimator = AsynchronousEstimator("kae", bandwidth=20, late=5)
     for step in range(60):
         estimator.step(["a", "b"], [step % 2, 1.0], step)
     with warnings.catch_warnings():
@@ -89,7 +89,7 @@ def test_the_step_is_told_of_whose_values_have_less_of_a_past():
         warnings.simplefilter("error")  # once
         estimator.step(["a"], [1.0], 59, version=[41])
     with pytest.warns(UserWarning, match="completions of step 30"):
-        again = AdvantageEstimator("kae", bandwidth=20, order="any", late=5)
+        again = AsynchronousEstimator("kae", bandwidth=20, late=5)
         again.load_state_dict(estimator.state_dict())
         again.advantages(["a"], [1.0], 60, version=[30])
 
@@ -97,7 +97,7 @@ def test_the_step_is_told_of_whose_values_have_less_of_a_past():
 def test_nothing_is_said_where_all_is_kept():
     for method in ("kalman", "rloo", "kae:kernel=exponential"):
         given = {} if method != "kae:kernel=exponential" else {"bandwidth": 4}
-        estimator = AdvantageEstimator(method, order="any", **given)
+        estimator = AsynchronousEstimator(method, **given)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for version in (90, 2):
@@ -105,41 +105,31 @@ def test_nothing_is_said_where_all_is_kept():
 
 
 def test_how_late_is_right_where_nobody_says():
-    assert AdvantageEstimator("kae", bandwidth=50, order="any").late == 50
-    assert AdvantageEstimator("kae", bandwidth=4, order="any").late == 16
-    assert AdvantageEstimator("kae_eb", order="any").late == 64
-    assert AdvantageEstimator("kae", bandwidth=50).late is None
-    with pytest.raises(ValueError, match='late: only with order="any"'):
-        AdvantageEstimator("kae", late=3)
+    assert AsynchronousEstimator("kae", bandwidth=50).late == 50
+    assert AsynchronousEstimator("kae", bandwidth=4).late == 16
+    assert AsynchronousEstimator("kae_eb").late == 64
     with pytest.raises(ValueError, match="late must be a whole number"):
-        AdvantageEstimator("kae", order="any", late=-1)
+        AsynchronousEstimator("kae", late=-1)
 
 
 def test_the_allowance_is_saved_and_is_part_of_what_an_estimator_says_of_itself(tmp_path):
-    estimator = AdvantageEstimator("kae", bandwidth=9, order="any", late=30)
-    assert "order='any', late=30)" in repr(estimator)
+    estimator = AsynchronousEstimator("kae", bandwidth=9, late=30)
+    assert "AsynchronousEstimator('kae', bandwidth=9, late=30)" in repr(estimator)
     for step in range(40):
         estimator.step(["a"], [step % 2], step)
     estimator.save(tmp_path / "state")
-    loaded = AdvantageEstimator.load(tmp_path / "state")
-    assert loaded.late == 30 and loaded.history.columns.late == 30
+    loaded = AsynchronousEstimator.load(tmp_path / "state")
+    assert loaded.late == 30 and loaded.history.late == 30
     for each in (estimator, loaded):
         each.step(["a", "a"], [1.0, 0.0], 40, version=[12, 12])
     np.testing.assert_array_equal(estimator.values, loaded.values)
 
 
-def test_a_state_of_any_order_goes_on_in_order_without_what_was_kept_for_late_completions():
-    free, strict = (AdvantageEstimator("kae", bandwidth=5, order=order) for order in ("any", "strict"))
-    for step in range(40):
-        for estimator in (free, strict):
-            estimator.step(["a", "b"], [step % 2, 1.0], step)
-    loaded = AdvantageEstimator("kae", bandwidth=5)
-    loaded.load_state_dict(free.state_dict())
-    np.testing.assert_equal(loaded.state_dict(), strict.state_dict())
-
-
-def test_a_state_in_order_is_kept_for_late_completions_from_then_on():
-    strict, free = (AdvantageEstimator("kae", bandwidth=5, order=order) for order in ("strict", "any"))
-    strict.step(["a"], [1.0], 0)
-    free.load_state_dict(strict.state_dict())
-    assert free.history.columns.late == 16
+def test_a_state_of_the_other_kind_of_estimator_is_refused():
+    strict, free = AdvantageEstimator("kae", bandwidth=5), AsynchronousEstimator("kae", bandwidth=5)
+    for estimator in (strict, free):
+        estimator.step(["a"], [1.0], 0)
+    with pytest.raises(ValueError, match="load it into an AdvantageEstimator"):
+        free.load_state_dict(strict.state_dict())
+    with pytest.raises(ValueError, match="AsynchronousEstimator"):
+        strict.load_state_dict(free.state_dict())

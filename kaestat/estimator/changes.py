@@ -1,4 +1,4 @@
-"""The state of an estimator between two calls. A call changes all of it or nothing.
+"""Changes of estimators: a call changes all of them or nothing.
 
 Ctrl-C raises a KeyboardInterrupt between any two operations. A call therefore computes its results first and changes
 nothing. One assignment then makes them valid. A history is too large for a copy in every step: its rows are written
@@ -8,8 +8,6 @@ the entries of its log (`kaestat.history.columns.HistoryWrite`).
 
 from __future__ import annotations
 
-import os
-import secrets
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,11 +18,9 @@ import numpy as np
 
 from kaestat.core.arrays import Array
 from kaestat.core.samples import StepSamples
-from kaestat.estimator.plan import Plan
 from kaestat.estimator.reach import ReturnWatch
-from kaestat.estimator.record import StepRecord
 from kaestat.estimator.state import EstimatorState
-from kaestat.history.delta import HistoryDelta
+from kaestat.estimator.step import StepRecord
 
 T = TypeVar("T")
 
@@ -56,59 +52,21 @@ class Answer(NamedTuple):
     advantages: np.ndarray
     values: np.ndarray
 
-    def is_kept_back(self, name: str, step: int) -> bool:
-        """Whether this is the result of that call and an interrupt withheld it: the user may call again."""
+    def is_withheld(self, name: str, step: int, samples: StepSamples) -> bool:
+        """Whether an interrupt withheld the result of this same call: the user may call again."""
         interrupted = not self.call.finished and self.call.thread == threading.get_ident()
-        return interrupted and (self.name, self.step) == (name, step)
+        return interrupted and (self.name, self.step) == (name, step) and samples.same_as(self.samples)
 
 
-class Held(NamedTuple):
-    """The state that an estimator holds.
+class Current(NamedTuple):
+    """Everything that changes in an estimator; `record` and `values` are as in `kaestat.AdvantageEstimator`."""
 
-    `record`, `values` and the last `deltas` are as in `kaestat.AdvantageEstimator`.
-    """
-
-    plan: Plan
     state: EstimatorState
     returns: ReturnWatch
     record: StepRecord | None = None
     values: Array | None = None
-    deltas: tuple[HistoryDelta, ...] | None = None
     answer: Answer | None = None
-    told_late: bool = False
-    told_alone: bool = False
-
-    def kept_deltas(self, name: str) -> tuple[HistoryDelta, ...]:
-        """The deltas to send; a ValueError, for the call of that name, if they are not kept."""
-        if self.deltas is None:
-            raise ValueError(f"{name}: deltas are kept only by an estimator made with keep_deltas=True.")
-        return self.deltas
-
-    def keeping(self, delta: HistoryDelta | None, sender: Sender) -> Held:
-        """The state with one more delta to send, under the sender's next number."""
-        if self.deltas is None or delta is None:
-            return self
-        origin = self.state.received.next_of(sender.name)
-        state = replace(self.state, received=self.state.received.joined([origin]))
-        return self._replace(state=state, deltas=(*self.deltas, delta.from_sender(origin)))
-
-
-class Sender:
-    """The name under which an estimator in one process numbers its deltas.
-
-    Copies, forks and loaded estimators get new names. If two used one name, they would give
-    the same number to two deltas, and one of these would be lost.
-    """
-
-    def __init__(self) -> None:
-        self._named = 0, ""
-
-    @property
-    def name(self) -> str:
-        """The name, generated at its first use."""
-        if self._named[0] != os.getpid():
-            self._named = os.getpid(), secrets.token_hex(8)
-        return self._named[1]
+    warned_alone: bool = False  # Whether a warning said that the method needs groups
 
 
 @dataclass(eq=False)
@@ -150,23 +108,23 @@ class Cell(Generic[T]):
 class Change(NamedTuple):
     """What a call computes for one estimator before it changes anything."""
 
-    cell: Cell[Held]  # The estimator's cell
-    after: Held
+    cell: Cell[Current]  # The estimator's cell
+    after: Current
     advantages: np.ndarray = np.zeros(0)  # of float64, shape (N,); for the call's samples; 0 where masked
     values: np.ndarray = np.zeros(0)  # of float64, shape (N,); for the call's samples; 0 where masked
     repeats: Call | None = None  # The interrupted call that already recorded the samples
     warnings: tuple[str, ...] = ()  # To give to the user once the change is made
 
 
-def settle(cell: Cell[Held]) -> Held:
+def settle(cell: Cell[Current]) -> Current:
     """The valid state, after repeating any interrupted write; the caller must hold the lock."""
-    held = cell.value
-    write = held.state.write
+    current = cell.value
+    write = current.state.write
     if write is not None:
         write.columns.carry_out(write)
-        held = held._replace(state=replace(held.state, write=None))
-    cell.put(held)
-    return held
+        current = current._replace(state=replace(current.state, write=None))
+    cell.put(current)
+    return current
 
 
 def changes_together(prepare: Callable[[], list[Change]]) -> list[Change]:
@@ -176,8 +134,7 @@ def changes_together(prepare: Callable[[], list[Change]]) -> list[Change]:
     ``prepare`` is called twice; it has no effect.
     """
     changes = prepare()
-    repeated = {change.repeats for change in changes}
-    if len(repeated) > 1:
+    if len({change.repeats for change in changes}) > 1:
         for change in changes:
             change.cell.put(settle(change.cell)._replace(answer=None))
         changes = prepare()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.smoothing.kernels import as_kernel
 from tests.helpers.arrivals import LEARNED, METHODS, WEIGHTED, make, mixed, run, visits_of
 
@@ -37,14 +37,14 @@ def last_values(estimator, steps, weighted=False):
 
 @every_method
 @given(seed=seeds)
-def test_calls_in_order_give_the_bits_of_the_strict_mode(name, seed):
+def test_calls_in_order_give_what_strict_order_gives(name, seed):
     steps = run(seed, 8)
     strict, free = make(name), make(name, order="any")
     for step, part in enumerate(steps):
         advantages = strict.step(part.ids, part.reward, step), free.step(part.ids, part.reward, step)
         if name not in LEARNED:
-            np.testing.assert_array_equal(*advantages)
-            np.testing.assert_array_equal(strict.values, free.values)
+            np.testing.assert_allclose(*advantages, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(strict.values, free.values, rtol=1e-12, atol=1e-12)
     if name not in LEARNED:
         assert visits_of(strict, 8) == visits_of(free, 8)
 
@@ -97,7 +97,7 @@ def test_a_run_resumed_in_the_middle_goes_on_as_if_it_had_not_stopped(name, seed
     for k, part in enumerate(parts):
         if k == len(parts) // 2:
             resumed.save(file)
-            resumed = AdvantageEstimator.load(file)
+            resumed = AsynchronousEstimator.load(file)
             assert resumed.order == "any"
         for estimator in (whole, resumed):
             estimator.step(part.ids, part.reward, now - 1, version=part.version)
@@ -127,7 +127,7 @@ def test_no_value_sees_its_own_reward_whichever_calls_came_before(name, seed, da
     place = data.draw(st.integers(0, len(parts[call]) - 1))
     values = []
     for reward in (parts[call].reward, changed(parts[call].reward, place)):
-        estimator = AdvantageEstimator(name, order="any") if name not in METHODS else make(name, order="any")
+        estimator = AsynchronousEstimator(name) if name not in METHODS else make(name, order="any")
         for part in parts[:call]:
             estimator.step(part.ids, part.reward, 9, version=part.version)
         estimator.step(parts[call].ids, reward, 9, version=parts[call].version)
@@ -159,7 +159,7 @@ def test_a_version_under_which_nothing_was_recorded_lets_the_own_reward_in():
     """What the test above would see if the visit were not left out."""
     values = []
     for own in (0.0, 1.0):
-        estimator = AdvantageEstimator("kae", bandwidth=10, order="any")
+        estimator = AsynchronousEstimator("kae", bandwidth=10)
         estimator.observe(["a", "a"], [own, 1.0], 3, version=[2, 2])
         estimator.advantages(["a", "a"], [own, 1.0], 3, version=[3, 3])
         values.append(estimator.values[0])
@@ -182,7 +182,7 @@ def test_a_group_in_two_parts_ends_with_the_values_of_the_whole_group(name, seed
 
 
 def test_completions_of_one_call_are_one_group_whatever_their_versions():
-    one, other = (AdvantageEstimator("kae", bandwidth=5, order="any") for _ in range(2))
+    one, other = (AsynchronousEstimator("kae", bandwidth=5) for _ in range(2))
     for estimator in (one, other):
         estimator.step(["a", "a"], [1.0, 0.0], 0)
     one.step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 4, version=[2, 3, 3, 2])
@@ -192,7 +192,7 @@ def test_completions_of_one_call_are_one_group_whatever_their_versions():
 
 
 def test_padding_is_neither_used_nor_recorded():
-    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
+    estimator = AsynchronousEstimator("kae", bandwidth=5)
     advantages = estimator.step(["a", "a", "x"], [1.0, 0.0, np.nan], 2, version=[1, 0, 99], mask=[True, True, False])
     assert advantages.tolist() == [1.0, -1.0, 0.0] and set(visits_of(estimator, 3)) == {("a", 0), ("a", 1)}
     estimator.observe(["b", "x"], [1.0, np.nan], 2, mask=[True, False])
@@ -205,7 +205,7 @@ def all_kept(estimator):
 
 
 def test_what_no_step_to_come_can_reach_is_left_out_and_memory_stays_bounded():
-    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
+    estimator = AsynchronousEstimator("kae", bandwidth=5)
     for step in range(200):
         estimator.observe(["a", "b"], [1.0, 0.0], step, version=[step, max(step - 4, 0)])
         estimator.observe(["a"], [1.0], step, version=[max(step - 3, 0)])
@@ -219,7 +219,7 @@ def test_what_no_step_to_come_can_reach_is_left_out_and_memory_stays_bounded():
 
 def test_the_newest_visits_are_kept_where_their_number_is_limited():
     rng = np.random.default_rng(0)
-    estimator = AdvantageEstimator("kae", order="any")
+    estimator = AsynchronousEstimator("kae")
     versions = rng.permutation(200)
     for version in versions:
         estimator.observe(["a"], [1.0], 199, version=[version])
@@ -234,7 +234,7 @@ def test_the_newest_visits_are_kept_where_their_number_is_limited():
 
 
 def test_predictions_see_versions_before_now():
-    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
+    estimator = AsynchronousEstimator("kae", bandwidth=5)
     estimator.observe(["a"] * 4, [1.0, 0.0, 1.0, 1.0], 6, version=[2, 3, 4, 6])
     weight = as_kernel("triangular").weight(np.array([2.0, 1.0]) / 5, np)
     prediction = estimator.predict(["a"], 4)
@@ -256,7 +256,7 @@ def test_predictions_see_versions_before_now():
     ],
 )
 def test_what_is_refused_changes_nothing(call, said):
-    estimator = AdvantageEstimator("kae", bandwidth=5, order="any")
+    estimator = AsynchronousEstimator("kae", bandwidth=5)
     estimator.step(["a", "b"], [1.0, 0.0], 2)
     before = estimator.state_dict()
     with pytest.raises(ValueError, match=said):
@@ -265,27 +265,10 @@ def test_what_is_refused_changes_nothing(call, said):
 
 
 def test_rewards_that_a_step_refuses_are_not_observed_either():
-    estimator = AdvantageEstimator("spo", rho=0.9, order="any")
+    estimator = AsynchronousEstimator("spo", rho=0.9)
     with pytest.raises(ValueError, match="every reward must lie in"):
         estimator.observe(["a"], [2.0], 0)
     assert estimator.history is None
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda e: e.step(["a"], [1.0], 0, version=[0]),
-        lambda e: e.observe(["a"], [1.0], 0, version=[0]),
-        lambda e: e.advantages(["a"], [1.0], 0),
-        lambda e: e.merge(AdvantageEstimator("kae", order="any", keep_deltas=True).take_delta()),
-        lambda e: AdvantageEstimator("kae", keep_deltas=True),
-    ],
-)
-def test_strict_order_says_which_option_it_takes(call):
-    with pytest.raises(ValueError, match='order="any"'):
-        call(AdvantageEstimator("kae"))
-    with pytest.raises(ValueError, match="order: unknown 'none'; choose one of strict, any"):
-        AdvantageEstimator("kae", order="none")
 
 
 def test_importance_alone_weighs_the_mean_and_beside_weights_multiplies_them_by_its_square():

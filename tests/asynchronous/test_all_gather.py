@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
+from kaestat import AsynchronousEstimator
 from tests.helpers.arrivals import run
 from tests.helpers.gathering_rank import N_STEPS, OPTIONS, of_rank
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
@@ -25,7 +25,7 @@ def test_every_rank_ends_with_the_values_of_one_process(ranks, tmp_path):
         said, _ = process.communicate(timeout=180)
         assert process.returncode == 0, said.decode()
     for method, options in OPTIONS.items():
-        whole = AdvantageEstimator(method, order="any", **options)
+        whole = AsynchronousEstimator(method, **options)
         for step, part in enumerate(run(0, N_STEPS)):
             for rank in range(ranks):
                 own = of_rank(part, rank, ranks)

@@ -1,0 +1,478 @@
+"""An estimator for steps in any order: completions of any policy version, in any order and in parts.
+
+A history consists of sums over visits, so a late completion is added to the visit of the policy that sampled it. What
+a value uses never contains the completion's own reward:
+
+- the completions of a call are new, and those of a prompt form one group, each left out of its own value; completions
+  that earlier calls recorded under the newest version among them belong to the group as well;
+- its past is what has been recorded under versions before that;
+- where completions may have been recorded before (`AsynchronousEstimator.advantages`), the visits that could hold them
+  are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kaestat.asynchronous.delta import HistoryDelta, common, concat
+from kaestat.asynchronous.late_history import LateHistory
+from kaestat.asynchronous.received_deltas import Origin, Received
+from kaestat.asynchronous.recent_scores import scores_before, visits_to_keep
+from kaestat.asynchronous.visit_completions import completions_of, joined, split_now
+from kaestat.baselines.base import Baseline
+from kaestat.baselines.registry import DEFAULT_METHOD
+from kaestat.core.arrays import Array, Visits
+from kaestat.core.checks import MAX_STEP, check_whole, whole_step
+from kaestat.core.samples import CodedIds, Packing, Samples, StepSamples, as_type_of, largest_like, scatter
+from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.estimator.changes import Call, Change, Current, make_changes, settle
+from kaestat.estimator.opening import with_history
+from kaestat.estimator.state import EstimatorState, common_state
+from kaestat.estimator.step import Batch, Past, StepRecord, check_finite_results, compute, group
+from kaestat.history.fields import visit_sums
+from kaestat.history.prior import Prior
+
+LEAST_ALLOWANCE = 16  # steps; the limits that asynchronous trainers set are mostly below
+OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_linear or sieve"
+
+
+@dataclass(frozen=True, eq=False)
+class AsynchronousState(EstimatorState):
+    """What an `AsynchronousEstimator` knows in addition."""
+
+    received: Received = field(default_factory=Received)  # The numbered deltas that it has, including its own
+    pending: tuple[HistoryDelta, ...] = ()  # Deltas to send
+    # Scores of candidate bandwidths by step, as far as computed; they follow from the visits
+    scores: dict[int, Any] = field(default_factory=dict)
+    warned_late: bool = False  # Whether a warning said that completions were too late
+
+    def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
+        """As of the base class; the deltas to send are one."""
+        plain, received, pending, last_step = super().snapshot(method), self.received, self.pending, self.last_step
+        return lambda: plain() | {"received": received.plain(), "pending": concat(pending, last_step).plain()}
+
+
+class AsynchronousEstimator(AdvantageEstimator):
+    """An `AdvantageEstimator` for late rewards, completions of several policy versions, and several workers.
+
+    Completions of a prompt may come in several calls, in any order. Parameters are those of `AdvantageEstimator`, and:
+
+    Parameters
+    ----------
+    late : int, optional
+        The number of steps by which completions may come after the newest and still find the whole past that they
+        would have had in order. Memory grows as if the horizon were longer by this number. None for as many as the
+        method looks back (in steps, or in visits if visits are limited), at least 16. The first completion that is even
+        later triggers a warning, since part of its history is gone.
+    keep_deltas : bool
+        Keep what is recorded until `take_delta` returns it for other workers.
+
+    Raises
+    ------
+    ValueError
+        As `AdvantageEstimator`, and for a method that needs steps in order.
+
+    Examples
+    --------
+    >>> estimator = AsynchronousEstimator("kae", bandwidth=10)
+    >>> _ = estimator.step(["a", "a"], [1.0, 0.0], 3)
+    >>> estimator.step(["a"], [1.0], 4, version=[2]).tolist()  # sampled by the policy of step 2
+    [1.0]
+    """
+
+    order: ClassVar[str] = "any"
+
+    def __init__(
+        self,
+        method: str | Baseline = DEFAULT_METHOD,
+        *,
+        late: int | None = None,
+        keep_deltas: bool = False,
+        prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ):
+        self.keep_deltas, self._asked_late, self._sender = keep_deltas, late, Sender()
+        if late is not None:
+            check_whole("late", late, least=0, most=MAX_STEP)
+        super().__init__(method, prior=prior, **options)
+        if self.baseline.in_order_only:
+            instead = "give it a constant rho=" if self.baseline.takes_divergence else f"take {OTHERS}"
+            raise ValueError(
+                f"method: {self.method!r} keeps a running state, so steps must come in order; {instead}, or "
+                "kaestat.AdvantageEstimator."
+            )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As of the base class; a copy sends under a name of its own."""
+        super().__setstate__(state)
+        self._sender = Sender()
+
+    def _described(self) -> str:
+        late = "" if self._asked_late is None else f", late={self._asked_late}"
+        return f"{self.plan}{late}{', keep_deltas=True' if self.keep_deltas else ''}"
+
+    @property
+    def late(self) -> int:
+        """The number of steps by which completions may be late."""
+        if self._asked_late is not None:
+            return self._asked_late
+        # Of a policy that is further back than the baseline looks, nothing can be said about the present one.
+        reach = min(self.baseline.horizon, self.baseline.max_visits, MAX_STEP)
+        return max(math.ceil(reach), LEAST_ALLOWANCE) if reach < MAX_STEP else LEAST_ALLOWANCE
+
+    @property
+    def received(self) -> Received:
+        """The numbers of all deltas in this estimator, including its own."""
+        state: Any = self.current.state
+        received: Received = state.received
+        return received
+
+    def step(  # type: ignore[override]  # versions in place of divergences, which belong to steps in order
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: Array | Sequence[float],
+        step: int,
+        *,
+        mask: Array | Sequence[bool] | None = None,
+        stream_ids: Sequence[Hashable] | None = None,
+        weights: Array | Sequence[float] | None = None,
+        importance: Array | Sequence[float] | None = None,
+        version: Array | Sequence[int] | None = None,
+    ) -> Array:
+        """Advantages of completions, which become part of the past of later steps.
+
+        Parameters
+        ----------
+        prompt_ids, rewards, mask, stream_ids, weights, importance
+            As in `AdvantageEstimator.step`. A prompt may come in several calls with different completions.
+        step : int
+            Present training step; it may be smaller than that of earlier calls.
+        version : array of int, shape (N,), optional
+            The step of the policy that sampled each completion, at most ``step``; None for ``step`` itself. The
+            completion is recorded under it. A prompt's completions in one call are one group. Completions that earlier
+            calls recorded under the group's newest version belong to the group too; those recorded under older versions
+            are its past.
+
+        Returns
+        -------
+        array, shape (N,)
+            As `AdvantageEstimator.step`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `AdvantageEstimator.step`, but for the order of steps; and for a version after the step.
+
+        Warns
+        -----
+        UserWarning
+            As `AdvantageEstimator.step`; once if completions are later than ``late``.
+        """
+        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, version=version)
+        return call.finish(self.recorded("step", call, samples, step))
+
+    def observe(  # type: ignore[override]
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: Array | Sequence[float],
+        step: int,
+        *,
+        mask: Array | Sequence[bool] | None = None,
+        stream_ids: Sequence[Hashable] | None = None,
+        weights: Array | Sequence[float] | None = None,
+        importance: Array | Sequence[float] | None = None,
+        version: Array | Sequence[int] | None = None,
+    ) -> None:
+        """Record completions without advantages; parameters and errors as in `step`. Each completion comes once."""
+        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, version=version)
+        self.recorded("observe", call, samples, step)
+        call.finish(None)
+
+    def advantages(
+        self,
+        prompt_ids: Sequence[Hashable],
+        rewards: Array | Sequence[float],
+        now: int,
+        *,
+        mask: Array | Sequence[bool] | None = None,
+        stream_ids: Sequence[Hashable] | None = None,
+        weights: Array | Sequence[float] | None = None,
+        importance: Array | Sequence[float] | None = None,
+        version: Array | Sequence[int] | None = None,
+    ) -> Array:
+        """Advantages of completions that may be recorded already; records nothing.
+
+        For rewards that are recorded as they arrive (`observe`) and trained on later. The history's visits of a prompt
+        at the given versions may contain these same completions, so the completions of the call replace them.
+
+        Parameters
+        ----------
+        prompt_ids, rewards, mask, stream_ids, weights, importance
+            As in `step`.
+        now : int
+            Present training step.
+        version : array of int, shape (N,), optional
+            The version that each completion was recorded under, as in `step`. Any other version would let its own
+            reward into its value.
+
+        Returns
+        -------
+        array, shape (N,)
+            As `step`; `values` and `record` are those of this call then.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `step`.
+        """
+        now, given = (
+            whole_step(now),
+            Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, version=version),
+        )
+        samples = StepSamples.of(given, by_stream=self.baseline.unit == "group")
+        with self.lock:
+            before = settle(self.cell)
+            record = self._served(before.state, samples, now, again=True)
+            found = (np.zeros(len(samples.reward)),) * 2 if record is None else record.of_samples
+            advantages, values = (scatter(each, samples.keep) for each in found)
+            check_finite_results(self.method, advantages, values, largest=largest_like(rewards))
+            after = before._replace(record=record, values=as_type_of(values, rewards))
+            warnings: tuple[str, ...] = ()
+            if record is not None:
+                after, warnings = self._warned_late(before, after, samples, record)
+            make_changes([Change(self.cell, after, warnings=warnings)])
+        return as_type_of(advantages, rewards)
+
+    def merge(self, delta: HistoryDelta) -> None:
+        """Add what others recorded: associative and commutative, up to the rounding of sums.
+
+        Raises a ValueError if its sums differ from those of this history, or the method has no history. The state is
+        then unchanged.
+
+        Parameters
+        ----------
+        delta : HistoryDelta
+            From `take_delta` or `pending_delta` of another worker. Parts that this estimator already has, or
+            recorded itself, count once.
+        """
+        if self.baseline.horizon == 0:
+            raise ValueError(f"method {self.method!r} keeps no history, so there is nothing to merge.")
+        with self.lock:
+            state: Any = settle(self.cell).state
+            common("stream_ids", state.with_streams, delta.with_streams)
+            common("weights and importance", state.weighting, delta.weighting)
+            new = delta.without(state.received)
+            state, visits = replace(state, received=state.received.joined(new.origins)), new.plain_visits()
+            if visits.keys:
+                weighting = visits.weighting or ("weights" if "weight" in visits.sums else "none")
+                state = _with_visits(self._begun(state, weighting), visits)
+            else:
+                state = replace(state, last_step=max(state.last_step, visits.last_step))
+            self._put(state)
+
+    def take_delta(self) -> HistoryDelta:
+        """Everything recorded by `step` and `observe` since the last call, for others to `merge`.
+
+        If a delta may be lost on its way, use `pending_delta` and `acknowledge`. Raises a ValueError if the estimator
+        was not made with ``keep_deltas=True``.
+        """
+        with self.lock:
+            delta = self.pending_delta()
+            state: Any = settle(self.cell).state
+            self._put(replace(state, pending=()))
+            return delta
+
+    def pending_delta(self) -> HistoryDelta:
+        """The delta that `take_delta` would return; it stays until others `acknowledge` it. Errors as there."""
+        if not self.keep_deltas:
+            raise ValueError("deltas are kept only by an estimator made with keep_deltas=True.")
+        state: Any = self.current.state
+        return concat(state.pending, state.last_step)
+
+    def acknowledge(self, origins: Iterable[Origin]) -> None:
+        """Drop the parts of the pending delta that all others have, by origin (`HistoryDelta.origins`)."""
+        elsewhere = frozenset(origins)
+        with self.lock:
+            state: Any = settle(self.cell).state
+            parts = (delta.without(elsewhere) for delta in state.pending)
+            self._put(replace(state, pending=tuple(part for part in parts if part.origins)))
+
+    def _put(self, state: Any) -> None:
+        make_changes([Change(self.cell, settle(self.cell)._replace(state=state))])
+
+    # What the base class does in order
+
+    def _arguments(self) -> dict[str, Any]:
+        return super()._arguments() | {"late": self._asked_late, "keep_deltas": self.keep_deltas}
+
+    def _first_state(self) -> AsynchronousState:
+        return AsynchronousState()
+
+    def _stored_state(self, state: Any) -> AsynchronousState:
+        self._sender = Sender()  # numbers after those of the state may have been given already
+
+        def history_of(plain: dict[str, Any]) -> LateHistory:
+            if "late" not in plain:
+                raise ValueError("state: its history is one of steps in order; load it into an AdvantageEstimator.")
+            return LateHistory.from_state_dict(plain, late=plain["late"])
+
+        parts = common_state(state, self.method, self.baseline, history_of)
+        history, needed = parts["history"], (visits_to_keep(self.baseline), self.late)
+        if history is not None and (history.max_visits, history.late) != needed:
+            raise ValueError(
+                f"state: its history keeps {history.max_visits:g} visits, and {history.late} steps for late ones; this "
+                f"estimator needs {needed[0]:g} and {needed[1]}; build it with the parameters that were saved."
+            )
+        if not {"received", "pending"} <= set(state):
+            raise ValueError("state: not a state_dict of an AsynchronousEstimator.")
+        received, pending = Received.of_plain(state["received"]), HistoryDelta.of_plain(state["pending"])
+        kept = (pending,) if self.keep_deltas and pending.origins else ()
+        return AsynchronousState(**parts, received=received, pending=kept)
+
+    def _begun(self, state: Any, weighting: str, *, with_divergence: bool = False) -> EstimatorState:
+        if state.history is not None or self.baseline.horizon == 0:
+            return state
+        kept = visits_to_keep(self.baseline)
+        history = LateHistory(self.baseline.horizon, late=self.late, weighted=weighting != "none", max_visits=kept)
+        return with_history(state, self.baseline, history, weighting)
+
+    def _batch(self, state: Any, samples: StepSamples, step: int) -> Batch | None:
+        if samples.version is not None and samples.version.max(initial=0) > step:
+            raise ValueError(
+                f"version: {samples.version.max()} is after step {step}; a completion's version is the step of the "
+                "policy that sampled it."
+            )
+        return group(self.plan, state, samples, step) if samples.rows.keys else None
+
+    def _served(self, state: Any, samples: StepSamples, step: int, *, again: bool = False) -> StepRecord | None:
+        """The record of a call; ``again`` if its completions may be recorded already."""
+        batch = self._batch(state, samples, step)
+        if batch is None:
+            return None
+        state = self._begun(state, samples.weighting)
+        return compute(self.plan, batch, self._past_at(state, batch, again=again)).record
+
+    def _past_at(self, state: Any, batch: Batch, *, again: bool) -> Past:
+        """Visits of earlier versions, and the completions that join the groups."""
+        packing, step, samples, history = batch.packing, batch.step, batch.samples, state.history
+        if history is None:
+            return Past(Visits.empty(batch.groups), None)
+        newest, without = newest_versions(samples, packing, step), None
+        if again:
+            version = np.full(len(packing.codes), step) if samples.version is None else samples.version
+            without = packing.codes, newest[packing.codes] - version
+        known = history.visits_known(history.rows(packing.keys), newest, without)
+        visits, now = split_now(known, self.baseline.max_visits)
+        whole = None if now is None or self.baseline.past_only else joined(batch.groups, completions_of(now))
+        oldest = step if samples.version is None else int(samples.version.min())
+        return Past(visits, scores_before(self.baseline, history, oldest, state.scores), whole=whole)
+
+    def _advanced(
+        self, name: str, state: Any, samples: StepSamples, step: int
+    ) -> tuple[EstimatorState, StepRecord | None]:
+        batch = self._batch(state, samples, step)
+        if batch is None:
+            return replace(state, last_step=max(step, state.last_step)), None
+        begun = self._begun(state, samples.weighting)
+        record = compute(self.plan, batch, self._past_at(begun, batch, again=False)).record if name == "step" else None
+        if begun.history is None:
+            return replace(begun, last_step=max(step, state.last_step)), record
+        if record is None:  # what a later step would refuse is refused now
+            self.baseline.values(batch.groups, Visits.empty(batch.groups), step=step)
+        delta = _delta(batch)
+        check_finite_results(self.method, *delta.sums.values())
+        after: Any = _with_visits(begun, delta)
+        if self.keep_deltas:
+            origin = after.received.next_of(self._sender.name)
+            pending = (*after.pending, delta.from_sender(origin))
+            after = replace(after, received=after.received.joined([origin]), pending=pending)
+        return after, record
+
+    def _known(self, state: Any, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
+        history = state.history
+        known = history.visits_known(history.rows(keys), np.full(len(keys), step))
+        return split_now(known, self.baseline.max_visits)[0], scores_before(self.baseline, history, step, state.scores)
+
+    def _warned(
+        self, before: Any, after: Current, samples: StepSamples, record: StepRecord
+    ) -> tuple[Current, tuple[str, ...]]:
+        after, warnings = super()._warned(before, after, samples, record)
+        after, late = self._warned_late(before, after, samples, record)
+        return after, (*warnings, *late)
+
+    def _warned_late(
+        self, before: Any, after: Current, samples: StepSamples, record: StepRecord
+    ) -> tuple[Current, tuple[str, ...]]:
+        history = before.state.history
+        if history is None or before.state.warned_late or min(history.horizon, history.max_visits) == math.inf:
+            return after, ()
+        oldest = int(newest_versions(samples, record.packing, record.step).min())
+        behind = before.state.last_step - oldest
+        if behind <= self.late:
+            return after, ()
+        text = (
+            f"{self.method}: completions of step {oldest} came when step {before.state.last_step} had been recorded. "
+            f"The history is kept for completions that are up to {self.late} steps late, so these have lost part of "
+            f"their past. To keep all of it, make the estimator with late={behind} or more."
+        )
+        state: Any = after.state
+        return after._replace(state=replace(state, warned_late=True)), (text,)
+
+
+class Sender:
+    """The name under which an estimator in one process numbers its deltas.
+
+    Copies, forks and loaded estimators get new names. If two used one name, they would give
+    the same number to two deltas, and one of these would be lost.
+    """
+
+    def __init__(self) -> None:
+        self._named = 0, ""
+
+    @property
+    def name(self) -> str:
+        """The name, generated at its first use."""
+        if self._named[0] != os.getpid():
+            self._named = os.getpid(), secrets.token_hex(8)
+        return self._named[1]
+
+
+def newest_versions(samples: StepSamples, packing: Packing, step: int) -> np.ndarray:
+    """The newest version among the completions of each prompt, shape (P,)."""
+    if samples.version is None:
+        return np.full(len(packing.keys), step)
+    newest = np.zeros(len(packing.keys), dtype=np.int64)
+    np.maximum.at(newest, packing.codes, samples.version)
+    return newest
+
+
+def _delta(batch: Batch) -> HistoryDelta:
+    """The sums of a call by prompt and version."""
+    samples, packing = batch.samples, batch.packing
+    version = np.full(len(packing.codes), batch.step) if samples.version is None else samples.version
+    pairs = Packing.of(CodedIds.of(list(zip(packing.codes.tolist(), version.tolist(), strict=True))))
+    row, step = np.array(pairs.keys, dtype=np.int64).reshape(-1, 2).T
+    weight = None if samples.weight is None else pairs.pack(samples.weight)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = visit_sums(replace(batch.groups, reward=pairs.pack(samples.reward), mask=pairs.mask, weight=weight))
+    return HistoryDelta(packing.keys, row, step, sums, batch.step, samples.with_streams, samples.weighting)
+
+
+def _with_visits(state: Any, delta: HistoryDelta) -> EstimatorState:
+    """The state with a write of the visits; the history itself is unchanged."""
+    first = int(delta.step.min(initial=delta.last_step))
+    return replace(
+        state,
+        write=state.history.added(delta),
+        scores={step: scores for step, scores in state.scores.items() if step < first},
+        last_step=max(state.last_step, delta.last_step),
+        with_streams=common("stream_ids", state.with_streams, delta.with_streams),
+        weighting=common("weights and importance", state.weighting, delta.weighting),
+    )

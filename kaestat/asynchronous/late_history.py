@@ -1,0 +1,130 @@
+"""A history whose visits come in any order: late, in parts, and from other workers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from kaestat.asynchronous.delta import HistoryDelta, order_by
+from kaestat.core.arrays import Visits
+from kaestat.core.checks import check_whole
+from kaestat.history.columns import HistoryWrite, wider
+from kaestat.history.history import RewardHistory
+
+
+class LateHistory(RewardHistory):
+    """A `RewardHistory` to which completions of any step can be added, late or not.
+
+    The result does not depend on the order of calls, or on how the completions of a visit are spread over them, up to
+    the rounding of sums.
+
+    Parameters
+    ----------
+    horizon, weighted, max_visits
+        As of `RewardHistory`.
+    late : int
+        The history also keeps the visits that a step this many steps before the last can reach.
+    """
+
+    def __init__(self, horizon: float = math.inf, *, late: int, **options: Any):
+        super().__init__(horizon, **options)
+        self.late = check_whole("late", late, least=0)
+
+    @property
+    def oldest_kept(self) -> float:
+        """The oldest step still needed by the next step, or by the latest completion allowed."""
+        return self.last_step - self.late - self.horizon
+
+    def added(self, delta: HistoryDelta) -> HistoryWrite:
+        """The write that adds the completions of a delta, each to the visit of its step; the history is unchanged.
+
+        Visits are left out if neither the next step nor the latest completion that ``late`` allows can reach them.
+
+        Raises
+        ------
+        ValueError
+            If the delta has other sums than this history.
+        """
+        columns = self.columns
+        names = sorted(set(columns.fields) - {"step"})
+        if set(delta.sums) != set(names):
+            raise ValueError(f"this history keeps {', '.join(names)}; the delta has {', '.join(sorted(delta.sums))}.")
+        rows = columns.rows(delta.keys)
+        last_step = max(self.last_step, delta.last_step, int(delta.step.max(initial=-1)))
+        row, column = np.nonzero(columns.fields["count"][rows] > 0)
+        known = {name: column_[rows[row], column] for name, column_ in columns.fields.items()}
+        row, step = np.concatenate([row, delta.row]), np.concatenate([known["step"], delta.step])
+        order, first = order_by(row, step)
+        sums: dict[str, Any] = {
+            name: np.add.reduceat(np.concatenate([known[name], delta.sums[name]])[order], first) if len(first) else []
+            for name in names
+        }
+        row, step = row[order][first], step[order][first]
+        place = _place_from_newest(row)
+        # Whatever may come is after these, and looks back at max_visits of them at most.
+        settled = step < last_step - self.late
+        before = _place_from_newest(np.where(settled, row, -1 - np.arange(len(row))))
+        kept = (step >= last_step - self.late - self.horizon) & (~settled | (before < self.max_visits))
+        width = columns.width
+        if (needed := int(place[kept].max(initial=0)) + 1) > width:
+            width = max(needed, wider(width, self.horizon + self.late + 1))
+        at = row[kept], width - 1 - place[kept]
+        blocks = {}
+        for name, column_ in columns.fields.items():
+            blocks[name] = np.zeros((len(rows), width), dtype=column_.dtype)
+            blocks[name][at] = step[kept] if name == "step" else sums[name][kept]
+        return columns.write(blocks, delta.keys, rows, last_step)
+
+    def add(self, delta: HistoryDelta) -> None:
+        """Add the completions of a delta, none of which is recorded already; a ValueError as of `added`."""
+        self.columns.carry_out(self.added(delta))
+
+    def merge(self, other: Self) -> None:
+        """Add all visits of a history of other completions: associative and commutative, up to rounding."""
+        self.add(other.as_delta())
+
+    def as_delta(self) -> HistoryDelta:
+        """All visits as a delta: added to an empty history it gives this one."""
+        size = len(self) + 1
+        row, column = np.nonzero(self.columns.fields["count"][:size] > 0)
+        sums = {name: field[row, column] for name, field in self.columns.fields.items()}
+        return HistoryDelta(list(self.columns.row), row - 1, sums.pop("step"), sums, self.last_step)
+
+    def visits_known(
+        self, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> Visits:
+        """Visits at or before a step for each row, in whatever order they were recorded: the newest within the horizon.
+
+        Visits at the step itself have lag 0. ``without`` are positions in ``rows`` and lags of visits to leave out. A
+        prompt has at most `max_visits` visits before its step.
+        """
+        visits = self.columns.visits(rows, steps[:, None])
+        kept = (visits.count > 0) & (visits.lag >= 0) & (visits.lag <= self.horizon)
+        if without is not None:
+            position, lag = without
+            which, column = np.nonzero(visits.lag[position] == lag[:, None])
+            kept[position[which], column] = False
+        earlier = kept & (visits.lag > 0)
+        newer = np.cumsum(earlier[:, ::-1], axis=1)[:, ::-1]
+        return hidden(visits, kept & (~earlier | (newer <= self.max_visits)))
+
+    def snapshot(self) -> Any:
+        """As of `RewardHistory`, with ``late``."""
+        plain, late = super().snapshot(), self.late
+        return lambda: plain() | {"late": late}
+
+
+def hidden(visits: Visits, kept: np.ndarray) -> Visits:
+    """The visits, (P, V), with all but those ``kept`` turned into padding."""
+    columns = {field.name: getattr(visits, field.name) for field in fields(visits)}
+    sums = {n: a * kept for n, a in columns.items() if isinstance(a, np.ndarray) and n not in ("lag", "state")}
+    return replace(visits, lag=np.where(kept, visits.lag, 0.0), **sums)
+
+
+def _place_from_newest(row: np.ndarray) -> np.ndarray:
+    """For visits sorted by row and step, how many newer ones of the same row there are."""
+    last = np.flatnonzero(np.diff(row, append=row[-1:] - 1)) if len(row) else np.zeros(0, dtype=np.intp)
+    return np.repeat(last, np.diff(last, prepend=-1)) - np.arange(len(row))

@@ -1,1 +1,0 @@
-"""Histories on several workers: exchanged between ranks, or kept in one actor."""

@@ -1,0 +1,86 @@
+"""Scores of recent steps follow from the visits alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kaestat import AdvantageEstimator, AsynchronousEstimator, Groups, make_baseline
+from kaestat.asynchronous.recent_scores import WINDOW, scores_before, visits_to_keep
+from tests.helpers.arrivals import run
+
+IDS = np.repeat(np.arange(6), 4)
+
+
+def rewards_of(seed: int, n_steps: int, binary: bool = True) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    reward = rng.random((n_steps, 6, 4))
+    return ((reward < rng.random((1, 6, 1))).astype(float) if binary else reward).reshape(n_steps, 24)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("name", ["kae", "kae_eb", "local_linear"])
+@settings(max_examples=5)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_sums_of_visits_give_the_scores_of_the_completions(name, binary, seed):
+    strict, free = AdvantageEstimator(name, bandwidth="auto"), AsynchronousEstimator(name, bandwidth="auto")
+    baseline, scores = strict.baseline, []
+    for step, part in enumerate(run(seed, 8, binary=binary)):
+        for estimator in (strict, free):
+            estimator.step(part.ids, part.reward, step)
+        groups = Groups(strict.record.groups.reward, mask=strict.record.groups.mask)
+        scores.append(baseline.scores(groups, strict.record.visits, step=step))
+    found, expected = scores_before(baseline, free.history, 8, {}), baseline.selector.running.joined(scores)
+    for part, numbers in expected.items():
+        np.testing.assert_allclose(found[part], numbers, rtol=1e-9, atol=1e-9)
+
+
+def test_joined_scores_are_discounted_by_the_returns_of_the_prompts_since():
+    """Against the recursion of a run in order, one step at a time; the third step has no prompt with a past."""
+    running = make_baseline("kae", bandwidth="auto").selector.running
+    rng, scores, loss, number = np.random.default_rng(0), [], 0.0, 0.0
+    for step, count, pace in ((3, 8.0, 1.0), (4, 6.0, 0.5), (9, 0.0, 1.0), (11, 4.0, 0.25)):
+        of_step = rng.random(len(running.candidates)) * (count > 0)
+        last = float(step) if count else -1.0
+        scored = np.array([count, count / 2, float(step), last, 2.0 if count else -1.0])
+        scores.append({"loss": of_step, "scored": scored, "pace": np.asarray(pace)})
+    for step, kept in ((0, 1.0), (1, 0.7**0.5), (3, 0.7 ** (7 * 0.25))):
+        loss, number = kept * loss + scores[step]["loss"], kept * number + scores[step]["scored"][0]
+    found = running.joined(scores)
+    np.testing.assert_allclose(found["loss"], loss, rtol=1e-12)
+    np.testing.assert_allclose(found["scored"], [number, number / 2, -1, 11, 2], rtol=1e-12)
+    fresh = running.joined([])
+    assert all(np.array_equal(fresh[name], array) for name, array in running.initial_carry().items())
+
+
+def test_values_follow_those_of_strict_order():
+    """Only what is left of steps before the window differs: .7 to the power of 16 of their scores."""
+    rewards = rewards_of(2, 40)
+    strict, free = AdvantageEstimator("kae_eb"), AsynchronousEstimator("kae_eb")
+    for step, reward in enumerate(rewards):
+        for estimator in (strict, free):
+            estimator.step(IDS, reward, step)
+        np.testing.assert_allclose(free.values, strict.values, atol=0.01 if step > WINDOW else 1e-3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_bandwidth_does_not_depend_on_who_recorded_the_completions(weighted):
+    rng = np.random.default_rng(3)
+    rewards, weights = rewards_of(3, 20), rng.gamma(2.0, size=(20, 24))
+    one, other, whole = (AsynchronousEstimator("kae_eb", keep_deltas=True) for _ in range(3))
+    for step, (reward, weight) in enumerate(zip(rewards, weights, strict=True)):
+        first = IDS < (6 if step < 14 else 3)
+        for estimator, part in ((one, first), (other, ~first), (whole, first | ~first)):
+            given = {"weights": weight[part]} if weighted else {}
+            estimator.step(IDS[part], reward[part], step, **given)
+    one.merge(other.take_delta())
+    found, wanted = (estimator.predict(range(6), 20).value for estimator in (one, whole))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
+
+
+def test_other_baselines_have_nothing_to_learn():
+    for method, options in (("kae", {"bandwidth": 5}), ("kalman", {})):
+        estimator = AsynchronousEstimator(method, **options)
+        estimator.step(["a", "a"], [1.0, 0.0], 0)
+        assert scores_before(estimator.baseline, estimator.history, 1, {}) is None
+        assert visits_to_keep(estimator.baseline) == estimator.baseline.max_visits
