@@ -27,7 +27,7 @@ class OutsideValue(KaeEb):
     outside : mapping, callable or array
         ``{prompt_id: value}``, looked up at every step, so the caller may update it before each step; or
         ``outside(prompt_ids, step) -> sequence of P values``; or an array broadcastable to (..., P), for direct use on
-        arrays. It must not depend on the rewards of the step. An estimator with ``order="any"`` that learns its
+        arrays. It must not depend on the rewards of the step. A `kaestat.AsynchronousEstimator` that learns its
         bandwidth asks again for the values of all prompts of a recent step whose visits changed, so an array of the
         wrong length is then refused.
 

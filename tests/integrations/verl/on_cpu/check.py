@@ -25,7 +25,7 @@ from norms import largest_errors
 from prepare import write_model_and_data
 from recorder import FILE
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[3]
@@ -186,7 +186,7 @@ def run_case(name: str, case: Case, folder: Path) -> str:
 def largest_difference(lines: Sequence[dict], method: str) -> float:
     """Between recorded advantages and those of an estimator that sees the same ids, rewards, steps and versions."""
     of_versions = lines[0]["version"] is not None
-    plain = AdvantageEstimator(method, order="any" if of_versions else "strict")
+    plain = (AsynchronousEstimator if of_versions else AdvantageEstimator)(method)
     worst = 0.0
     for line in lines:
         final, padding = np.array(line["final"]), np.array(line["padding"])
