@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat.core.samples import CodedIds, Packing, StepSamples
+from kaestat.core.samples import CodedIds, Packing, Samples, StepSamples
 
 
 def packed(keys):
@@ -64,7 +64,7 @@ def test_ids_in_arrays_are_numbered_as_they_would_be_one_by_one(ids, times, scal
     scale, shift = (1 if dtype == np.int8 else scale), (2**63 if dtype == np.uint64 else 0)
     column = np.array([key * scale + shift for key in ids], dtype=dtype)
     column = np.repeat(column, times) if order == "grouped" else np.tile(column, times)
-    coded = CodedIds.of(column)
+    coded = CodedIds.of(column.tolist())
 
     keys, codes = numbered(column.tolist())
     assert coded.keys == keys and all(type(key) is int for key in coded.keys)
@@ -136,7 +136,7 @@ OTHERS = {
 
 
 def samples_of(**given) -> StepSamples:
-    return StepSamples.of(**GIVEN | given, by_stream=True)
+    return StepSamples.of(Samples(**GIVEN | given), by_stream=True)
 
 
 @pytest.mark.parametrize("name", GIVEN)
@@ -158,7 +158,7 @@ def test_samples_stay_when_the_users_numbers_change(kind):
             {"numpy": np.array, "memory": lambda row: array("d", row), "pandas": pd.Series}[kind](r) for r in kept
         ]
     rewards, weights = numbers
-    samples = StepSamples.of(["a", "a", "b"], rewards, None, None, weights, by_stream=True)
+    samples = StepSamples.of(Samples(["a", "a", "b"], rewards, weights=weights), by_stream=True)
     for k in range(3):
         rewards[k], weights[k] = 0.5, 0.5
     assert (samples.reward.tolist(), samples.weight.tolist()) == ([1.0, 0.0, 1.0], [1.0, 2.0, 3.0])

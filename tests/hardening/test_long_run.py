@@ -76,7 +76,7 @@ def exact_value(past: deque[tuple[int, int]], step: int, others: int, group: int
 
 @pytest.mark.parametrize("steps", [300, pytest.param(3000, marks=pytest.mark.slow)])
 def test_values_do_not_drift_and_memory_levels_off(steps):
-    prompts, bytes_a_visit = steps // 10, 24
+    prompts, bytes_a_visit = steps // 10, 32
     run = long_run(steps=steps, prompts=prompts, batch=16, bandwidth=steps // 15)
     assert run.checked > steps
     assert run.worst < 1e-14
@@ -88,7 +88,7 @@ def test_values_do_not_drift_and_memory_levels_off(steps):
 
 
 def test_a_history_without_horizon_grows_with_its_visits_alone():
-    history, bytes_a_visit = RewardHistory(), 10
+    history, bytes_a_visit = RewardHistory(), 32
     for step in range(400):
         history.record(["a", "b"], step=step, count=[2, 2], total=[1.0, 2.0], total_sq=[1.0, 2.0])
     assert history.width <= 1.25 * 400 + 2
