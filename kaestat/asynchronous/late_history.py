@@ -23,10 +23,12 @@ class LateHistory(RewardHistory):
 
     Parameters
     ----------
-    horizon, weighted, max_visits
+    horizon : float
         As of `RewardHistory`.
     late : int
         The history also keeps the visits that a step this many steps before the last can reach.
+    **options
+        Further ones of `RewardHistory`.
     """
 
     def __init__(self, horizon: float = math.inf, *, late: int, **options: Any):
