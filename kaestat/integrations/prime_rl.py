@@ -154,8 +154,8 @@ class BaselineAlgorithmMixin:
         self.session = TrainerSession(estimator)
         if _compares_prompts(estimator):
             warnings.warn(
-                f"method {estimator.method!r} compares the prompts of a step, but prime-rl scores one group at a time, so "
-                "it is another method here; take one that looks at one prompt, such as 'kae' or 'rloo'.",
+                f"method {estimator.method!r} compares the prompts of a step, but prime-rl scores one group at a "
+                "time, so it is another method here; take one that looks at one prompt, such as 'kae' or 'rloo'.",
                 stacklevel=2,
             )
 
