@@ -2,10 +2,10 @@ r"""Answers that name several: ``42 \text{ or } 43``. Whoever hedges has not ans
 
 import re
 
-_WRAPPED = re.compile(r"\\(text|textrm|textbf|mathrm|mbox)\s*\{([^{}]*)\}")
-_WORD = re.compile(r"(?<![A-Za-z\\])or(?![A-Za-z])", re.IGNORECASE)
+from .units import unwrapped
+
 _OR = re.compile(r"\\l?or(?![A-Za-z])|(?<![A-Za-z\\])or(?![A-Za-z])|\\vee(?![A-Za-z])", re.IGNORECASE)
-_SEVERAL = re.compile(r",(?![0-9]{3}(?![0-9]))|;|\\pm|\\mp|\\cup|\band\b")
+_SEVERAL = re.compile(r"(?<!\\),(?![0-9]{3}(?![0-9]))|;|\\pm|\\mp|\\cup|\band\b")
 
 
 def alternatives(passage: str) -> list[str]:
@@ -14,11 +14,12 @@ def alternatives(passage: str) -> list[str]:
     Examples
     --------
     >>> alternatives(r"18\text{ dollars or } 19")
-    ['18\\text{ dollars }', '\\text{ } 19']
+    ['18 dollars', '19']
     >>> alternatives("4 more")
     ['4 more']
     """
-    return [part.strip() for part in _OR.split(_WRAPPED.sub(_taken_apart, passage))]
+    parts = [part.strip() for part in _OR.split(unwrapped(passage))]
+    return parts if len(parts) > 1 else [passage]
 
 
 def is_several(answer: str) -> bool:
@@ -30,9 +31,3 @@ def is_several(answer: str) -> bool:
     (True, True, False)
     """
     return len(alternatives(answer)) > 1 or _SEVERAL.search(answer) is not None
-
-
-def _taken_apart(wrapped: re.Match) -> str:
-    r"""``\text{a or b}`` as ``\text{a } or \text{ b}``."""
-    kind, words = wrapped.groups()
-    return " or ".join(f"\\{kind}{{{part}}}" for part in _WORD.split(words))

@@ -1,13 +1,13 @@
 r"""Mathematical answers, compared by `math-verify` in worker processes with limits of time and memory.
 
-A completion's answer is the content of its last closed ``\boxed{...}``. Without one, `math-verify` looks for an
-expression in the completion's last 1,000 characters. Of a passage in a box, more than 1,000 characters grade wrong: no
-ground truth comes near that length, and parsing takes long there.
+A completion's answer is the content of its last closed ``\boxed{...}`` or ``\fbox{...}``, else the first formula after
+the last ``####`` or "answer is", else the last formula of the text (`final_answers`). More than 1,000 characters grade
+wrong: no ground truth comes near that length, and parsing takes long there.
 
-Passages equal to the ground truth but for spaces, ``\left``/``\right``, ``\dfrac``/``\tfrac`` and dollar signs are
-right without being parsed. Everything else is `math-verify`'s to say: numbers agree to six decimals, expressions
-symbolically, sets in any order. It also drops the base of ``52_8`` and units, which are compared here where both have
-one (`units`).
+Unicode, separators in numbers and LaTeX of no meaning are spelled in one way first (`spelling`). Passages equal to the
+ground truth but for spaces and dollar signs are right without being parsed. Everything else is `math-verify`'s to say:
+expressions agree symbolically, sets in any order, intervals with their inequalities, and numbers as `equality` says.
+Units are compared where both have one (`units`), and so are bases (``52_8``).
 
 An answer that leaves the choice (``5 \text{ or } 6``) is right only if each of its alternatives is, unless the ground
 truth has several values itself. With more than four alternatives it is wrong.
@@ -19,8 +19,9 @@ import math
 import re
 from collections.abc import Sequence
 
-from .alternatives import alternatives, is_several
-from .final_answers import after_answer_is, last_boxed, tail
+from .alternatives import is_several
+from .final_answers import passages
+from .spelling import plain
 from .units import split_unit, units_differ
 from .worker_pool import BUDGET, PASSED_OVER, PassedOver, WorkerPool
 
@@ -30,13 +31,16 @@ MAX_PASSAGE = 1_000
 MAX_ALTERNATIVES = 4
 """Answers of one completion that are compared; each may take as long as a completion."""
 
-Request = tuple[str, str, str]
+Request = tuple[str, str]
 
-_NO_MEANING = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\[,!;: ]|[\s$]|\.$")
-_IN_BASE = re.compile(r"(?P<digits>[0-9A-Za-z]+)_\{?(?P<base>[0-9]+)\}?")
-_SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
-_VALUE = re.compile(r"[0-9]|\\[a-z]+|\$")
-_FRACTIONS = re.compile(r"\\[dt]frac(?![a-zA-Z])")
+_NO_MEANING = re.compile(r"(?<![0-9])\s|\s(?![0-9])|\$")
+_IN_BASE = re.compile(r"([0-9][0-9A-Za-z]*)_\{?([0-9]+)\}?")
+_APART = re.compile(r"[0-9] [0-9]")  # not a number, but math-verify takes it for one
+_END = re.compile(r"(?:\\$|[\s.,;:])+$")
+_COUNTED = re.compile(
+    r"(?<=[0-9)}\]])(?: ?\\(?:text\w*|mathrm|mbox) ?\{(?:[^{}]|\{[^{}]*\})*\}(?:\^\{?-?[0-9]\}?)?|"
+    r" [A-Za-z]{2,}(?: [A-Za-z]+)*)$"
+)
 
 
 class MathVerifier:
@@ -49,8 +53,7 @@ class MathVerifier:
     workers: Worker processes; None takes as many as there are cores (`worker_pool.default_workers`). They start as
         needed.
     budget: Seconds that a batch may wait for completions which take longer than a tenth of ``timeout`` (`WorkerPool`).
-        When
-        half of them are gone, ``timeout`` gets shorter. A completion that needs more than this shorter time is
+        When half of them are gone, ``timeout`` gets shorter. A completion that needs more than this shorter time is
         *ungraded*: its reward is NaN.
 
     Examples
@@ -120,37 +123,33 @@ def _verdict(replies: Sequence[bool | PassedOver | None]) -> float:
 
 def _requests(answer: str, text: str) -> list[Request] | bool:
     """What to ask the workers, all of which must be right; or the verdict, where there is nothing to parse."""
-    text = tail(text)
-    content = last_boxed(text)
-    kind, passage = ("text", tail(text, MAX_PASSAGE)) if content is None else ("box", content)
-    if not passage.strip() or len(passage) > MAX_PASSAGE:
+    answer = _END.sub("", plain(answer))
+    several = is_several(answer)
+    found = passages(text, several=several)
+    if not 0 < len(found) <= MAX_ALTERNATIVES or any(len(each) > MAX_PASSAGE for each in found):
         return False
-    if _plain(passage) == _plain(answer):
+    found = [_END.sub("", each) for each in found]
+    if not all(found):
+        return False
+    if all(_plain(each) == _plain(answer) for each in found):
         return True
-    bases = _IN_BASE.fullmatch(_plain(passage)), _IN_BASE.fullmatch(_plain(answer))
-    if all(bases):
-        return bases[0].group("digits", "base") == bases[1].group("digits", "base")
-    if is_several(answer):
-        return [(answer, passage, kind)]
+    if several:
+        return [(answer, each) for each in found]
     number, unit = split_unit(answer)
-    requests, choice = [], alternatives(passage) if kind == "box" else _alternatives_in_prose(passage)
-    if len(choice) > MAX_ALTERNATIVES:
-        return False
-    for each in choice:
+    requests = []
+    for each in found:
         bare, other = split_unit(each)
-        if units_differ(unit, other):
+        digits, truth = _IN_BASE.fullmatch(_plain(bare)), _IN_BASE.fullmatch(_plain(number))
+        if units_differ(unit, other) or _APART.search(bare) or (digits and truth and digits.groups() != truth.groups()):
             return False
-        requests.append((answer, each, kind) if None in (unit, other) else (number, bare, kind))
+        if digits and not truth:
+            try:
+                bare = str(int(digits[1], int(digits[2])))
+            except ValueError:  # not the digits of that base
+                return False
+        requests.append((_COUNTED.sub("", number), _COUNTED.sub("", bare)))
     return requests
 
 
-def _alternatives_in_prose(passage: str) -> list[str]:
-    """The alternatives of the sentence that says what the answer is; the whole passage where it leaves no choice."""
-    said = after_answer_is(passage)
-    parts = [] if said is None else alternatives(_SENTENCE_END.split(said)[0])
-    valued = [part for part in parts if _VALUE.search(part)]
-    return valued if len(valued) > 1 else [passage]
-
-
 def _plain(text: str) -> str:
-    return _FRACTIONS.sub(r"\\frac", _NO_MEANING.sub("", text.strip()))
+    return _NO_MEANING.sub("", text)

@@ -35,7 +35,7 @@ _NAMES = {
     "cent": "",
     "dollar": "",
     "euro": "",
-    "degree": "° circ deg",
+    "degree": "circ deg",
     "radian": "rad",
     "mi/h": "mph",
     "km/h": "kph kmh",
@@ -43,28 +43,18 @@ _NAMES = {
 _LONGER_THAN_A_SYMBOL = 2  # letters, from which on a plural is formed and capitals mean nothing
 
 
-def _spellings() -> dict[str, str]:
-    found = {}
-    for unit, others in _NAMES.items():
-        for name in (unit, *others.split()):
-            found[name] = unit
-            if len(name) > _LONGER_THAN_A_SYMBOL:
-                found[f"{name}s"] = unit
-    return found
-
-
-_UNITS = _spellings()
+_UNITS = {name: unit for unit, others in _NAMES.items() for name in (unit, *others.split())}
+_UNITS |= {f"{name}s": unit for name, unit in _UNITS.items() if len(name) > _LONGER_THAN_A_SYMBOL}
 _NAME = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
-_POWER = r"(?:\s*(?:\^\s*\{?\s*(?P<power%d>[23])\s*\}?|(?P<sign%d>[²³])|(?P<word%d>squared|cubed)))?"
+_POWER = r"(?:\s*(?:\^\s*\{?\s*(?P<power%d>[23])\s*\}?|(?P<word%d>squared|cubed)))?"
 _ONE = r"(?:(?P<shape%d>square|sq\.?|cubic)\s+)?\^?\\?(?P<name%d>" + _NAME + r")(?![A-Za-z])" + _POWER
 _UNIT = re.compile(
     r"\s*" + _ONE.replace("%d", "1") + r"(?:\s*(?:/|\bper\b)\s*" + _ONE.replace("%d", "2") + r")?", re.IGNORECASE
 )
-_WRAPPER = re.compile(r"\\(?:text|textrm|textbf|mathrm|mbox|operatorname)\s*\{([^{}]*)\}")
-_DEGREE = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?$")
-_SPACE = re.compile(r"\\[,;:! ]|~|\$|\{\}")
-_BEFORE = re.compile(r"(?:[0-9)}\]%]|\\pi)\s*\^?\s*\{?\s*$")  # what a unit follows
-_POWERS = {"2": "^2", "²": "^2", "squared": "^2", "square": "^2", "sq": "^2", "sq.": "^2"}
+_WRAPPER = re.compile(r"\\(?:text\w*|math(?:rm|bf|it|sf)|mbox|operatorname)\s*\{([^{}]*)\}")
+_SPACE = re.compile(r"\$|\{\}")
+_BEFORE = re.compile(r"(?:[0-9)}\]%]|\\pi)\s*$")  # what a unit follows
+_POWERS = {"2": "^2", "squared": "^2", "square": "^2", "sq": "^2", "sq.": "^2"}
 _MAX_UNIT = 60  # characters of the longest spelling, and more
 _PREPOSITION = "in"  # a unit at the end of a passage alone
 
@@ -80,6 +70,11 @@ def unit_after(text: str) -> str | None:
     return _read(_SPACE.sub(" ", unwrapped(text[: 2 * _MAX_UNIT])), whole=False)
 
 
+def unit_words(text: str) -> str:
+    """The words of the unit that ``text`` begins with; empty without one."""
+    return _UNIT.match(text)[0] if _read(text[: 2 * _MAX_UNIT], whole=False) else ""
+
+
 def split_unit(text: str) -> tuple[str, str | None]:
     r"""A mathematical passage without the unit that it ends in, and that unit; None without one behind a number.
 
@@ -89,9 +84,6 @@ def split_unit(text: str) -> tuple[str, str | None]:
     (('\\frac{3}{2}\\pi', 'cm^2'), ('90', 'degree'), ('g h', None), ('x+m', None))
     """
     plain = _SPACE.sub(" ", unwrapped(text)).rstrip(" .")
-    degree = _DEGREE.search(plain)
-    if degree is not None:
-        return plain[: degree.start()], "degree"
     for start in range(max(0, len(plain) - _MAX_UNIT), len(plain)):
         if _BEFORE.search(plain[max(0, start - _MAX_UNIT) : start]):
             found = _read(plain[start:], whole=True)
@@ -123,5 +115,5 @@ def _canonical(match: re.Match, part: str) -> str | None:
     unit = _UNITS.get(name) or (_UNITS.get(name.lower()) if len(name) > _LONGER_THAN_A_SYMBOL else None)
     if unit is None:
         return None
-    power = next((value for kind in ("power", "sign", "word", "shape") if (value := match[f"{kind}{part}"])), None)
+    power = next((value for kind in ("power", "word", "shape") if (value := match[f"{kind}{part}"])), None)
     return unit + ("" if power is None else _POWERS.get(power.lower(), "^3"))
