@@ -344,11 +344,11 @@ def namespace(array: Array) -> Namespace:
     return NUMPY if type(array) is np.ndarray or isinstance(array, np.generic) else array_namespace(array)
 
 
-def steps_like(visits: Visits, value: Any) -> Array:
-    """``value`` as an array of the visits' own kind, on their device."""
-    if type(visits.lag) is np.ndarray:
-        return np.asarray(value, dtype=visits.lag.dtype)
-    return namespace(visits.lag).asarray(value, dtype=visits.lag.dtype, device=device(visits.lag))
+def as_like(value: Any, model: Array) -> Array:
+    """``value`` as an array of the model's kind and floating type, on its device."""
+    if type(model) is np.ndarray:
+        return np.asarray(value, dtype=model.dtype)
+    return namespace(model).asarray(value, dtype=model.dtype, device=device(model))
 
 
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:

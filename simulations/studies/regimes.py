@@ -1,4 +1,4 @@
-"""The default where values do more than walk, against the filter that knows the parameters of each regime."""
+"""Methods with a history where values do more than walk, against the filter that knows each regime's parameters."""
 
 from functools import cache
 
@@ -13,12 +13,10 @@ from simulations.harness import Cell, Estimate, Samples, Streams, Study, average
 from simulations.harness.study import grid
 from simulations.studies.best_baselines import served
 
-FILTER = "bayes_filter"
-METHODS = (FILTER, "kae_eb", "kae")
+METHODS = ("bayes_filter", "kae_eb", "kae")
 GROUP_SIZES = (1, 2, 8)
 IN_TURNS, BATCHES, SMALL_GROUPS = 40, 4, (1, 2)  # prompts, of which each step has a quarter, and their completions
 EARLY, TURNS = "_early", "_in_turns"  # measures of the first half of the visits, and of prompts in turns
-SOFT = ("partial credit in one first visit of eight", "first visits in quarters")  # binary rewards afterwards
 
 
 @cache
@@ -41,14 +39,12 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
     made = world(cell["regime"], cell["group_size"], streams)
     known = ((made.known - made.value[..., None]) ** 2).mean(axis=-1)
     columns = scores("known parameters", known.mean(axis=-1))
-    runs = [(method, method, made.reward, "") for method in METHODS]
-    if cell["regime"] == "walk .15":
-        runs += [(f"{FILTER}, {name}", FILTER, softened(made, name, streams), "") for name in SOFT]
+    runs = [(method, made.reward, "") for method in METHODS]
     if cell["group_size"] in SMALL_GROUPS:
         columns |= scores("known parameters", known[..., :IN_TURNS].mean(axis=-1), TURNS)
-        runs += [(method, method, made.reward[:, :, :IN_TURNS], TURNS) for method in METHODS]
-    for name, method, reward, shape in runs:
-        columns |= scores(name, squared_errors(baseline(method), made, reward, BATCHES if shape else 1), shape)
+        runs += [(method, made.reward[:, :, :IN_TURNS], TURNS) for method in METHODS]
+    for method, reward, shape in runs:
+        columns |= scores(method, squared_errors(baseline(method), made, reward, BATCHES if shape else 1), shape)
     return columns
 
 
@@ -59,27 +55,15 @@ def scores(method: str, errors: np.ndarray, shape: str = "") -> dict[str, np.nda
     return columns | ({f"{method}|mse{shape}{EARLY}": errors[:, 1:half].mean(axis=1)} if half > 1 else {})
 
 
-def softened(made: World, name: str, streams: Streams) -> np.ndarray:
-    """Rewards of which the first visits have partial credit: a half, or the mean of four draws."""
-    soft = made.reward.copy()
-    if name == SOFT[0]:
-        soft[:, 0, ::8] = 0.5
-    else:
-        drawn = streams.uniform("quarters", *soft.shape[2:], 4)
-        soft[:, 0] = (drawn < made.value[:, 0, :, None, None]).mean(axis=-1)
-    return soft
-
-
 def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
-    """Every method's error and its ratio to that of the known filter; of partial credit, to the run without it."""
+    """Every method's error and its ratio to that of the known filter."""
     estimates = []
     for name, column in samples.items():
         method, measure = name.split("|")
         estimates.append(average(name, column))
         if method != "known parameters":
-            to, of = ("known", "known parameters") if method in METHODS else ("clean", FILTER)
-            ratio = f"{method}|{measure.replace('mse', f'ratio_to_{to}')}"
-            estimates.append(ratio_of_means(ratio, column, samples[f"{of}|{measure}"]))
+            ratio = f"{method}|{measure.replace('mse', 'ratio_to_known')}"
+            estimates.append(ratio_of_means(ratio, column, samples[f"known parameters|{measure}"]))
     return estimates
 
 
@@ -93,17 +77,18 @@ def conclude(summary: pd.DataFrame) -> pd.DataFrame:
 
 STUDY = Study(
     name="regimes",
-    aims="How far the default is from what can be known where values do not merely walk, and what soft rewards "
-    "at the first visit do to it later.",
+    aims="How far methods are from what can be known where values do not merely walk.",
     mechanisms="64 prompts, all visited together, and the first 40 of them 10 at a step; walks, jumps, a shock to "
     "all, drifts of each prompt's own, three "
     "visits with and without dead prompts, continuous rewards, uneven gaps, two states.",
     estimands="Each prompt's current value, over the second half of the visits (from the second on, of three), and "
     "over the first half but its first visit.",
-    methods=("known parameters", *METHODS, *(f"{FILTER}, {name}" for name in SOFT)),
-    measures=(
-        *(f"{m}{shape}{half}" for m in ("mse", "ratio_to_known") for shape in ("", TURNS) for half in ("", EARLY)),
-        *("ratio_to_clean", f"ratio_to_clean{EARLY}"),
+    methods=("known parameters", *METHODS),
+    measures=tuple(
+        f"{measure}{shape}{half}"
+        for measure in ("mse", "ratio_to_known")
+        for shape in ("", TURNS)
+        for half in ("", EARLY)
     ),
     cells=grid(regime=tuple(REGIMES), group_size=GROUP_SIZES),
     replicates=32,

@@ -8,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kaestat import RewardLog, make_baseline
-from kaestat.baselines import filter_rates
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.datasets import simulated_run
@@ -37,14 +36,6 @@ SPECIFICATIONS = [
     "james_stein:paper_factor=true",
 ]
 SELECTED = [f"kae:bandwidth={name}" for name in SELECTORS if name != "fixed"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def double_precision():
-    """Of the learned filter's messages: sums of the copies are in another order."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filter_rates, "PRECISION", "float64")
-        yield
 
 
 def make(specification: str):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import array_api_compat
 import numpy as np
 
-from kaestat.core.arrays import Array, Visits, steps_like
+from kaestat.core.arrays import Array, Visits, as_like
 from kaestat.core.bootstrap import cluster_bootstrap
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors.base import PATH_COLUMNS, BandwidthSelection, Selector
@@ -203,4 +203,4 @@ def per_index(values: Sequence[float] | np.ndarray, leading: tuple[int, ...], vi
     """One number per leading index, broadcastable to (..., P, 1) in the visits' kind; a float if there is only one."""
     if not leading:
         return float(values[0])
-    return steps_like(visits, np.reshape(np.asarray(values, dtype=float), (*leading, 1, 1)))
+    return as_like(np.reshape(np.asarray(values, dtype=float), (*leading, 1, 1)), visits.lag)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kaestat.core.arrays import Array, Visits, steps_like
+from kaestat.core.arrays import Array, Visits, as_like
 from kaestat.core.checks import check_positive
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors.base import FormulaSelector
@@ -32,5 +32,5 @@ class Fraction(FormulaSelector):
     ) -> list[tuple[Array | float, Array | float]]:
         if isinstance(step, int | float):
             return [(max(step, 1) * self.h, 1.0)]
-        step = steps_like(visits, step)
+        step = as_like(step, visits.lag)
         return [(((step > 0) * step + (step <= 0)) * self.h, 1.0)]

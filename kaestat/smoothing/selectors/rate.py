@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kaestat.core.arrays import Array, Visits, namespace, steps_like
+from kaestat.core.arrays import Array, Visits, as_like, namespace
 from kaestat.core.checks import check_positive
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors.base import FormulaSelector
@@ -33,5 +33,5 @@ class Rate(FormulaSelector):
     ) -> list[tuple[Array | float, Array | float]]:
         xp = namespace(visits.count)
         size = xp.sum(visits.count, axis=-1, keepdims=True) + xp.clip(current_count - 1, 0.0, None)
-        elapsed = xp.clip(steps_like(visits, step), 1.0, None)
+        elapsed = xp.clip(as_like(step, visits.lag), 1.0, None)
         return [(elapsed * (self.c * xp.clip(size, 1.0, None) ** (-1 / 3)), 1.0)]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import array_api_compat
 import numpy as np
 
-from kaestat.core.arrays import Array, Groups, Visits, steps_like
+from kaestat.core.arrays import Array, Groups, Visits, as_like
 from kaestat.smoothing.kernels import Kernel
 
 ROUNDING = 1e-12  # relative to the squared rewards or the largest loss: losses nearer than this are equal
@@ -175,8 +175,8 @@ class RunningScores:
         share = share.reshape(*leading, ways * len(place))
         ones = (1,) * (len(leading) + 2)
         return Ahead(
-            bandwidths=steps_like(visits, bandwidths.reshape(-1, *ones)),
-            shares=steps_like(visits, _first(share)[..., None, None]),
+            bandwidths=as_like(bandwidths.reshape(-1, *ones), visits.lag),
+            shares=as_like(_first(share)[..., None, None], visits.lag),
             within=within,
             place=place,
             lowest=lowest,
