@@ -11,7 +11,7 @@ import numpy as np
 from kaestat.asynchronous.received_deltas import Origin, Received
 from kaestat.core.checks import MAX_STEP, check_column
 from kaestat.core.storage import decode_keys, dump_state, encode_keys, parse_state, reading
-from kaestat.history.fields import stored_step
+from kaestat.history.fields import about, stored_center, stored_step
 
 _UNKNOWN = np.zeros(0, dtype=np.intp)
 MarkT = TypeVar("MarkT", bound=Hashable)
@@ -47,6 +47,8 @@ class HistoryDelta:
         Sender and number of each part, that is, of each call that recorded. Parts without an origin count every time.
     part : ndarray of int, shape (K,), optional
         Position in ``origins`` of each visit; -1, the default for all, for visits without an origin.
+    center : float
+        What is subtracted from the rewards in the sums.
     """
 
     keys: list[Hashable]
@@ -58,6 +60,7 @@ class HistoryDelta:
     weighting: str | None = None
     origins: tuple[Origin, ...] = ()
     part: np.ndarray = field(default_factory=lambda: _UNKNOWN)
+    center: float = 0.0
 
     def __post_init__(self) -> None:
         if self.part is _UNKNOWN:
@@ -95,6 +98,7 @@ class HistoryDelta:
             "weighting": self.weighting,
             "origins": [list(origin) for origin in self.origins],
             "part": self.part.astype(np.int32),
+            "center": self.center,
         }
 
     def from_sender(self, origin: Origin) -> HistoryDelta:
@@ -143,8 +147,8 @@ class HistoryDelta:
         sums = {name: check_column(name, column) for name, column in state["sums"].items()}
         marks = state["with_streams"], state["weighting"]
         origins = tuple((sender, number) for sender, number in state["origins"])
-        part = _whole("part", state["part"], least=-1)
-        delta = cls(keys, row, step, sums, stored_step(state["last_step"]), *marks, origins, part)
+        part, center = _whole("part", state["part"], least=-1), stored_center(state["center"])
+        delta = cls(keys, row, step, sums, stored_step(state["last_step"]), *marks, origins, part, center)
         delta._check()
         return delta
 
@@ -208,9 +212,12 @@ def union(deltas: Sequence[HistoryDelta]) -> HistoryDelta:
         rows.append(_numbers(delta.keys, number)[delta.row])
         parts.append(np.array([*(place[origin] for origin in delta.origins), -1])[delta.part])
     (held,) = names
-    sums = {name: np.concatenate([d.sums[name] for d in new if len(d)] or [np.zeros(0)]) for name in held}
+    center = next((delta.center for delta in new if len(delta)), 0.0)
+    each = [about(delta.sums, center - delta.center) for delta in new if len(delta)]
+    sums = {name: np.concatenate([of_one[name] for of_one in each] or [np.zeros(0)]) for name in held}
     step = np.concatenate([delta.step for delta in new])
-    whole = HistoryDelta(list(number), np.concatenate(rows), step, sums, *marks, tuple(place), np.concatenate(parts))
+    row, part = np.concatenate(rows), np.concatenate(parts)
+    whole = HistoryDelta(list(number), row, step, sums, *marks, tuple(place), part, center)
     return _summed(whole)
 
 

@@ -272,7 +272,7 @@ class AsynchronousEstimator(AdvantageEstimator):
             state, visits = replace(state, received=state.received.joined(new.origins)), new.plain_visits()
             if visits.keys:
                 weighting = visits.weighting or ("weights" if "weight" in visits.sums else "none")
-                state = _with_visits(self._begun(state, weighting), visits)
+                state = _with_visits(self._begun(state, weighting, center=visits.center), visits)
             else:
                 state = replace(state, last_step=max(state.last_step, visits.last_step))
             self._put(state)
@@ -336,11 +336,14 @@ class AsynchronousEstimator(AdvantageEstimator):
         kept = (pending,) if self.keep_deltas and pending.origins else ()
         return AsynchronousState(**parts, received=received, pending=kept)
 
-    def _begun(self, state: Any, weighting: str, *, with_divergence: bool = False) -> EstimatorState:
+    def _begun(
+        self, state: Any, weighting: str, *, center: float = 0.0, with_divergence: bool = False
+    ) -> EstimatorState:
         if state.history is not None or self.baseline.horizon == 0:
             return state
         kept = visits_to_keep(self.baseline)
         history = LateHistory(self.baseline.horizon, late=self.late, weighted=weighting != "none", max_visits=kept)
+        history.columns.center = center
         return with_history(state, self.baseline, history, weighting)
 
     def _batch(self, state: Any, samples: StepSamples, step: int) -> Batch | None:
@@ -356,7 +359,7 @@ class AsynchronousEstimator(AdvantageEstimator):
         batch = self._batch(state, samples, step)
         if batch is None:
             return None
-        state = self._begun(state, samples.weighting)
+        state = self._begun(state, samples.weighting, center=batch.center)
         return compute(self.plan, batch, self._past_at(state, batch, again=again)).record
 
     def _past_at(self, state: Any, batch: Batch, *, again: bool) -> Past:
@@ -380,12 +383,12 @@ class AsynchronousEstimator(AdvantageEstimator):
         batch = self._batch(state, samples, step)
         if batch is None:
             return replace(state, last_step=max(step, state.last_step)), None
-        begun = self._begun(state, samples.weighting)
+        begun = self._begun(state, samples.weighting, center=batch.center)
         record = compute(self.plan, batch, self._past_at(begun, batch, again=False)).record if name == "step" else None
         if begun.history is None:
             return replace(begun, last_step=max(step, state.last_step)), record
         if record is None:  # what a later step would refuse is refused now
-            self.baseline.values(batch.groups, Visits.empty(batch.groups), step=step)
+            self.baseline.less(batch.center).values(batch.groups, Visits.empty(batch.groups), step=step)
         delta = _delta(batch)
         check_finite_results(self.method, *delta.sums.values())
         after: Any = _with_visits(begun, delta)
@@ -462,7 +465,8 @@ def _delta(batch: Batch) -> HistoryDelta:
     weight = None if samples.weight is None else pairs.pack(samples.weight)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = visit_sums(replace(batch.groups, reward=pairs.pack(samples.reward), mask=pairs.mask, weight=weight))
-    return HistoryDelta(packing.keys, row, step, sums, batch.step, samples.with_streams, samples.weighting)
+    marks = samples.with_streams, samples.weighting
+    return HistoryDelta(packing.keys, row, step, sums, batch.step, *marks, center=batch.center)
 
 
 def _with_visits(state: Any, delta: HistoryDelta) -> EstimatorState:

@@ -12,6 +12,7 @@ from kaestat.asynchronous.delta import HistoryDelta, order_by
 from kaestat.core.arrays import Visits
 from kaestat.core.checks import check_whole
 from kaestat.history.columns import HistoryWrite, wider
+from kaestat.history.fields import about
 from kaestat.history.history import RewardHistory
 
 
@@ -59,9 +60,10 @@ class LateHistory(RewardHistory):
         row, column = np.nonzero(columns.fields["count"][rows] > 0)
         known = {name: column_[rows[row], column] for name, column_ in columns.fields.items()}
         row, step = np.concatenate([row, delta.row]), np.concatenate([known["step"], delta.step])
+        new = about(delta.sums, columns.center - delta.center)
         order, first = order_by(row, step)
         sums: dict[str, Any] = {
-            name: np.add.reduceat(np.concatenate([known[name], delta.sums[name]])[order], first) if len(first) else []
+            name: np.add.reduceat(np.concatenate([known[name], new[name]])[order], first) if len(first) else []
             for name in names
         }
         row, step = row[order][first], step[order][first]
@@ -93,7 +95,8 @@ class LateHistory(RewardHistory):
         size = len(self) + 1
         row, column = np.nonzero(self.columns.fields["count"][:size] > 0)
         sums = {name: field[row, column] for name, field in self.columns.fields.items()}
-        return HistoryDelta(list(self.columns.row), row - 1, sums.pop("step"), sums, self.last_step)
+        step, center = sums.pop("step"), self.columns.center
+        return HistoryDelta(list(self.columns.row), row - 1, step, sums, self.last_step, center=center)
 
     def visits_known(
         self, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None

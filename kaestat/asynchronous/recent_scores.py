@@ -66,7 +66,7 @@ def _scores_of(baseline: KernelBaseline, history: LateHistory, step: int) -> dic
     if baseline.stepwise:
         keys = list(columns.row)
         groups = replace(groups, prompt_ids=[keys[row - 1] for row in rows.tolist()])
-    return baseline.scores(groups, visits, step=step)
+    return baseline.less(columns.center).scores(groups, visits, step=step)
 
 
 def _fewer(visits: Visits) -> Visits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class Baseline(ABC):
     within_group : bool
         Whether every value lies between the lowest and the highest reward of the completion's own group, or the
         completion is alone. Only then may advantages be divided by the group's deviation.
+    relative : bool
+        Whether there is a baseline for rewards less a number (`less`), so that rewards far from 0 lose no digits.
     counts_suffice : bool
         Whether the values depend on a group's rewards only through their counts, which it reads from `Groups.times`. A
         log with few distinct rewards is then served without a pass over all completions.
@@ -66,6 +68,7 @@ class Baseline(ABC):
     past_only: ClassVar[bool] = False
     estimates_mean: ClassVar[bool] = True
     within_group: ClassVar[bool] = False
+    relative: ClassVar[bool] = False
     counts_suffice: ClassVar[bool] = False
 
     @abstractmethod
@@ -204,6 +207,18 @@ class Baseline(ABC):
     def on_range(self, low: float, high: float) -> Baseline:
         """The same baseline for rewards between ``low`` and ``high``, its parameters in the unit of rewards."""
         return self
+
+    def less(self, center: float) -> Self:
+        """The same baseline for rewards less ``center``, its values less by as much; only if it is `relative`."""
+        return self
+
+    @property
+    def bounds_rewards(self) -> bool:
+        """Whether a reward far outside those before it is bounded (`kaestat.core.seen_rewards.SeenRewards`).
+
+        It is if later values of other prompts depend on it.
+        """
+        return self.pools_prompts and (self.horizon > 0 or self.in_order_only)
 
     def leave_one_out(self) -> Baseline:
         """The same baseline without the completion's own reward, as in the paper's Table 1."""

@@ -43,6 +43,7 @@ class KernelBaseline(Baseline):
     bandwidth: float | str | Selector = "auto"
 
     takes_weights: ClassVar[bool] = True
+    relative: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
     rule_of_thumb: ClassVar[float] = 10.0  # returns of the prompts: the bandwidth before anything is learned
     nobody: ClassVar[float] = 0.0  # the value where no prompt of the step has data; see `with_population`
@@ -173,6 +174,14 @@ class KernelBaseline(Baseline):
             return self
         found = copy(self)
         object.__setattr__(found, "nobody", mean)
+        return found
+
+    def less(self, center: float) -> Self:
+        if center == 0:
+            return self
+        found, cold_start = self.with_population(self.nobody - center), getattr(self, "cold_start", "batch_mean")
+        if not isinstance(cold_start, str):
+            object.__setattr__(found, "cold_start", cold_start - center)
         return found
 
     def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:

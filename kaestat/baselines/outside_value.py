@@ -1,7 +1,8 @@
 """KAE with empirical Bayes that shrinks towards a given value, such as a value model's prediction."""
 
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from kaestat.baselines.given_values import Given, given_values, missing
 from kaestat.baselines.kae_eb import KaeEb
@@ -40,6 +41,7 @@ class OutsideValue(KaeEb):
     stepwise: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = False
     knows_unseen: ClassVar[bool] = True
+    center: ClassVar[float] = 0.0  # what is subtracted from rewards; see `less`
 
     outside: Given | None = None
 
@@ -50,6 +52,11 @@ class OutsideValue(KaeEb):
     @property
     def kernel_sums_suffice(self) -> bool:
         return False  # those of differences from the outside value
+
+    def less(self, center: float) -> Self:
+        found = copy(self)
+        object.__setattr__(found, "center", self.center + center)
+        return found
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, value = groups.xp, self._given(groups, step)
@@ -64,7 +71,7 @@ class OutsideValue(KaeEb):
         return super().effective_completions(*shifted, step=step, carry=carry)
 
     def _given(self, groups: Groups, step: int | Array) -> Array:
-        return given_values("outside_value", "outside", self.outside, groups, step)
+        return given_values("outside_value", "outside", self.outside, groups, step) - self.center
 
 
 def _less(groups: Groups, visits: Visits, value: Array) -> tuple[Groups, Visits]:

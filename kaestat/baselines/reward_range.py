@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from kaestat.baselines.base import Baseline
 from kaestat.core.arrays import Array, Groups, Visits
@@ -24,6 +24,8 @@ class RangedBaseline(Baseline):
         parameters are for rewards in [0, 1].
     """
 
+    relative: ClassVar[bool] = True
+
     _: KW_ONLY
     low: float = 0.0
     high: float = 1.0
@@ -37,6 +39,13 @@ class RangedBaseline(Baseline):
     def on_range(self: RangedT, low: float, high: float) -> RangedT:
         """The same baseline for rewards of that range; unchanged if it already has one."""
         return self if (self.low, self.high) != (0.0, 1.0) else replace(self, low=low, high=high)
+
+    @property
+    def bounds_rewards(self) -> bool:
+        return False  # their range does
+
+    def less(self: RangedT, center: float) -> RangedT:
+        return replace(self, low=self.low - center, high=self.high - center) if center else self
 
     def to_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
         """Groups and visits with their rewards mapped to [0, 1]."""

@@ -1,14 +1,15 @@
-"""Whether sums of squared rewards keep enough digits, and variances from them.
+"""Digits of sums of squared rewards, and of variances from them.
 
 A history keeps ``sum Z`` and ``sum Z^2`` of each visit in double precision (16 digits). Variances are differences of
-these: where rewards lie k times their range away from 0, ``2 log10 k`` digits are lost. What is learned from variances
-(bandwidths, shrinkage, standard errors) is then wrong, and from k = 1e8 on it means nothing.
+these: where rewards lie k times their range away from 0, ``2 log10 k`` digits are lost. So rewards far from 0 enter as
+differences from one of them.
 """
 
-from kaestat.core.arrays import Array, Groups, Visits, namespace
+import numpy as np
 
-FARTHEST = 3e5  # ranges away from 0: learned bandwidths agree up to there, and not at 1e6
-SMALLEST = 1e-150  # range whose square has all its digits
+from kaestat.core.arrays import Array, namespace
+
+FAR = 1e3  # ranges away from 0: up to there ten digits of a variance are left
 ROUNDING = 64.0  # of sums over visits, in units of the last place
 
 
@@ -23,35 +24,7 @@ def variance_from(square: Array, mean: Array) -> Array:
     return beyond_rounding(square - mean**2, square)
 
 
-def lost_digits(low: float, high: float) -> str | None:
-    """What is wrong with rewards between ``low`` and ``high``, and what to do; None if nothing is."""
-    span = high - low
-    if not span > 0:
-        return None
-    if max(-low, high) > FARTHEST * span:
-        return (
-            f"rewards lie more than {FARTHEST:.0f} times their range away from 0, and sums of their squares lose the "
-            "digits that differ: bandwidths, shrinkage and standard errors learned from them are wrong. Subtract one "
-            "constant from all rewards of the run."
-        )
-    if span < SMALLEST:
-        return (
-            f"rewards differ by less than {SMALLEST:g}, and their squares vanish: bandwidths, shrinkage and standard "
-            "errors learned from them are wrong. Multiply all rewards of the run by one constant."
-        )
-    return None
-
-
-def lost_digits_of(groups: Groups, visits: Visits) -> str | None:
-    """`lost_digits` of a step's rewards and of its prompts' past mean rewards, as NumPy arrays.
-
-    Without a past nothing is known: the rewards of a first step may happen to be alike.
-    """
-    present = groups.reward if groups.mask is None else groups.reward[groups.mask]
-    if not present.size:
-        return None
-    low, high = float(present.min()), float(present.max())
-    if lost_digits(low, high) is None:  # the usual case costs no more than this
-        return None
-    means = visits.total[visits.count > 0] / visits.count[visits.count > 0]
-    return lost_digits(min(low, float(means.min())), max(high, float(means.max()))) if means.size else None
+def center_of(rewards: np.ndarray) -> float:
+    """The lowest of some rewards that lie far from 0, or 0. Equal ones are taken for rewards with a range of 1."""
+    low, high = float(rewards.min()), float(rewards.max())
+    return low if max(-low, high) > FAR * ((high - low) or 1.0) else 0.0

@@ -15,7 +15,7 @@ from kaestat.core.arrays import Array, Visits
 from kaestat.core.checks import check_ids, whole_step
 from kaestat.core.samples import Samples, StepSamples, as_type_of, largest_like, scatter
 from kaestat.estimator.changes import Answer, Call, Change, Current, make_changes, settle
-from kaestat.estimator.notices import step_warnings
+from kaestat.estimator.notices import far_outside, step_warnings
 from kaestat.estimator.opening import check_prior, with_history, with_prior
 from kaestat.estimator.plan import Plan
 from kaestat.estimator.prediction import Prediction, predict
@@ -232,12 +232,15 @@ class AdvantageEstimator(StoredEstimator):
             after = before._replace(answer=last._replace(call=call))
             return Change(self.cell, after, last.advantages, last.values, repeats=last.call)
         state, record = self._advanced(name, before.state, samples, step)
-        after = before._replace(state=state)
-        warnings: tuple[str, ...] = ()
+        far = None if before.warned_far else far_outside(self.plan, before.state.seen, samples)
+        state = replace(state, seen=before.state.seen.after(samples.reward))
+        after = before._replace(state=state, warned_far=before.warned_far or far is not None)
+        warnings = () if far is None else (far,)
         advantages = values = np.zeros(len(samples.reward))
         if record is not None:
             advantages, values = record.of_samples
-            after, warnings = self._warned(before, after, samples, record)
+            after, others = self._warned(before, after, samples, record)
+            warnings = (*warnings, *others)
         advantages, values = scatter(advantages, samples.keep), scatter(values, samples.keep)
         check_finite_results(self.method, advantages, values, largest=largest_like(template))
         if name != "observe":
@@ -289,7 +292,7 @@ class AdvantageEstimator(StoredEstimator):
         with self.lock:
             state = settle(self.cell).state
             if state.priors:
-                state = self._begun(state, state.weighting or "none", with_divergence=False)
+                state = self._begun(state, state.weighting or "none")
             visits, carry = (None, state.carry) if state.history is None else self._known(state, keys, step)
             reweighted = state.weighting == "importance"
             return predict(self.baseline, state.history, visits, carry, keys, step, reweighted=reweighted)
@@ -342,7 +345,9 @@ class AdvantageEstimator(StoredEstimator):
     def _described(self) -> str:
         return str(self.plan)
 
-    def _begun(self, state: EstimatorState, weighting: str, *, with_divergence: bool) -> EstimatorState:
+    def _begun(
+        self, state: EstimatorState, weighting: str, *, center: float = 0.0, with_divergence: bool = False
+    ) -> EstimatorState:
         """The state, with a history for these completions if the baseline keeps one; the given state is unchanged."""
         if state.history is not None or self.baseline.horizon == 0:
             return state
@@ -353,6 +358,7 @@ class AdvantageEstimator(StoredEstimator):
             max_visits=self.baseline.max_visits,
             state_size=self.baseline.state_size,
         )
+        history.columns.center = center
         return with_history(state, self.baseline, history, weighting)
 
     def _advanced(
@@ -369,7 +375,8 @@ class AdvantageEstimator(StoredEstimator):
         if not samples.rows.keys:
             return replace(state, last_step=step), None
         batch = group(self.plan, state, samples, step)
-        state = self._begun(state, samples.weighting, with_divergence=samples.divergence is not None)
+        with_divergence = samples.divergence is not None
+        state = self._begun(state, samples.weighting, center=batch.center, with_divergence=with_divergence)
         past = self._past(state, batch)
         computed = compute(self.plan, batch, past)
         return self._with_visit(state, past, batch, computed), computed.record

@@ -67,6 +67,7 @@ class Current(NamedTuple):
     values: Array | None = None
     answer: Answer | None = None
     warned_alone: bool = False  # Whether a warning said that the method needs groups
+    warned_far: bool = False  # Whether a warning named a reward far outside the others
 
 
 @dataclass(eq=False)

@@ -1,8 +1,12 @@
 """Warnings of a step: the history or the groups are useless, or a prior does not fit the run."""
 
+import numpy as np
+
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
-from kaestat.core.digits import lost_digits_of
+from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.core.samples import StepSamples
+from kaestat.core.seen_rewards import SeenRewards
 from kaestat.core.spelling import counted
 from kaestat.estimator.changes import Current
 from kaestat.estimator.plan import Plan
@@ -22,8 +26,6 @@ def step_warnings(plan: Plan, before: Current, after: Current, record: StepRecor
             unmet_prior(before.state.priors, record),
             alien_prior(before.state.priors, record),
         ]
-        lost = lost_digits_of(record.groups, record.visits)
-        texts.append(None if lost is None else f"{plan.method}: {lost}")
         after = after._replace(returns=returns)
     elif not before.warned_alone and plan.baseline.alone:
         texts.append(needs_others(plan.method, plan.baseline, float(record.groups.count.max())))
@@ -63,4 +65,20 @@ def alien_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
         f"prior: it holds rewards of 0 and 1 alone, but the first step has one of {low if low < 0 else high:g}; give "
         "the two rewards of its rates as low= and high= to Prior.of_mapping, of_rates, of_table or read, or rewards "
         "to Prior.of_rewards."
+    )
+
+
+def far_outside(plan: Plan, seen: SeenRewards, samples: StepSamples) -> str | None:
+    """The warning for a reward far outside those so far, where prompts share what is learned from it."""
+    reward, counted_as = samples.reward, seen.bounded(samples.reward)
+    if counted_as is reward or not plan.baseline.pools_prompts or isinstance(plan.baseline, RangedBaseline):
+        return None
+    at = int(np.argmax(np.abs(reward - counted_as)))
+    effect = "it is part of the values of all prompts of this step"
+    if plan.baseline.bounds_rewards:
+        effect = f"it counts as {counted_as[at]:g} in values, but in full in its own advantage"
+    return (
+        f"{plan.method}: reward {reward[at]:g} of prompt {samples.rows.keys[samples.rows.codes[at]]!r} lies far "
+        f"outside those so far, {seen.low:g} to {seen.high:g}; {effect}. Clip rewards to the range that they should "
+        "have, where they are made."
     )

@@ -10,6 +10,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.estimator.state import EstimatorState
+from kaestat.history.fields import about
 from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior
 
@@ -19,8 +20,9 @@ def with_history(state: EstimatorState, baseline: Baseline, history: RewardHisto
 
     A ValueError if completions come with weights (``weighting``, as `StepSamples` has it), and a prior has none.
     """
-    carry = state.carry
-    for prior in sorted(state.priors, key=lambda prior: prior.step):
+    carry, baseline, center = state.carry, baseline.less(history.columns.center), history.columns.center
+    for given in sorted(state.priors, key=lambda prior: prior.step):
+        prior = replace(given, sums=about(given.sums, center))
         sums, numbers = prior_sums(prior, weighting), None
         if streams_through(baseline):
             visits = history.columns.visits(history.rows(prior.prompt_ids), prior.step)

@@ -40,6 +40,7 @@ class Population:
     # newest visits, each counting once; empty if completions have no weights
     means: tuple[float, ...] = ()
     bounds: tuple[float, float] = (-math.inf, math.inf)  # of the rewards, see `_bounds`
+    center: float = 0.0  # What is subtracted from rewards in all these (`Columns.center`)
 
     @property
     def binary(self) -> bool:
@@ -55,9 +56,9 @@ class Population:
     @classmethod
     def of(cls, history: RewardHistory | None) -> Population:
         """The population's moments, estimated with each prompt counting once."""
-        sums = None if history is None else history.newest(2, MOST_PROMPTS)
-        if sums is None or sums["count"].shape[0] == 0:
+        if history is None or not len(history):
             return cls(0, 0.0, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0))
+        sums = history.newest(2, MOST_PROMPTS)
         count, total, total_sq = sums["count"], sums["total"], sums["total_sq"]
         here = count > 0
         n = np.where(here, count, 1.0)
@@ -86,12 +87,14 @@ class Population:
             sums=(float(np.sum(count)), float(np.sum(total)), float(np.sum(total_sq))),
             means=_means_of_newest(sums) if "weight" in sums else (),
             bounds=_bounds(count, total, total_sq),
+            center=history.columns.center,
         )
 
     def in_unit(self, low: float, high: float) -> Population:
         """The same population with its rewards mapped from ``[low, high]`` to [0, 1]."""
         if self.n_prompts == 0:
             return self
+        low, high = low - self.center, high - self.center
         width, mean = high - low, min(max(self.mean, low), high)
         (count, total, total_sq), means = self.sums, self.means
         if means:
@@ -105,6 +108,7 @@ class Population:
             sums=(count, *_in_unit(count, total, total_sq, low, width)),
             means=means,
             bounds=((self.bounds[0] - low) / width, (self.bounds[1] - low) / width),
+            center=0.0,
         )
 
 
@@ -176,6 +180,7 @@ def predict(
     if not reweighted:
         visits = replace(visits, **dict.fromkeys(WEIGHTED_FIELDS))  # the value is the plain mean reward
     population = Population.of(history)
+    baseline = baseline.less(population.center)
     low, high = _range(baseline, population, visits)
     served = _with_population(baseline, population, population.mean).serve(groups, visits, step=step, carry=carry)
     size = served.settled.effective_completions(groups, visits, step=step, carry=carry)[:, 0]
@@ -196,7 +201,7 @@ def predict(
         weighted = weighted_noise(count, own, population.means, population.of_prior, np.clip(best, low, high))
     return Prediction(
         prompt_ids=keys,
-        value=np.where(from_population, population.mean, np.clip(served.values[:, 0], low, high)),
+        value=np.where(from_population, population.mean, np.clip(served.values[:, 0], low, high)) + population.center,
         effective_completions=size,
         reward_variance=variance,
         lag=lag,

@@ -9,13 +9,14 @@ from typing import Any, Self
 import numpy as np
 
 from kaestat.baselines.base import Baseline
+from kaestat.core.seen_rewards import SeenRewards
 from kaestat.core.storage import decode_keys, encode_keys
 from kaestat.history.columns import HistoryWrite
 from kaestat.history.fields import stored_step
 from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior
 
-PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams", "weighting", "priors"}
+PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams", "weighting", "priors", "seen"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,7 @@ class EstimatorState:
     weighting: str | None = None
     # The priors with which the history will begin; empty once there is a history, which then holds their visits
     priors: tuple[Prior, ...] = ()
+    seen: SeenRewards = field(default_factory=SeenRewards)  # In the calls that recorded
     # Rows of the history that are still to be written (`kaestat.estimator.changes.settle`)
     write: HistoryWrite | None = None
 
@@ -52,6 +54,7 @@ class EstimatorState:
                 "recorded": encode_keys(list(self.recorded)),
                 "with_streams": self.with_streams,
                 "weighting": self.weighting,
+                "seen": self.seen.plain(),
                 "priors": {str(n): prior.plain() for n, prior in enumerate(self.priors)},
             }
 
@@ -111,6 +114,7 @@ def common_state(
         "with_streams": with_streams,
         "weighting": weighting,
         "priors": tuple(Prior.of_plain(prior) for prior in priors.values()),
+        "seen": SeenRewards.of_plain(state["seen"]),
     }
 
 

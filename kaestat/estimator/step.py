@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kaestat.baselines.base import Baseline, Served
 from kaestat.core.arrays import Groups, Visits
+from kaestat.core.digits import center_of
 from kaestat.core.samples import WEIGHTINGS, Packing, StepSamples
 from kaestat.estimator.objective import objective_slope, past_rates
 from kaestat.estimator.plan import Plan
@@ -19,12 +20,17 @@ from kaestat.history.fields import visit_sums
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The samples of one call, their places, and the groups, of shape (P, G)."""
+    """The samples of one call, their places, and the groups, of shape (P, G).
+
+    The rewards of the samples and groups are as the baseline sees them: bounded (`SeenRewards`), less ``center``.
+    """
 
     samples: StepSamples
     step: int
     packing: Packing
     groups: Groups
+    given: Groups  # With the rewards as they came
+    center: float
 
 
 class Past(NamedTuple):
@@ -50,7 +56,8 @@ class StepRecord:
     baseline: Baseline
     packing: Packing  # Sample -> (row, column), and the key of each row
     groups: Groups  # shape (P, G)
-    visits: Visits  # shape (P, V); visits before the step; V is 0 for baselines without a history
+    # shape (P, V); visits before the step, of rewards less the history's center; V is 0 for baselines without a history
+    visits: Visits
     carry: dict[str, np.ndarray] | Any  # The baseline's state in addition to its history, before the step
     values: np.ndarray  # of float64, shape (P, G); meaningless in the padding
     advantages: np.ndarray  # of float64, shape (P, G); meaningless in the padding
@@ -72,20 +79,27 @@ class Computed(NamedTuple):
 def group(plan: Plan, state: EstimatorState, samples: StepSamples, step: int) -> Batch:
     """The samples in groups; a ValueError if they do not fit the method or earlier calls."""
     check_inputs(plan, state, samples)
-    packing, divergence = Packing.of(samples.rows), samples.divergence
-    groups = Groups(
+    packing, divergence, baseline = Packing.of(samples.rows), samples.divergence, plan.baseline
+    given = groups = Groups(
         reward=packing.pack(samples.reward),
         mask=packing.mask,
         weight=None if samples.weight is None else packing.pack(samples.weight),
         prompt_ids=packing.keys,
         divergence=None if divergence is None else packing.one_per_row("divergence", divergence),
     )
-    return Batch(samples, step, packing, groups)
+    reward = state.seen.bounded(samples.reward) if baseline.bounds_rewards else samples.reward
+    center = 0.0 if state.history is None else state.history.columns.center
+    if state.history is None and baseline.relative and plan.objective == "mean":
+        center = center_of(reward)
+    if center or reward is not samples.reward:
+        samples = replace(samples, reward=reward - center)
+        groups = replace(given, reward=packing.pack(samples.reward))
+    return Batch(samples, step, packing, groups, given, center)
 
 
 def compute(plan: Plan, batch: Batch, past: Past) -> Computed:
     """Values and advantages; nothing changes. A ValueError if a number to be kept is not finite."""
-    baseline, groups, step = plan.baseline, batch.groups, batch.step
+    baseline, groups, given, step = plan.baseline.less(batch.center), batch.groups, batch.given, batch.step
     visits, carry, whole = past.visits, past.carry, past.whole
     with np.errstate(over="ignore", invalid="ignore"):  # the results are checked: non-finite numbers are refused
         served = baseline.serve(groups if whole is None else whole, visits, step=step, carry=carry)
@@ -93,17 +107,18 @@ def compute(plan: Plan, batch: Batch, past: Past) -> Computed:
         if values.shape != groups.reward.shape:
             shapes = f"values have shape {values.shape}, rewards {groups.reward.shape}"
             raise ValueError(f"method {plan.method!r}: {shapes}.")
-        advantages = groups.reward - values
+        advantages = given.reward - batch.center - values
         slope = None if plan.objective == "mean" else objective_slope(plan.objective)
         if slope is not None:
-            advantages = advantages * slope(past_rates(baseline, groups, visits, step, carry))
+            advantages = advantages * slope(past_rates(baseline, given, visits, step, carry))
         if plan.scale == DEVIATION:
-            advantages = advantages / baseline.deviation(groups, visits, step=step)
+            advantages = advantages / baseline.deviation(given, visits, step=step)
         elif plan.scale != "none":
-            advantages = make_scaling(plan.scale)(advantages, groups)
+            advantages = make_scaling(plan.scale)(advantages, given)
         sums = visit_sums(groups) if baseline.horizon else {}
     check_finite_results(plan.method, values, *sums.values(), *(served.carry or {}).values())
-    record = StepRecord(step, served.settled, batch.packing, groups, visits, carry, values, advantages)
+    values = values + batch.center
+    record = StepRecord(step, served.settled, batch.packing, given, visits, carry, values, advantages)
     return Computed(record, sums, served)
 
 

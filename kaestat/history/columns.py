@@ -42,6 +42,7 @@ class Columns:
     row: dict[Hashable, int] = field(default_factory=dict)  # The row of each prompt
     last_step: int = -1
     records: int = 0
+    center: float = 0.0  # What is subtracted from the rewards in the sums
 
     @property
     def width(self) -> int:

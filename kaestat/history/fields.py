@@ -1,5 +1,6 @@
 """The columns of a history: the sums over a visit, and the checks of a state file's contents."""
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -19,6 +20,12 @@ WEIGHTED_FIELDS = (
     "weight_sq_total_sq",
 )
 
+OF_REWARDS = (  # sums of a mass, of mass times reward, and of mass times squared reward
+    ("count", "total", "total_sq"),
+    ("weight", "weighted_total", "weighted_total_sq"),
+    ("weight_sq", "weight_sq_total", "weight_sq_total_sq"),
+)
+
 
 def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
     """The sums over each row's completions that `RewardHistory` keeps of a visit, shape (P,) each."""
@@ -33,6 +40,23 @@ def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
     if groups.divergence is not None:
         sums["divergence"] = groups.divergence
     return sums
+
+
+def about(sums: dict[str, np.ndarray], center: float) -> dict[str, np.ndarray]:
+    """The same sums of rewards less a number."""
+    found = dict(sums)
+    for mass, total, squares in OF_REWARDS if center else ():
+        if total in sums:
+            found[total] = sums[total] - center * sums[mass]
+            found[squares] = sums[squares] - center * (sums[total] + found[total])
+    return found
+
+
+def stored_center(center: Any) -> float:
+    """What the sums of a state are relative to; a ValueError if it is no finite number."""
+    if type(center) is not float or not math.isfinite(center):
+        raise ValueError(f"center must be a finite number, got {center!r}.")
+    return center
 
 
 def stored_step(step: Any) -> int:

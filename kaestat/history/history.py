@@ -16,6 +16,7 @@ from kaestat.history.fields import (
     WEIGHTED_FIELDS,
     checked_sums,
     dtype_of,
+    stored_center,
     stored_columns,
     stored_numbers,
 )
@@ -226,6 +227,7 @@ class RewardHistory:
             "horizon": columns.horizon,
             "max_visits": columns.max_visits,
             "last_step": columns.last_step,
+            "center": columns.center,
             "fields": {name: column[1 : size + 1].copy() for name, column in columns.fields.items()},
             "numbers": columns.state[1 : size + 1].copy() if self.state_size else None,
         }
@@ -253,7 +255,7 @@ class RewardHistory:
         columns.state = _after_empty_row(numbers)
         if row:  # an empty array may claim any width
             columns.fields = {name: _after_empty_row(field) for name, field in fields.items()}
-        columns.row, columns.last_step = row, last_step
+        columns.row, columns.last_step, columns.center = row, last_step, stored_center(state["center"])
         return history
 
     def save(self, path: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kae import KernelBaseline
 from kaestat.core.arrays import BLOCK_NUMBERS, Array, Groups, Visits
+from kaestat.core.digits import center_of
 from kaestat.logs.kernel_past import summed_past, sums_at, sums_suffice
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
@@ -66,6 +67,8 @@ def replayed(
         The log's units, condensed. None uses the baseline's units with every completion.
     """
     units = log.units(baseline.unit, weights) if units is None else units
+    units, center = as_seen(log, units, bounded=baseline.bounds_rewards, relative=baseline.relative)
+    baseline = baseline.less(center)
     copies = copies if kept is None else len(kept)
     carry = baseline.initial_carry()
     serve, stepwise = baseline.serve, baseline.stepwise or carry is not None
@@ -102,7 +105,20 @@ def replayed(
         carry = served.carry
         if served.state is not None:
             state[rows] = np.moveaxis(served.state, -2, 0)
+        values = values + center if center else values
         yield Replayed(_positions(piece.visit, units), values, own, piece, served.settled)
+
+
+def as_seen(log: RewardLog, units: LogUnits, *, bounded: bool, relative: bool) -> tuple[LogUnits, float]:
+    """A log's units with rewards as an estimator's baseline sees them, and what is subtracted from them."""
+    reward, center = units.reward, center_of(log.arrays["reward"]) if relative else 0.0
+    if bounded and log.reward_bounds is not None:
+        steps, low, high = log.reward_bounds
+        at = np.repeat(np.searchsorted(steps, units.visit_step), units.entries)
+        reward = np.clip(reward, low[at], high[at])
+    if reward is units.reward and not center:
+        return units, center
+    return replace(units, reward=reward - center), center
 
 
 def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kaestat.core.checks import MAX_REWARD, MAX_STEP, check_column, check_ids
+from kaestat.core.seen_rewards import SeenRewards
 from kaestat.core.spelling import counted
 from kaestat.logs.columns import MEASURES, choose_columns
 from kaestat.logs.labels import Labels
@@ -307,6 +308,21 @@ class RewardLog:
         """`prompt_units` or `group_units`, weighted by `completion_weights` if ``weights`` is given."""
         plain = self.prompt_units if unit == "prompt" else self.group_units
         return plain if weights is None else plain.weighted(self.completion_weights(weights))
+
+    @cached_property
+    def reward_bounds(self) -> np.ndarray | None:
+        """Steps, and the lowest and highest that rewards count as there (`SeenRewards`), shape (3, T).
+
+        None if no reward lies outside.
+        """
+        step, reward = self.arrays["step"], self.arrays["reward"]
+        first = np.flatnonzero(np.diff(step, prepend=step[0] - 1))
+        seen, ends, outside = SeenRewards(), [], False
+        for part in np.split(reward, first[1:]):
+            ends.append(seen.ends)
+            outside |= seen.bounded(part) is not part
+            seen = seen.after(part)
+        return np.stack([step[first], *np.transpose(ends)]) if outside else None
 
     @property
     def weightings(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kaestat.core.arrays import Array
+from kaestat.logs.replay import as_seen
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.smoothing.selectors import BandwidthSelection, Selector, as_selector
@@ -67,7 +68,6 @@ def select_bandwidth(
         if "grid" not in {field.name for field in dataclasses.fields(chooser)}:
             raise ValueError(f"selector {chooser.name!r} takes no grid: it is a formula; leave grid out.")
         chooser = dataclasses.replace(chooser, grid=grid)
-    chosen: BandwidthSelection = chooser.select(
-        log.prompt_units.as_series(), kernel=as_kernel(kernel), seed=seed, n_boot=n_boot
-    )
+    units, _ = as_seen(log, log.prompt_units, bounded=True, relative=True)
+    chosen: BandwidthSelection = chooser.select(units.as_series(), kernel=as_kernel(kernel), seed=seed, n_boot=n_boot)
     return dataclasses.replace(chosen, time_axis=log.time_axis)

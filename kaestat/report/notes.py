@@ -6,7 +6,6 @@ import numpy as np
 
 from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.digits import lost_digits
 from kaestat.core.spelling import counted
 from kaestat.estimator.reach import wide_enough
 from kaestat.logs.prompt_risks import PromptRisks
@@ -111,9 +110,6 @@ def _on_time(log: RewardLog) -> Iterator[str]:
 
 def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
     low, high = reward_range(log)
-    lost = lost_digits(low, high)
-    if lost is not None:
-        yield f"Do not trust these numbers: {lost}"
     named = _specified(scored)
     ranged = dict.fromkeys(method for method in named if isinstance(risk_baseline(method), RangedBaseline))
     if (low, high) != (0.0, 1.0):

@@ -1,0 +1,108 @@
+"""One reward far outside the others: what prompts share is bounded, and a warning says so."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from kaestat import AdvantageEstimator, RewardLog
+from kaestat.baselines.registry import make_baseline
+from kaestat.core.seen_rewards import ENOUGH, SeenRewards
+from kaestat.logs.replay import replay
+
+PROMPTS, AT, STEPS = 64, 20, 36
+POOLING = ["kae_eb", "kae_eb weighted", "kae_eb:bandwidth=20", "kae", "outside_value", "ebpo", "james_stein"]
+OUTSIDE = dict.fromkeys(range(PROMPTS), 0.5)
+
+
+def made(method):
+    name = method.removesuffix(" weighted")
+    params = {"outside": OUTSIDE} if name == "outside_value" else {}
+    return AdvantageEstimator(name, **params), method != name
+
+
+def rewards(size, far=None, seed=0):
+    """Rewards of a run, (steps, prompts, size), and their means; the first of one step is far away."""
+    rng = np.random.default_rng(seed)
+    walks = rng.normal(0, 1.5, PROMPTS) + np.cumsum(rng.normal(0, 0.15, (STEPS, PROMPTS)), axis=0)
+    means = 1 / (1 + np.exp(-walks))
+    found = (rng.random((STEPS, PROMPTS, size)) < means[..., None]) * 1.0
+    if far is not None:
+        found[AT, 0, 0] = far
+    return found, means
+
+
+def errors(method, size, far, seed):
+    """Mean squared error of the other prompts' values at each step after, and the warnings about far rewards."""
+    estimator, weighted = made(method)
+    (found, means), ids = rewards(size, far, seed), np.repeat(np.arange(PROMPTS), size)
+    weights = np.random.default_rng(seed).random(len(ids)) + 0.5 if weighted else None
+    error, texts = [], []
+    for step, of_step in enumerate(found):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            estimator.step(ids, of_step.ravel(), step, weights=weights)
+        texts += [str(each.message) for each in caught if "lies far outside" in str(each.message)]
+        error.append(np.mean((estimator.values.reshape(PROMPTS, size) - means[step][:, None])[1:] ** 2))
+    return np.array(error[AT + 1 :]), texts
+
+
+@pytest.mark.parametrize("size", [1, 2, 8])
+@pytest.mark.parametrize("method", POOLING)
+def test_one_far_reward_leaves_the_values_of_other_prompts_nearly_as_they_were(method, size):
+    clean, spoiled = (np.mean([errors(method, size, far, seed)[0] for seed in range(2)], axis=0) for far in (None, 100))
+    assert (spoiled / clean).max() < 1.3
+
+
+@pytest.mark.parametrize("method", [*POOLING, "reinforce++"])
+def test_one_warning_names_the_prompt_the_reward_and_the_remedy(method):
+    _, texts = errors(method, 2, 100, 0)
+    assert len(texts) == 1 and "prompt 0" in texts[0] and "100" in texts[0] and "Clip" in texts[0]
+    assert not errors(method, 2, None, 0)[1]
+
+
+def test_the_far_reward_is_in_its_own_advantage_in_full_and_not_in_its_own_value():
+    found = []
+    for far in (0, 100):
+        estimator, steps = AdvantageEstimator("kae_eb"), rewards(2, far)[0]
+        ids = np.repeat(np.arange(PROMPTS), 2)
+        advantages = [estimator.step(ids, of_step.ravel(), t) for t, of_step in enumerate(steps[: AT + 1])][-1]
+        found.append(estimator.values)
+    assert found[0][0] == found[1][0] and found[0][1] != found[1][1] and advantages[0] == 100 - found[1][0]
+
+
+@pytest.mark.parametrize("method", ["kae_eb", "kae_eb:bandwidth=20", "ebpo", "bayes_filter:high=100"])
+def test_a_log_with_far_rewards_is_replayed_as_it_was_trained_on(method):
+    steps = rewards(2, 100)[0]
+    steps[AT, 1, 0] = 50  # counts as the other does
+    ids, values = np.repeat(np.arange(PROMPTS), 2), []
+    estimator = AdvantageEstimator(method)
+    for step, of_step in enumerate(steps):
+        estimator.step(ids, of_step.ravel(), step)
+        values.append(estimator.values)
+    log = RewardLog(np.tile(ids, STEPS), np.repeat(np.arange(STEPS), 2 * PROMPTS), steps.ravel())
+    np.testing.assert_allclose(replay(log, estimator.baseline)[0], np.concatenate(values), atol=1e-9)
+    again = AdvantageEstimator(method)
+    again.load_state_dict(estimator.state_dict())
+    assert again.current.state.seen == estimator.current.state.seen
+
+
+@pytest.mark.parametrize(("zero", "unit"), [(0.0, 1.0), (-7.0, 4.0)])
+def test_a_reward_counts_as_at_most_one_range_beyond_those_before(zero, unit):
+    few = SeenRewards().after(zero + unit * np.array([0.0, 1.0]))
+    seen = few.after(zero + unit * (np.arange(ENOUGH) % 2))
+    far = zero + unit * np.array([-100.0, -1.0, 0.5, 2.0, 100.0])
+    assert few.bounded(far) is far and seen.bounded(far[1:4]).base is far
+    np.testing.assert_allclose(seen.bounded(far), zero + unit * np.array([-1.0, -1.0, 0.5, 2.0, 2.0]))
+    np.testing.assert_allclose(seen.after(far).ends, zero + unit * np.array([-4.0, 5.0]))
+    alike = SeenRewards().after(np.full(ENOUGH, zero))
+    assert alike.bounded(far) is far
+
+
+def test_a_state_with_a_range_that_is_none_is_refused():
+    estimator = AdvantageEstimator("kae_eb")
+    estimator.step(["a", "b"], [0.0, 1.0], 0)
+    for seen in ([2, 1.0, 0.0], [2, 0.0, float("nan")], [-1, 0.0, 1.0], ["2", 0.0, 1.0], [2, 0.0]):
+        with pytest.raises(ValueError, match="state"):
+            estimator.load_state_dict(estimator.state_dict() | {"seen": seen})
+    assert make_baseline("kae_eb").bounds_rewards and not make_baseline("kae", bandwidth=10).bounds_rewards
