@@ -14,7 +14,7 @@ def alternatives(passage: str) -> list[str]:
     Examples
     --------
     >>> alternatives(r"18\text{ dollars or } 19")
-    ['18 dollars', '19']
+    ['18  dollars', '19']
     >>> alternatives("4 more")
     ['4 more']
     """

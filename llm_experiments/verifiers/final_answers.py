@@ -78,7 +78,7 @@ def passages(completion: str, *, several: bool = False, holding: str = "") -> li
     r"""The answers between which a completion leaves the choice; one where it does not, and none without an answer.
 
     It stands in the last box, behind the last ``####`` or "answer is", or last in the text. With ``several`` a list is
-    one answer. Passages without the pattern ``holding`` are passed over.
+    one answer. Only passages with the pattern ``holding`` count.
 
     Examples
     --------
