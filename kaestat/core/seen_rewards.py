@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.core.checks import check_whole
+from kaestat.core.checks import check_number, check_whole
 
 ENOUGH = 64  # completions: of so few, equally spread, the next one lies a range away with a chance below 1e-15
 
@@ -54,7 +54,8 @@ class SeenRewards:
     @classmethod
     def of_plain(cls, plain: list[float]) -> SeenRewards:
         """The inverse of `plain`; a ValueError if there are others."""
-        count, low, high = plain
-        if not -math.inf < low <= high < math.inf:
+        count, *ends = plain
+        low, high = (check_number("state: seen", end) for end in ends)
+        if low > high:
             raise ValueError(f"state: rewards cannot lie between {low!r} and {high!r}; the state was altered.")
         return cls(check_whole("state: seen", count, least=0), low, high)
