@@ -53,19 +53,17 @@ class LateHistory(RewardHistory):
         """
         columns = self.columns
         names = sorted(set(columns.fields) - {"step"})
-        if set(delta.sums) != set(names):
-            raise ValueError(f"this history keeps {', '.join(names)}; the delta has {', '.join(sorted(delta.sums))}.")
+        given = delta.sums if len(delta) else dict.fromkeys(names, np.zeros(0))  # without visits there are no sums
+        if set(given) != set(names):
+            raise ValueError(f"this history keeps {', '.join(names)}; the delta has {', '.join(sorted(given))}.")
         rows = columns.rows(delta.keys)
         last_step = max(self.last_step, delta.last_step, int(delta.step.max(initial=-1)))
         row, column = np.nonzero(columns.fields["count"][rows] > 0)
         known = {name: column_[rows[row], column] for name, column_ in columns.fields.items()}
         row, step = np.concatenate([row, delta.row]), np.concatenate([known["step"], delta.step])
-        new = about(delta.sums, columns.center - delta.center)
+        new = about(given, columns.center - delta.center)
         order, first = order_by(row, step)
-        sums: dict[str, Any] = {
-            name: np.add.reduceat(np.concatenate([known[name], new[name]])[order], first) if len(first) else []
-            for name in names
-        }
+        sums = {name: np.add.reduceat(np.concatenate([known[name], new[name]])[order], first) for name in names}
         row, step = row[order][first], step[order][first]
         place = _place_from_newest(row)
         # Whatever may come is after these, and looks back at max_visits of them at most.

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kaestat import AsynchronousEstimator
@@ -76,6 +76,7 @@ def exchange(workers):
 
 
 @given(seed=seeds, horizon=st.sampled_from([3.0, 8.0, math.inf]), most=st.sampled_from([2, math.inf]))
+@example(seed=59283530, horizon=3.0, most=2)  # one worker has recorded nothing
 def test_histories_merge_whichever_is_merged_into_the_other(seed, horizon, most):
     deltas = deltas_of(seed, 2)
     merged = []
