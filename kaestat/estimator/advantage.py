@@ -15,7 +15,7 @@ from kaestat.core.arrays import Array, Visits
 from kaestat.core.checks import check_ids, whole_step
 from kaestat.core.samples import Samples, StepSamples, as_type_of, largest_like, scatter
 from kaestat.estimator.changes import Answer, Call, Change, Current, make_changes, settle
-from kaestat.estimator.notices import far_outside, step_warnings
+from kaestat.estimator.notices import far_outside, step_warnings, wide_range
 from kaestat.estimator.opening import check_prior, with_history, with_prior
 from kaestat.estimator.plan import Plan
 from kaestat.estimator.prediction import Prediction, predict
@@ -235,7 +235,7 @@ class AdvantageEstimator(StoredEstimator):
         far = None if before.warned_far else far_outside(self.plan, before.state.seen, samples)
         state = replace(state, seen=before.state.seen.after(samples.reward))
         after = before._replace(state=state, warned_far=before.warned_far or far is not None)
-        warnings = () if far is None else (far,)
+        warnings = tuple(text for text in (far, wide_range(self.plan, before.state.seen, state.seen)) if text)
         advantages = values = np.zeros(len(samples.reward))
         if record is not None:
             advantages, values = record.of_samples

@@ -6,7 +6,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.samples import StepSamples
-from kaestat.core.seen_rewards import SeenRewards
+from kaestat.core.seen_rewards import ENOUGH, SeenRewards
 from kaestat.core.spelling import counted
 from kaestat.estimator.changes import Current
 from kaestat.estimator.plan import Plan
@@ -82,3 +82,19 @@ def far_outside(plan: Plan, seen: SeenRewards, samples: StepSamples) -> str | No
         f"outside those so far, {seen.low:g} to {seen.high:g}; {effect}. Clip rewards to the range that they should "
         "have, where they are made."
     )
+
+
+def wide_range(plan: Plan, before: SeenRewards, after: SeenRewards) -> str | None:
+    """The warning once the rewards so far differ, but by less than half of the range that a method takes for theirs."""
+    baseline = plan.baseline
+    if not isinstance(baseline, RangedBaseline) or _narrow(baseline, before) or not _narrow(baseline, after):
+        return None
+    return (
+        f"{plan.method}: the rewards so far lie between {after.low:g} and {after.high:g}, and its range is "
+        f"[{baseline.low:g}, {baseline.high:g}], so it takes their noise for larger than it is. If they have another "
+        "range, give it as low= and high=."
+    )
+
+
+def _narrow(baseline: RangedBaseline, seen: SeenRewards) -> bool:
+    return seen.count >= ENOUGH and 0 < seen.high - seen.low < 0.5 * (baseline.high - baseline.low)

@@ -61,6 +61,17 @@ def test_one_warning_names_the_prompt_the_reward_and_the_remedy(method):
     assert not errors(method, 2, None, 0)[1]
 
 
+@pytest.mark.parametrize("method", ["bayes_filter", "kalman", "spo"])
+def test_rewards_in_a_small_part_of_the_range_of_a_method_are_noticed_once(method):
+    for unit, said in ((0.1, 1), (1.0, 0)):
+        estimator = AdvantageEstimator(method)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step, of_step in enumerate(rewards(2)[0][:5]):
+                estimator.step(np.repeat(np.arange(PROMPTS), 2), unit * of_step.ravel(), step)
+        assert ["high=" in str(each.message) for each in caught] == [True] * said
+
+
 def test_the_far_reward_is_in_its_own_advantage_in_full_and_not_in_its_own_value():
     found = []
     for far in (0, 100):
