@@ -12,6 +12,7 @@ from kaestat.logs.replay import replay
 
 PROMPTS, AT, STEPS = 64, 20, 36
 POOLING = ["kae_eb", "kae_eb weighted", "kae_eb:bandwidth=20", "kae", "outside_value", "ebpo", "james_stein"]
+ALONE = ["bayes_filter", "kalman", "kae:bandwidth=10", "kae_stream", "krpo", "pooled"]
 OUTSIDE = dict.fromkeys(range(PROMPTS), 0.5)
 
 
@@ -48,7 +49,7 @@ def errors(method, size, far, seed):
 
 
 @pytest.mark.parametrize("size", [1, 2, 8])
-@pytest.mark.parametrize("method", POOLING)
+@pytest.mark.parametrize("method", POOLING + ALONE)
 def test_one_far_reward_leaves_the_values_of_other_prompts_nearly_as_they_were(method, size):
     clean, spoiled = (np.mean([errors(method, size, far, seed)[0] for seed in range(2)], axis=0) for far in (None, 100))
     assert (spoiled / clean).max() < 1.3
