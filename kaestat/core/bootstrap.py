@@ -9,9 +9,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import stdtrit
 
 from kaestat.core.checks import MAX_SEED, check_numbers, check_whole
-from kaestat.core.student import student_quantile
 
 NORMAL_975 = 1.959963984540054
 ROUNDING = 1e-9  # of a skewness that is 0
@@ -65,7 +65,7 @@ def mean_with_interval(samples: np.ndarray, draws: np.ndarray) -> tuple[np.ndarr
         return mean, *np.full((3, len(mean)), np.nan)
     se = samples.std(axis=0, ddof=1) / np.sqrt(n_clusters)
     if len(draws) == 0:
-        reach = float(student_quantile(n_clusters - 1)) * se
+        reach = stdtrit(n_clusters - 1, 0.975) * se
         return mean, se, *skewed_ends(mean, mean - reach, mean + reach, samples)
     lowest, highest = np.quantile(draws, [0.025, 0.975], axis=0)
     return mean, se, *widened(mean, lowest, highest, samples)
@@ -81,7 +81,7 @@ def widened(
     n_clusters = len(contributions)
     if n_clusters < 2:
         return np.full_like(center, np.nan), np.full_like(center, np.nan)
-    factor = math.sqrt(n_clusters / (n_clusters - 1)) * float(student_quantile(n_clusters - 1)) / NORMAL_975
+    factor = math.sqrt(n_clusters / (n_clusters - 1)) * float(stdtrit(n_clusters - 1, 0.975)) / NORMAL_975
     return skewed_ends(center, center + factor * (low - center), center + factor * (high - center), contributions)
 
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import betaln, stdtrit
 
 from kaestat.core.bootstrap import effective_number, skewed_ends
-from kaestat.core.student import student_quantile
 
 FEW = 8.0  # prompts that carry an estimate; with fewer, 95 % intervals may cover too rarely
 CONCENTRATIONS = np.geomspace(0.1, 300, 36)  # of the Beta distribution of rates
@@ -55,7 +55,7 @@ def carried_ends(
     error = risks - variance[:, None] * (mean / variance.mean())
     usual = (error**2).sum(axis=0) / (size - 1)
     scaled = np.sum((error[known] / variance[known, None]) ** 2, axis=0) / (known.sum() - 1)
-    reach = float(student_quantile(size - 1)) * np.sqrt((usual + scaled * np.mean(variance**2)) / (2 * size))
+    reach = float(stdtrit(size - 1, 0.975)) * np.sqrt((usual + scaled * np.mean(variance**2)) / (2 * size))
     least, most = variance_limits(successes, counts) / variance.mean()
     least, most = min(least, 1.0), max(most, 1.0)
     center = np.abs(mean)
@@ -74,8 +74,6 @@ def variance_limits(successes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     Rates are Beta distributed. Flat priors, on a grid: the logarithms of the concentration and of the mean rate of the
     rarer reward.
     """
-    from scipy.special import betaln
-
     (seen, of), times = np.unique(np.stack([successes, counts]), axis=1, return_counts=True)
     mean = np.concatenate([RARER, 1 - RARER[:-1]])[:, None]
     log = np.empty((len(CONCENTRATIONS), len(mean)))

@@ -1,9 +1,9 @@
 """Delete-a-group jackknife: standard errors of estimates, recomputed without one group of clusters at a time."""
 
 import numpy as np
+from scipy.special import stdtrit
 
 from kaestat.core.checks import LARGEST, check_numbers, check_seed, check_whole
-from kaestat.core.student import student_quantile
 
 LARGEST_SQUARE = LARGEST**2 * 1e3  # of estimates that are mean squares of rewards, and some times that
 GROUPS = 10
@@ -67,7 +67,7 @@ def jackknife_interval(
         return nothing, nothing.copy(), nothing.copy()
     deviation = left_out - left_out.mean(axis=0)
     se = np.sqrt((n_groups - 1) / n_groups * np.sum(deviation**2, axis=0))
-    reach = student_quantile(n_groups - 1, (1 + level) / 2) * se
+    reach = stdtrit(n_groups - 1, (1 + level) / 2) * se
     return se, estimate - reach, estimate + reach
 
 
@@ -106,5 +106,5 @@ def replayed_interval(
     share = np.divide(known, whole, out=np.ones_like(whole), where=whole > 0) ** 2
     freedom = 1 / (share / (n_clusters - 1) + (1 - share) / (n_groups - 2))
     found = np.sqrt(whole)
-    reach = student_quantile(freedom, (1 + level) / 2) * found
+    reach = stdtrit(freedom, (1 + level) / 2) * found
     return found, estimate - reach, estimate + reach

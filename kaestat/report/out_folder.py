@@ -8,7 +8,6 @@ from pathlib import Path
 
 from kaestat.core.provenance import checksum
 from kaestat.core.storage import write_atomically
-from kaestat.core.temporary_files import new_folder, remove_left
 
 _LIST = ".kaestat-manifest.json"
 
@@ -43,13 +42,13 @@ def replace_files(folder: Path, write: Callable[[Path], list[Path]]) -> list[Pat
     wanted: list[str] = []
     done: list[str] = []
     try:
-        remove_left(folder)
-        with new_folder(folder, "analysis") as staging:
-            new = {path.name: [checksum(path)] for path in write(staging)}
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".analysis.", suffix=".tmp") as staging:
+            new = {path.name: [checksum(path)] for path in write(Path(staging))}
             wanted, earlier = list(new), _listed(folder)
             _list(folder, earlier | {name: earlier.get(name, []) + digest for name, digest in new.items()})
             for name in wanted:
-                os.replace(staging / name, folder / name)
+                os.replace(Path(staging) / name, folder / name)
                 done.append(name)
             for name, digests in earlier.items():
                 if name not in new and (folder / name).is_file() and checksum(folder / name) in digests:

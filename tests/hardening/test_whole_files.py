@@ -1,6 +1,6 @@
 """A command that is killed leaves whole files alone: every file goes through `kaestat.core.storage.write_atomically`.
 
-That a killed writer leaves nothing under the file's own name is shown in ``tests/core/test_temporary_files.py``, and
+That a killed writer leaves nothing under the file's own name is shown in ``tests/core/test_storage.py``, and
 that killed commands go on where they stopped in the tests of training and `paper`.
 """
 
@@ -29,4 +29,4 @@ def test_no_file_is_written_in_its_place():
         for path in (ROOT / room).rglob("*.py")
         if WRITES.search(re.sub(r">>> .*|self\.store\.write_text", "", path.read_text()))
     }
-    assert found <= WITHIN_NEW_ONES | {"kaestat/core/storage.py", "kaestat/core/temporary_files.py"}
+    assert found <= WITHIN_NEW_ONES | {"kaestat/core/storage.py"}
