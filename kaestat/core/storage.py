@@ -150,6 +150,8 @@ def decode_keys(keys: list[Any]) -> list[Hashable]:
 
 @reading()
 def _unpack_array(packed: dict[str, Any]) -> np.ndarray:
+    if packed["dtype"][1] not in "biuf":  # before NumPy, which warns of some
+        raise ValueError(f"an array has dtype {packed['dtype']!r}, which no state has")
     return np.frombuffer(packed["__bytes__"], dtype=np.dtype(packed["dtype"])).reshape(packed["shape"]).copy()
 
 
