@@ -107,7 +107,7 @@ class PromptMoments:
         """The rho above which omitting the baseline leaves less noise than the value, over all these prompts.
 
         The sums of ``m(0)`` and ``m(p)`` over prompts, with the same rho for all, are equal at
-        ``1 + sum p^2 w_r / sum p^2 (1 - p) w_r``. For one prompt that is `none_beats_value`. If right answers have
+        ``1 + sum p^2 w_r / sum p^2 (1 - p) w_r``. For one prompt that is ``1 + 1 / (1 - p)``. If right answers have
         equal weights, spread values have a higher threshold than their mean. It is infinite if each prompt is
         always right or always wrong.
         """
@@ -157,48 +157,6 @@ class DesignNoise:
     def relative_noise(self) -> float:
         """Noise at the length of the true gradient: comparable between designs at any learning rate."""
         return self.noise / self.gain if self.gain > 0 else math.inf
-
-    @property
-    def noise_scale(self) -> float:
-        """Number of completions at which an update's noise equals its signal (McCandlish et al., 2018)."""
-        return self.noise / self.signal if self.signal > 0 else math.inf
-
-
-def none_beats_value(value: np.ndarray | float) -> np.ndarray:
-    """The rho above which omitting the baseline leaves less noise than the value: ``1 + 1 / (1 - p)``.
-
-    From ``m(0) = p w_r`` and ``m(p) = p (1 - p) w_r [(1 - p) + p rho]``.
-
-    Examples
-    --------
-    >>> none_beats_value([0.0, 0.5, 0.9])
-    array([ 2.,  3., 11.])
-    """
-    value = check_numbers("value", value, least=0, most=1)
-    with np.errstate(divide="ignore"):
-        return 1 + 1 / (1 - value)
-
-
-def best_baseline(value: np.ndarray | float, ratio: np.ndarray | float) -> np.ndarray:
-    """``b* = p / (p + (1 - p) rho)``, the baseline with least noise.
-
-    Parameters
-    ----------
-    value : array
-        p.
-    ratio : array
-        rho, positive.
-
-    Examples
-    --------
-    With weights of wrong answers equal to those of right ones, and three times as large:
-
-    >>> best_baseline(0.5, [1.0, 3.0])
-    array([0.5 , 0.25])
-    """
-    value, ratio = check_numbers("value", value, least=0, most=1), check_numbers("ratio", ratio, least=0)
-    check_shapes(value=value, ratio=ratio)
-    return value / (value + (1 - value) * ratio)
 
 
 def predict_noise(

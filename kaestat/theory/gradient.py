@@ -16,8 +16,7 @@ does not, exactly. Then, with nothing asked of score and reward (Assumption 6 ma
 The proof: ``ghat - oracle = -(1/N) sum_j S_j e_j`` with the value errors ``e_j``. Of ``E[S_j . S_k e_j e_k]`` only the
 part survives in which ``e_j`` holds Z_k and ``e_k`` holds Z_j, since scores have mean zero otherwise, and
 ``E[S_j Z_j] = grad V_j``. The interaction ``-(2/N^2) sum_jk E[S_j e_j . S_k (Z_k - V_k)]`` leaves j = k alone, which is
-``Cov(W_j, Z_j) E[e_j]``. The paper's Theorem 2 has the first term and bounds the last, its I_2; for its
-four-term bound with constants see `kaestat.theory.gradient_bound`.
+``Cov(W_j, Z_j) E[e_j]``. The paper's Theorem 2 has the first term and bounds the last, its I_2.
 """
 
 import numpy as np
@@ -71,18 +70,21 @@ def excess_gradient_mse(
     0.000625
     """
     batch, group_size = check_whole("batch", batch), check_whole("group_size", group_size)
-    each = {
-        "value_mse": check_numbers("value_mse", value_mse),  # unbiased estimates of it may be negative
-        "score_norm2": check_numbers("score_norm2", score_norm2, least=0),
-        "bias": check_numbers("bias", bias),
-        "covariance": check_numbers("covariance", covariance),
-        "own_derivative": check_numbers("own_derivative", own_derivative),
-        "value_gradient_norm2": check_numbers("value_gradient_norm2", value_gradient_norm2),
-    }
-    check_shapes(**each)
-    smoothed = each["score_norm2"] * each["value_mse"] - 2 * each["covariance"] * each["bias"]
-    mutual = (group_size - 1) * each["own_derivative"] ** 2 * each["value_gradient_norm2"]
-    return float(np.mean(smoothed + mutual)) / (batch * group_size)
+    norm2 = check_numbers("score_norm2", score_norm2, least=0)
+    mse = check_numbers("value_mse", value_mse)  # unbiased estimates of it may be negative
+    bias, covariance = check_numbers("bias", bias), check_numbers("covariance", covariance)
+    own = check_numbers("own_derivative", own_derivative)
+    signal = check_numbers("value_gradient_norm2", value_gradient_norm2)
+    check_shapes(
+        value_mse=mse,
+        score_norm2=norm2,
+        bias=bias,
+        covariance=covariance,
+        own_derivative=own,
+        value_gradient_norm2=signal,
+    )
+    each = norm2 * mse - 2 * covariance * bias + (group_size - 1) * own**2 * signal
+    return float(np.mean(each)) / (batch * group_size)
 
 
 def gradient_mse_reduction(

@@ -62,37 +62,40 @@ def linear_error(weights: Array, path: Array, noise_variance: float | Array, *, 
     return LinearError(bias=bias - target, variance=variance)
 
 
-def worst_case_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Array:
-    """Largest ``|sum_k w_k V(lag_k) - V(0)|`` over the Lipschitz class, for weights that sum to 1.
+def worst_case_error(
+    weights: Array, lags: Array, noise_variance: float | Array, lipschitz: float | Array
+) -> LinearError:
+    """Worst-case error over the Lipschitz class, for weights that sum to 1.
 
-    For non-negative weights it is ``L sum_k w_k lag_k``, attained by a value that drifts at full speed in one
-    direction. In general the worst value turns where the sum of the weights beyond a lag changes sign::
+    The bias is the largest ``|sum_k w_k V(lag_k) - V(0)|``. For non-negative weights it is ``L sum_k w_k lag_k``,
+    attained by a value that drifts at full speed in one direction. In general the worst value turns where the sum of
+    the weights beyond a lag changes sign::
 
         L sum_j (lag_(j) - lag_(j-1)) |sum_{k: lag_k >= lag_(j)} w_k|       lags sorted, lag_(0) = 0
-
-    Raises a ValueError or TypeError if an argument is not a number, a lag or the constant is negative, or shapes do not
-    match.
 
     Parameters
     ----------
     weights, lags : array, shape (..., K)
         Lags are 0 or more, in any order.
+    noise_variance : float or array, shape (..., K)
+        Variance of each observation.
     lipschitz : float or array, shape (...)
         L, per unit of the lags.
 
-    Returns
-    -------
-    array, shape (...)
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not a number, one that must not be negative is, or shapes do not match.
     """
     weights, lags = numbers_like("weights", weights, ndim=1), numbers_like("lags", lags, least=0, ndim=1)
     lipschitz = numbers_like("lipschitz", lipschitz, least=0)
     check_shapes(weights=weights, lags=lags)
     check_shapes(lags=weights[..., 0] + lags[..., 0], lipschitz=lipschitz)
-    return largest_bias(weights, lags, lipschitz)
+    return LinearError(bias=largest_bias(weights, lags, lipschitz), variance=_variance(weights, noise_variance))
 
 
 def largest_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Array:
-    """`worst_case_bias` of checked arrays; NaN where weights are NaN."""
+    """The bias of `worst_case_error` of checked arrays; NaN where weights are NaN."""
     xp = array_namespace(weights)
     shape = np.broadcast_shapes(weights.shape, lags.shape)
     weights, lags = xp.broadcast_to(weights, shape), xp.broadcast_to(lags, shape)
@@ -101,14 +104,6 @@ def largest_bias(weights: Array, lags: Array, lipschitz: float | Array) -> Array
     gaps = sorted_lags - xp.concat([xp.zeros_like(sorted_lags[..., :1]), sorted_lags[..., :-1]], axis=-1)
     beyond = xp.flip(xp.cumulative_sum(xp.flip(sorted_weights, axis=-1), axis=-1), axis=-1)
     return lipschitz * xp.sum(gaps * xp.abs(beyond), axis=-1)
-
-
-def worst_case_error(
-    weights: Array, lags: Array, noise_variance: float | Array, lipschitz: float | Array
-) -> LinearError:
-    """Worst-case bias, variance and MSE over the Lipschitz class; arguments as `linear_error`, `worst_case_bias`."""
-    bias = worst_case_bias(weights, lags, lipschitz)
-    return LinearError(bias=bias, variance=_variance(numbers_like("weights", weights, ndim=1), noise_variance))
 
 
 def numbers_like(name: str, values: Any, **limits: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Optimal bandwidths and rates over the Lipschitz class, for kernels and for the Kalman filter's gain."""
+"""Optimal bandwidths and rates over the Lipschitz class."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -97,16 +97,10 @@ def local_rate_slopes(sizes: Sequence[int], *, lipschitz: float = 1.0, noise_var
     if counts.ndim > 1 or not (np.diff(counts) > 0).all():
         raise ValueError(f"sizes must be increasing sample sizes, got {sizes!r}.")
     lipschitz, noise_variance = check_positive("lipschitz", lipschitz), check_positive("noise_variance", noise_variance)
-    best = [
-        float(
-            integer_bandwidth_error(
-                optimal_integer_bandwidth(lipschitz=lipschitz / n, noise_variance=noise_variance),
-                lipschitz=lipschitz / n,
-                noise_variance=noise_variance,
-            ).mse
-        )
-        for n in counts
-    ]
+    best = []
+    for n in counts:
+        problem = {"lipschitz": lipschitz / n, "noise_variance": noise_variance}
+        best.append(float(integer_bandwidth_error(optimal_integer_bandwidth(**problem), **problem).mse))
     return np.diff(np.log(best)) / np.diff(np.log(counts))
 
 
@@ -116,7 +110,7 @@ def optimal_bandwidth(
     """Bandwidth (steps) that minimises the asymptotic worst-case MSE of the kernel mean.
 
     ``h* = (R s2 / (2 mu1^2 L^2 n))^(1/3)``. At h* the squared bias is half the variance, and the MSE is
-    `optimal_mse`.
+    ``worst_case_mse_constant * (L s2 / n)^(2/3)`` of the kernel.
 
     Parameters
     ----------
@@ -133,45 +127,6 @@ def optimal_bandwidth(
     ValueError, TypeError
         If a number is not positive, or the kernel is unknown.
     """
-    noise, drift = _per_step_noise(noise_variance, per_step), check_positive("lipschitz", lipschitz)
+    noise, drift = check_positive("noise_variance", noise_variance), check_positive("lipschitz", lipschitz)
+    noise /= check_positive("per_step", per_step)
     return as_kernel(kernel).lipschitz_bandwidth_constant * (noise / drift**2) ** (1 / 3)
-
-
-def optimal_mse(
-    kernel: str | Kernel | Callable[[Array], Array], *, lipschitz: float, noise_variance: float, per_step: float = 1.0
-) -> float:
-    """Asymptotic worst-case MSE at `optimal_bandwidth`: ``constant * (L s2 / n)^(2/3)``; arguments as there."""
-    noise, drift = _per_step_noise(noise_variance, per_step), check_positive("lipschitz", lipschitz)
-    return as_kernel(kernel).worst_case_mse_constant * (drift * noise) ** (2 / 3)
-
-
-def steady_state_gain(*, drift_variance: float, noise_variance: float) -> float:
-    """The limiting gain K of the local-level Kalman filter: ``K^2 / (1 - K) = drift_variance / noise_variance``.
-
-    With this gain the filter is the exponential kernel ``K (1 - K)^(lag - 1)`` on the visits: ``rho = 1 - K`` per
-    visit.
-
-    Parameters
-    ----------
-    drift_variance : float
-        Variance of the value's change between visits.
-    noise_variance : float
-        Variance of a visit's mean reward: ``s2 / n`` for n completions.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If one is not positive.
-
-    Examples
-    --------
-    >>> steady_state_gain(drift_variance=0.5, noise_variance=1.0)
-    0.5
-    """
-    signal = check_positive("drift_variance", drift_variance) / check_positive("noise_variance", noise_variance)
-    # The root in (0, 1) of K^2 + r K - r = 0, in the form that loses no digits for small r.
-    return 2 * signal / (signal + math.sqrt(signal**2 + 4 * signal))
-
-
-def _per_step_noise(noise_variance: float, per_step: float) -> float:
-    return check_positive("noise_variance", noise_variance) / check_positive("per_step", per_step)

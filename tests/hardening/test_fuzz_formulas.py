@@ -35,8 +35,8 @@ def array(elements: st.SearchStrategy, *shape: int) -> st.SearchStrategy:
 EITHER, ROW = NUMBER | array(SHARES, 3), array(SHARES, 3)
 PARAMETERS: dict[str, st.SearchStrategy] = {  # of every formula that takes one of this name
     **dict.fromkeys(("visits", "group_size", "step", "batch", "seed"), WHOLE),
-    **dict.fromkeys(("h", "drift", "value_bound", "lipschitz", "per_step", "drift_variance", "target"), NUMBER),
-    **dict.fromkeys(("initial_gap", "largest_mse", "beta", "pl", "smoothness"), NUMBER),
+    **dict.fromkeys(("h", "drift", "value_bound", "lipschitz", "per_step", "target"), NUMBER),
+    **dict.fromkeys(("initial_gap", "pl", "smoothness"), NUMBER),
     **dict.fromkeys(("value_mse", "other_value_mse", "reward_variance", "bias", "covariance"), EITHER),
     **dict.fromkeys(("own_derivative", "value_gradient_norm2"), EITHER),
     **dict.fromkeys(("weights", "path", "gradient_mse"), ROW),
@@ -63,16 +63,12 @@ FORMULAS: dict[Callable[..., Any], dict[str, st.SearchStrategy]] = {  # with wha
     theory.optimal_integer_bandwidth: {"noise_variance": NUMBER},
     theory.local_rate_slopes: {"noise_variance": NUMBER},
     theory.optimal_bandwidth: {"noise_variance": NUMBER},
-    theory.optimal_mse: {"noise_variance": NUMBER},
-    theory.steady_state_gain: {"noise_variance": NUMBER},
     theory.linear_error: {},
-    theory.worst_case_bias: {},
     theory.worst_case_error: {},
     theory.minimax_weights: {"noise_variance": NUMBER | array(POSITIVE, 3)},
     theory.excess_gradient_mse: {},
     theory.gradient_mse_reduction: {},
     theory.suboptimality_recursion: {},
-    theory.theorem3_bound: {},
     bootstrap.cluster_bootstrap: {},
     bootstrap.mean_with_interval: {},
     inference.value_interval: {

