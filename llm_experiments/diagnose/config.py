@@ -14,13 +14,11 @@ class CheckpointUpdatesConfig(Section):
 
     method: A method of `kaestat`, such as ``kae:bandwidth=10``.
     group_size: Completions per prompt and step, G.
-    batch_tokens: Tokens per forward and backward pass.
     """
 
     method: str = "kae:bandwidth=10"
     group_size: PositiveInt = 8
     learning_rate: PositiveFloat = 1e-6
-    batch_tokens: PositiveInt = 4096
 
 
 class DiagnosticConfig(Section):
@@ -84,7 +82,7 @@ class GradientDiagnosticConfig(Section):
         expression that parameter names must match.
     repeats: M.
     n_prompts: Prompts whose Gram matrices are computed; None takes all.
-    memory_gib: Working memory of the Gram matrix beyond the model itself.
+    memory_gib: Memory of the scores behind a Gram matrix; see `llm_experiments.gradient.scores.gram_matrix`.
     exact_history_weights: Whether the score norms of past completions are computed too, each at its own checkpoint, for
         the score-weighted forms of estimators with a history.
     """

@@ -99,7 +99,6 @@ class ScoredPools:
             "prompts": self.n_prompts,
             "completions_per_prompt": self.config.diagnostic.n_target,
             "backward_passes": sum(each.backward_passes for each in scores),
-            "peak_gib": round(max(each.total_bytes for each in scores) / 2**30, 3),
             "seconds": round(sum(each.seconds for each in scores), 1),
         }
 
@@ -120,32 +119,29 @@ class ScoredPools:
 
     def _scores(self, pool: PromptPool) -> PromptScores:
         """Scores of a pool at the weights that sampled it: the whole Gram matrix at a target step, else the norms."""
-        from llm_experiments.gradient.gram import gram_matrix, score_norms
+        from llm_experiments.gradient.scores import gram_matrix, score_norms
 
         settings, begin = self.config.gradient, time.perf_counter()
         prompt = next(problem.prompt for problem in self._task.problems if problem.id == pool.problem_id)
         target = pool.step in self.config.diagnostic.steps
         size = self.config.diagnostic.n_target if target else self.config.diagnostic.n_history
         completions = pool.completions[:size]
-        found = (gram_matrix if target else score_norms)(
-            self._policy.model,
-            self._policy.encode(prompt),
-            [completion.token_ids for completion in completions],
-            temperature=self.config.sampling.temperature,
-            parameters=settings.parameters,
-            memory_gib=settings.memory_gib,
-        )
+        of_pool = self._policy.model, self._policy.encode(prompt), [each.token_ids for each in completions]
+        options = {"temperature": self.config.sampling.temperature, "parameters": settings.parameters}
+        if target:
+            found = gram_matrix(*of_pool, **options, memory_gib=settings.memory_gib)
+        else:
+            found = score_norms(*of_pool, **options)
         # In bfloat16 the same weights were off by up to .058, those of two or more steps on by up to .36 to .38.
         drift = 1e-3 if self.config.model.dtype == "float32" else 0.1
         check_log_probs(pool, completions, found.log_probs, drift=drift)
         proxies = self._policy.score(prompt, completions)
         return PromptScores(
-            norm=np.diagonal(found.gram).copy() if target else found.squared_norms,
+            norm=np.diagonal(found.products).copy() if target else found.products,
             logit_norm=proxies.logit_norms,
             length=pool.lengths[:size],
-            gram=found.gram if target else np.empty((0, 0)),
+            gram=found.products if target else np.empty((0, 0)),
             backward_passes=found.backward_passes,
-            total_bytes=found.total_bytes,
             seconds=time.perf_counter() - begin,
         )
 

@@ -103,7 +103,7 @@ def _update(
     ]
     ids = [problem.id for problem, group in zip(problems, groups, strict=True) for _ in group]
     advantages = estimator.step(ids, np.concatenate(rewards), step)
-    norm = _gradient_step(policy, [problem.prompt for problem in problems], groups, advantages, optimizer, config)
+    norm = _gradient_step(policy, [problem.prompt for problem in problems], groups, advantages, optimizer)
     record = {
         "step": step,
         "rewards": rewards,
@@ -120,7 +120,6 @@ def _gradient_step(
     groups: Sequence[Sequence[Completion]],
     advantages: np.ndarray,
     optimizer: torch.optim.Optimizer,
-    config: CheckpointUpdatesConfig,
 ) -> float:
     """One AdamW step on ``-(1/B) sum_b A_b log pi(y_b)``; returns the gradient's norm."""
     optimizer.zero_grad(set_to_none=True)
@@ -129,20 +128,12 @@ def _gradient_step(
     for prompt, group, advantage in zip(prompts, groups, by_prompt, strict=True):
         if not np.any(advantage):
             continue
-        prompt_ids = policy.encode(prompt)
-        for part in _parts(group, len(prompt_ids), config.batch_tokens):
-            log_probs, _ = policy.completion_log_probs(prompt_ids, [group[k] for k in part])
-            weight = torch.as_tensor(advantage[part], dtype=log_probs.dtype, device=log_probs.device)
-            (-(weight[:, None] * log_probs).sum() / total).backward()
+        log_probs, _ = policy.completion_log_probs(policy.encode(prompt), group)
+        weight = torch.as_tensor(advantage, dtype=log_probs.dtype, device=log_probs.device)
+        (-(weight[:, None] * log_probs).sum() / total).backward()
     parameters = [parameter for parameter in policy.model.parameters() if parameter.grad is not None]
     if not parameters:  # every advantage is zero: nothing to learn from
         return 0.0
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(p.grad) for p in parameters]))
     optimizer.step()
     return float(norm)
-
-
-def _parts(group: Sequence[Completion], prompt_length: int, batch_tokens: int) -> list[np.ndarray]:
-    """Positions of the group in parts that stay within the token limit (one completion at least)."""
-    longest = prompt_length + max(len(completion) for completion in group)
-    return np.array_split(np.arange(len(group)), -(-len(group) // max(1, batch_tokens // longest)))

@@ -21,7 +21,6 @@ class PromptScores:
     length (ndarray, shape (N,)): Tokens.
     gram (ndarray, shape (N, N), or (0, 0)): Inner products of the scores; empty for past steps, of which the norms
         suffice.
-    total_bytes: Highest memory of the computation, the model included.
     """
 
     norm: np.ndarray
@@ -29,7 +28,6 @@ class PromptScores:
     length: np.ndarray
     gram: np.ndarray
     backward_passes: int
-    total_bytes: int
     seconds: float
 
 

@@ -120,7 +120,6 @@ class Cell:
                     pools[row].rewards[config.history :],
                     squares,
                     temperature=config.sampling.temperature,
-                    batch_tokens=config.batch_tokens,
                 )
                 check_log_probs(pools[row], own, found.log_probs, drift=DRIFT[config.model.dtype])
                 logits = self._policy.score(self._prompts[ids[row]], own).logit_norms
@@ -143,7 +142,6 @@ class Cell:
                 [[each.token_ids for each in pool.completions[: config.history]] for pool in pools],
                 np.stack([pool.rewards[: config.history] for pool in pools]),
                 temperature=config.sampling.temperature,
-                batch_tokens=config.batch_tokens,
                 done=done,
             )
         self._scores.write_squares(step, digest, model, found)
@@ -217,7 +215,7 @@ class Cell:
 
     @cached_property
     def _identity(self) -> dict:
-        return self.config.model_dump(mode="json", exclude={"batch_tokens", "steps"})
+        return self.config.model_dump(mode="json", exclude={"steps"})
 
     @cached_property
     def _pools(self) -> PoolStore:

@@ -40,7 +40,6 @@ class CellConfig(Section):
     completions: Of each prompt, N, of which the inputs are taken; at least 4.
     history: Further completions of each prompt, H, of which Adam's mean squares are made: H batches of one of each
         prompt.
-    batch_tokens: Most tokens of a forward and backward pass, padding included.
     """
 
     seed: int = Field(default=0, ge=0)
@@ -53,7 +52,6 @@ class CellConfig(Section):
     steps: tuple[int, ...] = (0,)
     completions: int = Field(ge=4)
     history: int = Field(default=16, ge=2)
-    batch_tokens: PositiveInt = 4096
 
     @model_validator(mode="after")
     def _steps_have_weights(self) -> CellConfig:

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from llm_experiments.gradient.architecture import Decoder
-from llm_experiments.gradient.reverse_pass import requiring, undisturbed
+from llm_experiments.gradient.scores import score_gradients
 
 
 def mean_squares(
@@ -22,12 +21,10 @@ def mean_squares(
     rewards: np.ndarray,
     *,
     temperature: float,
-    batch_tokens: int,
     done: Callable[[], None] = lambda: None,
 ) -> dict[nn.Parameter, torch.Tensor]:
     """Mean square of each trained coordinate's gradient over batches.
 
-    model: Built as Llama or Qwen2 is.
     rewards (ndarray, shape (P, H)): H at least 2.
     done: Called after each of H batches.
     Raises ValueError if no reward differs from those of the same prompt: then there is no gradient to square.
@@ -41,59 +38,14 @@ def mean_squares(
             "parameter; raise history, or take other prompts."
         )
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    squares = {parameter: torch.zeros_like(parameter, dtype=torch.float32) for parameter in trained}
-    decoder = Decoder.of(model)
-    with undisturbed(model), requiring(trained):
-        for batch in range(h):
-            rows = [row for row in range(n) if advantages[row, batch]]
-            texts = [(prompts[row], completions[row][batch]) for row in rows]
-            gradient = _gradient(decoder, trained, texts, advantages[rows, batch] / n, temperature, batch_tokens)
-            for parameter, each in gradient.items():
-                squares[parameter] += each.square_() / h
-            done()
-    return squares
-
-
-def _gradient(
-    decoder: Decoder,
-    trained: Sequence[nn.Parameter],
-    texts: Sequence[tuple[Sequence[int], Sequence[int]]],
-    weights: np.ndarray,
-    temperature: float,
-    batch_tokens: int,
-) -> dict[nn.Parameter, torch.Tensor]:
-    """``sum_b weights_b grad log pi(completion_b | prompt_b)``, float32."""
-    sums: dict[nn.Parameter, torch.Tensor] = {}
-    order = sorted(range(len(texts)), key=lambda row: sum(map(len, texts[row])))
-    part: list[int] = []
-    for place, row in enumerate(order):
-        part.append(row)
-        ahead = order[place + 1] if place + 1 < len(order) else None
-        if ahead is None or (len(part) + 1) * sum(map(len, texts[ahead])) > batch_tokens:
-            scores = text_scores(decoder, [texts[each] for each in part], temperature)
-            loss = torch.as_tensor(weights[part], dtype=scores.dtype, device=scores.device) @ scores
-            found = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
-            for parameter, each in zip(trained, found, strict=True):
-                sums[parameter] = sums[parameter].add_(each) if parameter in sums else each.float()
-            part = []
-    return sums
-
-
-def text_scores(
-    decoder: Decoder, texts: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float
-) -> torch.Tensor:
-    """Log-probability of each completion after its own prompt, shape (B,); prompts may differ in length.
-
-    Rows are padded on the right, which changes nothing before it, and logits are taken where they are asked for alone.
-    """
-    rows = [[*prompt, *completion[:-1]] for prompt, completion in texts]
-    width = max(map(len, rows))
-    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=decoder.device)
-    owner = np.concatenate([np.full(len(completion), row) for row, (_, completion) in enumerate(texts)])
-    starts = [len(prompt) - 1 for prompt, _ in texts]
-    places = [np.arange(len(texts[row][1])) + start + row * width for row, start in enumerate(starts)]
-    targets = torch.tensor([token for _, completion in texts for token in completion], device=decoder.device)
-    hidden = decoder.body(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)
-    logits = decoder.head(hidden[torch.from_numpy(np.concatenate(places)).to(decoder.device)]).float() / temperature
-    own = logits.gather(-1, targets[:, None])[:, 0] - logits.logsumexp(-1)
-    return torch.zeros(len(texts), device=own.device).index_add(0, torch.from_numpy(owner).to(own.device), own)
+    squares = [torch.zeros_like(parameter, dtype=torch.float32) for parameter in trained]
+    for batch in range(h):
+        total = [torch.zeros_like(each) for each in squares]
+        for row in np.flatnonzero(advantages[:, batch]):
+            ((_, gradients),) = score_gradients(model, prompts[row], [completions[row][batch]], trained, temperature)
+            for each, gradient in zip(total, gradients, strict=True):
+                each.add_(gradient, alpha=advantages[row, batch] / n)
+        for square, each in zip(squares, total, strict=True):
+            square.addcmul_(each, each, value=1 / h)
+        done()
+    return dict(zip(trained, squares, strict=True))

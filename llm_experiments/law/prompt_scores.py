@@ -1,4 +1,4 @@
-"""What the law needs of one prompt's completions, in one backward pass: norms, class sums, and a short mean gradient.
+"""What the law needs of one prompt's completions: norms, class sums, and a short mean gradient.
 
 With s_h the score of completion h, right answers' scores sum to r and wrong ones' to w. Every U-statistic of the
 prompt's gradient is a function of ``|r|^2``, ``<r, w>``, ``|w|^2`` and the single squared norms, so that no matrix of
@@ -6,18 +6,15 @@ inner products is formed, and the metric can be any diagonal one. Inner products
 each prompt's mean gradient.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
-from kaestat.integrations.adam_units import Units, adam_factors
-from kaestat.integrations.gradient_norms import norms_in_backward
-from llm_experiments.gradient.pool import CompletionPool
-from llm_experiments.gradient.reverse_pass import requiring, undisturbed
-from llm_experiments.policies.token_scores import completion_log_probs
+from kaestat.integrations.adam_units import adam_factors
+from llm_experiments.gradient.scores import distinct, score_gradients
 
 PLAIN, ADAM = "plain", "adam"
 METRICS = (PLAIN, ADAM)
@@ -59,95 +56,47 @@ def prompt_scores(
     squares: Squares,
     *,
     temperature: float,
-    batch_tokens: int,
 ) -> PromptScores:
     """Scores of one prompt's completions in the parameters that are trained, plain and in Adam's units.
 
     completions: Tokens, the end token included where it was reached. Equal ones are computed once.
     rewards (ndarray, shape (N,)): 0 or 1.
     squares: Mean squares, for Adam's units.
-    Raises ValueError if a reward is neither 0 nor 1, an argument is out of range, or the model is not understood.
+    Raises ValueError if a reward is neither 0 nor 1, or the prompt or a completion is empty.
     """
     rewards = np.asarray(rewards, dtype=float)
     if not np.isin(rewards, (0.0, 1.0)).all():
         strange = rewards[~np.isin(rewards, (0.0, 1.0))][0]
         raise ValueError(f"rewards must be 0 or 1 for the law's right and wrong answers, got {strange:g}.")
-    pool = CompletionPool.of(prompt_ids, completions, vocabulary=model.get_input_embeddings().num_embeddings)
-    right = np.zeros(len(pool), dtype=bool)
-    right[pool.index] = rewards == 1  # equal completions have one reward
-    times = np.bincount(pool.index, minlength=len(pool))  # that each was drawn
-    norms = {name: np.zeros(len(pool)) for name in METRICS}
-    log_probs = np.zeros(len(pool))
-    sums: dict[bool, dict[nn.Parameter, torch.Tensor]] = {True: {}, False: {}}
+    own, index = distinct(completions)
+    right = np.zeros(len(own), dtype=bool)
+    right[index] = rewards == 1  # equal completions have one reward
+    times = np.bincount(index)  # that each was drawn
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with undisturbed(model), requiring(trained):
-        for rows in _batches(pool, right, batch_tokens):
-            with torch.enable_grad(), norms_in_backward(model, [Units(None), Units(squares)]) as found:
-                scores = _scores(model, pool, rows, times[rows], temperature)
-                found.begin(scores)
-                _, *gradients = torch.autograd.grad(scores.sum(), [found.reached, *trained], allow_unused=True)
-            log_probs[rows] = scores.detach().double().cpu().numpy() / times[rows]
-            for name, values in zip(METRICS, found.norms, strict=True):
-                norms[name][rows] = values.double().cpu().numpy() / times[rows] ** 2
-            total = sums[bool(right[rows[0]])]
-            for parameter, gradient in zip(trained, gradients, strict=True):
-                if gradient is not None:
-                    total[parameter] = total[parameter].add_(gradient) if parameter in total else gradient.float()
-    vectors = _Vectors(sums, rewards)
-    metrics = {
-        name: MetricScores(norms[name][pool.index], *vectors.summed(None if name == PLAIN else squares))
-        for name in METRICS
-    }
-    return PromptScores(metrics, log_probs[pool.index])
+    factors = {PLAIN: [1.0] * len(trained), ADAM: [adam_factors(squares[parameter]) for parameter in trained]}
+    norms = {name: np.zeros(len(own)) for name in METRICS}
+    log_probs = np.zeros(len(own))
+    sums = {kind: [torch.zeros_like(each, dtype=torch.float32) for each in trained] for kind in (True, False)}
+    for row, (log_probs[row], gradients) in enumerate(score_gradients(model, prompt_ids, own, trained, temperature)):
+        for place, gradient in enumerate(gradients):
+            for name in METRICS:
+                norms[name][row] += (gradient.float() * factors[name][place]).square().sum().item()
+            sums[bool(right[row])][place].add_(gradient, alpha=times[row])
+    metrics = {name: MetricScores(norms[name][index], *_summed(sums, factors[name], rewards)) for name in METRICS}
+    return PromptScores(metrics, log_probs[index])
 
 
-def _scores(
-    model: nn.Module, pool: CompletionPool, rows: Sequence[int], times: np.ndarray, temperature: float
-) -> torch.Tensor:
-    """Log-probabilities of some completions, each in a row of its own and as often as it was drawn."""
-    chosen = [pool.completions[row] for row in rows]
-    found = completion_log_probs(model, pool.prompt, chosen, temperature=temperature, share_prompt=False)[0].sum(1)
-    return found * torch.from_numpy(times).to(found)
-
-
-def _batches(pool: CompletionPool, right: np.ndarray, batch_tokens: int) -> Iterator[list[int]]:
-    """Distinct completions that are alike right or wrong."""
-    for kind in (True, False):
-        part: list[int] = []
-        for row in np.flatnonzero(right == kind).tolist():  # shortest first
-            if part and (len(part) + 1) * pool.lengths[row] > batch_tokens:
-                yield part
-                part = []
-            part.append(row)
-        if part:
-            yield part
-
-
-@dataclass(frozen=True, eq=False)
-class _Vectors:
-    """Class sums of all parameters."""
-
-    sums: Mapping[bool, Mapping[nn.Parameter, torch.Tensor]]
-    rewards: np.ndarray
-
-    def summed(self, squares: Squares | None) -> tuple[np.ndarray, np.ndarray]:
-        """Products and the mean's sketch in one metric."""
-        n, value = len(self.rewards), float(self.rewards.mean())
-        products = np.zeros(3)
-        parameters = list(dict.fromkeys([*self.sums[True], *self.sums[False]]))
-        sketch = Sketch(sum(parameter.numel() for parameter in parameters))
-        for parameter in parameters:
-            factors = 1.0 if squares is None else adam_factors(squares[parameter])
-            right, wrong = (
-                (self.sums[kind][parameter] * factors).flatten()
-                if parameter in self.sums[kind]
-                else torch.zeros(parameter.numel(), device=parameter.device)
-                for kind in (True, False)
-            )
-            for place, (a, b) in enumerate(((right, right), (right, wrong), (wrong, wrong))):
-                products[place] += torch.dot(a, b).item()
-            sketch.add(((1 - value) * right - value * wrong) / (n - 1))
-        return products, sketch.numpy()
+def _summed(
+    sums: Mapping[bool, Sequence[torch.Tensor]], factors: Sequence[torch.Tensor | float], rewards: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Products of the class sums and the mean's sketch in one metric."""
+    n, value, products = len(rewards), float(rewards.mean()), np.zeros(3)
+    sketch = Sketch(sum(each.numel() for each in sums[True]))
+    for of_right, of_wrong, factor in zip(sums[True], sums[False], factors, strict=True):
+        right, wrong = (of_right * factor).flatten(), (of_wrong * factor).flatten()
+        products += [torch.dot(a, b).item() for a, b in ((right, right), (right, wrong), (wrong, wrong))]
+        sketch.add(((1 - value) * right - value * wrong) / (n - 1))
+    return products, sketch.numpy()
 
 
 class Sketch:

@@ -147,13 +147,11 @@ class TransformersPolicy(Policy):
         devices = [self.model.device] if self.model.device.type == "cuda" else []
         with torch.random.fork_rng(devices), _evaluating(self.model), torch.no_grad():
             torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
-            shared = {"past_key_values": token_scores.prompt_cache(self.model, prompts)} if width > 1 else {}
             sequences = self.model.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),
                 generation_config=config,
                 logits_processor=LogitsProcessorList([recorder]),
-                **shared,
             )
         tokens = sequences[:, width:]
         rows = zip(tokens.tolist(), recorder.log_probs(tokens).tolist(), strict=True)

@@ -33,7 +33,6 @@ def test_provenance_tells_configuration_cost_and_no_path(finished):
     assert set(provenance) == {"value", "gradient"}
     assert provenance["gradient"]["config"]["seed"] == 5
     assert 1 <= provenance["gradient"]["backward_passes"] <= 4 * 16
-    assert provenance["gradient"]["peak_gib"] > 0.1  # the whole process, torch included
     assert str(finished) not in json.dumps(provenance)
 
 

@@ -7,7 +7,7 @@ import torch
 from llm_experiments.diagnose.draws import Drawing
 from llm_experiments.diagnose.estimators import plain_estimators, weighted_estimators
 from llm_experiments.diagnose.pool_rewards import PoolRewards
-from llm_experiments.gradient.gram import gram_matrix
+from llm_experiments.gradient.scores import gram_matrix
 from llm_experiments.gradient.repeats import gradient_errors
 from tests.helpers.small_decoders import END_ID, TEMPERATURE, VOCABULARY, log_prob, tiny_model
 
@@ -31,7 +31,7 @@ def completions():
 def grams(model, completions):
     return np.stack(
         [
-            gram_matrix(model, prompt, pool, temperature=TEMPERATURE, parameters="all").gram
+            gram_matrix(model, prompt, pool, temperature=TEMPERATURE, parameters="all").products
             for prompt, pool in zip(PROMPTS, completions, strict=True)
         ]
     )

@@ -11,7 +11,7 @@ from tests.helpers.small_decoders import END_ID, TEMPERATURE, VOCABULARY, log_pr
 from tests.integrations.test_gradient_norms import roots
 
 PROMPT = [1, 5, 7]
-SETTINGS = {"temperature": TEMPERATURE, "batch_tokens": 24}
+SETTINGS = {"temperature": TEMPERATURE}
 REWARDS = np.array([1, 0, 0, 1, 0, 1, 0, 0, 1], dtype=float)
 PAST_REWARDS = np.array([[1, 0, 0, 1], [0, 1, 0, 0.0]])
 
