@@ -1,26 +1,16 @@
 """Functions and objects get arguments that make no sense: a proper result, or a refusal that names the argument."""
 
-import math
 from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import (
-    AdvantageEstimator,
-    RewardLog,
-    make_baseline,
-    methods,
-    risk_differences,
-    select_bandwidth,
-    value_risk,
-)
+from kaestat import AdvantageEstimator, RewardLog, make_baseline, methods, risk_differences, value_risk
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import parse_method
-from kaestat.sampling.schedules import epochs, reuse, uniform
-from kaestat.smoothing.kernels import KERNELS, Exponential, as_kernel
-from kaestat.smoothing.selectors import SELECTORS, as_selector, make_selector
+from kaestat.smoothing.kernels import KERNELS, Exponential
+from kaestat.smoothing.selectors import SELECTORS
 from tests.hardening.test_fuzz_readers import check_log
 from tests.helpers.cases import groups, visits
 from tests.helpers.contract import JUNK, NUMBERS, REFUSED, attempt, mostly
@@ -82,30 +72,6 @@ def test_any_parameters_make_a_baseline_or_are_refused_by_name(name, params, sca
         check_values(baseline)
 
 
-@given(kernel=KERNEL, u=st.lists(NUMBERS, max_size=4), rho=NUMBERS | JUNK)
-def test_any_kernel_weighs_by_finite_numbers_or_is_refused(kernel, u, rho):
-    attempt(lambda: Exponential(rho), ["rho"])
-    found = attempt(lambda: as_kernel(kernel), ["kernel"])
-    if found is REFUSED:
-        return
-    lags = np.array([float(v) for v in u if isinstance(v, float)])
-    weights = attempt(lambda: found(lags))
-    known = ~np.isnan(lags)
-    assert weights is not REFUSED and weights.shape == lags.shape
-    assert (weights[known] >= 0).all() and np.isfinite(weights[known]).all() and (weights[lags < 0] == 0).all()
-
-
-@given(
-    selector=SELECTOR,
-    params=st.dictionaries(
-        st.sampled_from(["grid", "c", "h", "bandwidth", "nope"]), JUNK | st.lists(NUMBERS, max_size=3)
-    ),
-)
-def test_any_selector_is_one_or_refused_by_name(selector, params):
-    attempt(lambda: as_selector(selector), ["selector", "bandwidth"])
-    attempt(lambda: make_selector(selector, **params), ["selector", *params])
-
-
 @st.composite
 def logs(draw) -> RewardLog:
     size = draw(st.integers(1, 16))
@@ -121,21 +87,6 @@ def logs(draw) -> RewardLog:
 
 
 SMALL = st.sampled_from([0, 1, 2, 5])
-
-
-@given(
-    log=mostly(logs()),
-    selector=SELECTOR,
-    kernel=KERNEL,
-    grid=mostly(st.sampled_from([None, None, [1.0, 3.0]]), st.lists(NUMBERS, max_size=3) | JUNK),
-    n_boot=mostly(SMALL, st.sampled_from([-1, 1.5, None, "2", True, math.nan])),
-    seed=mostly(SMALL, st.sampled_from([-1, 1.5, "2", math.nan])),
-)
-def test_any_log_has_a_positive_bandwidth_or_the_question_is_refused(log, selector, kernel, grid, n_boot, seed):
-    names = ["log", "selector", "kernel", "grid", "n_boot", "seed", "bandwidth", "reward"]
-    selection = attempt(lambda: select_bandwidth(log, selector, kernel, grid, n_boot=n_boot, seed=seed), names)
-    if selection is not REFUSED:
-        assert selection.bandwidth > 0 and len(selection.path.columns) == 4
 
 
 @given(
@@ -181,19 +132,3 @@ def test_any_columns_are_a_log_or_refused_by_name(columns, same):
     log = attempt(lambda: RewardLog(**columns), ["prompt", "step", "reward", "group", "time_axis", "log"])
     if log is not REFUSED:
         check_log(log)
-
-
-SIZES = mostly(
-    st.sampled_from([1, 2, 3, 7, 10, 200]), st.sampled_from([0, -1, True, 1.5, None, "3", math.nan, np.int8(3), 2.0])
-)
-
-
-@given(sizes=st.tuples(SIZES, SIZES, SIZES), seed=SMALL | JUNK, repeats=SIZES)
-def test_any_sizes_are_a_schedule_or_refused_by_name(sizes, seed, repeats):
-    names = ["n_prompts", "batch_size", "n_steps", "repeats", "seed"]
-    for make in (uniform, epochs, lambda *a, seed: reuse(*a, repeats=repeats, seed=seed)):
-        schedule = attempt(lambda make=make: make(*sizes, seed=seed), names)
-        if schedule is REFUSED:
-            continue
-        assert schedule.shape == (sizes[2], sizes[1])
-        assert all(len(set(row)) == sizes[1] and 0 <= min(row) and max(row) < sizes[0] for row in schedule.tolist())

@@ -38,14 +38,14 @@ JSON = st.recursive(
 )
 
 
-def check_file(content: bytes | dict[str, bytes], name: str, hints: dict[str, Any], *, format: str = "auto") -> Any:
+def check_file(content: bytes | dict[str, bytes], name: str, hints: dict[str, Any]) -> Any:
     """Write a file (or a folder of files) and read it; whatever comes out is a proper log."""
     with tempfile.TemporaryDirectory(dir=FOLDER.name) as folder:
         path = Path(folder) / name
         for part, data in content.items() if isinstance(content, dict) else [("", content)]:
             (path / part).parent.mkdir(parents=True, exist_ok=True)
             (path / part).write_bytes(data)
-        log = attempt(lambda: read_log(path, format=format, **hints), [str(path), *hints])
+        log = attempt(lambda: read_log(path, **hints), [str(path), *hints])
     if log is not REFUSED:
         check_log(log)
     return log
@@ -107,82 +107,17 @@ WHOLE_TRL = as_parquet(
 def csv_tables(draw) -> bytes:
     names = draw(st.lists(NAMES | CELLS, min_size=1, max_size=4) | st.just(["prompt", "step", "reward"]))
     rows = draw(st.lists(st.lists(CELLS, min_size=1, max_size=5), max_size=4))
-    quote = draw(st.booleans())
-    cells = ['"' + c.replace('"', '""') + '"' if quote else c for row in rows for c in row]
+    if draw(st.booleans()):
+        rows = [['"' + cell.replace('"', '""') + '"' for cell in row] for row in rows]
     parted = draw(st.sampled_from([",", ",", ";", "\t", "|"]))
-    lines, at = [parted.join(names)], 0
-    for row in rows:
-        lines.append(parted.join(cells[at : at + len(row)]))
-        at += len(row)
+    lines = [parted.join(row) for row in (names, *rows)]
     return draw(st.sampled_from(["\n", "\r\n", "\r"])).join(lines).encode("utf-8", "surrogatepass")
-
-
-@given(content=csv_tables() | edited(WHOLE_CSV), hints=HINTS, packed=st.booleans())
-def test_any_csv_file_is_a_log_or_refused_by_name(content, hints, packed):
-    check_file(gzip.compress(content, 0, mtime=0) if packed else content, "log.csv.gz" if packed else "log.csv", hints)
-
-
-@given(
-    content=st.lists(st.dictionaries(NAMES, JSON, max_size=5) | JSON, max_size=4).map(rows_as_json)
-    | edited(WHOLE_JSONL),
-    hints=HINTS,
-)
-def test_any_jsonl_file_is_a_log_or_refused_by_name(content, hints):
-    check_file(content, "log.jsonl", hints)
-
-
-@given(
-    content=st.dictionaries(
-        st.sampled_from(["1.jsonl", "2.jsonl", "10.jsonl", "x.jsonl", "notes.txt", "\N{SUPERSCRIPT TWO}.jsonl"]),
-        st.lists(
-            st.fixed_dictionaries(
-                {"input": LEAVES | JSON, "score": LEAVES | JSON}, optional={"step": LEAVES, "uid": LEAVES}
-            ),
-            max_size=3,
-        ).map(rows_as_json)
-        | edited(WHOLE_VERL),
-        min_size=1,
-        max_size=3,
-    ),
-    hints=HINTS,
-    named=st.booleans(),
-)
-def test_any_verl_dump_is_a_log_or_refused_by_name(content, hints, named):
-    check_file(content, "dump", hints, format="verl" if named else "auto")
-
-
-@given(
-    content=st.dictionaries(st.text(max_size=2), st.lists(LEAVES | st.sampled_from([0.25, 0.5]), max_size=4)).map(
-        lambda accuracies: json.dumps(accuracies).encode()
-    )
-    | JSON.map(lambda value: json.dumps(value).encode())
-    | edited(WHOLE_ACCURACIES)
-    | st.lists(st.dictionaries(NAMES, LEAVES | JSON, max_size=4), max_size=3).map(
-        lambda rows: json.dumps(rows).encode()
-    )
-    | st.fixed_dictionaries(
-        {"columns": st.lists(NAMES | LEAVES, max_size=4), "data": st.lists(st.lists(LEAVES | JSON, max_size=4)) | JSON}
-    ).map(lambda table: json.dumps(table).encode())
-    | edited(WHOLE_RECORDS)
-    | edited(WHOLE_WANDB),
-    hints=HINTS,
-)
-def test_any_json_file_is_a_log_or_refused_by_name(content, hints):
-    check_file(content, "log.json", hints)
 
 
 COLUMN = st.sampled_from(
     [
-        lambda n: [1.0] * n,
+        *(lambda n, v=v: [v] * n for v in (1.0, None, "a", b"\xff", True, float("nan"), float("inf"), 2**63 - 1, -1)),
         lambda n: list(range(n)),
-        lambda n: [None] * n,
-        lambda n: ["a"] * n,
-        lambda n: [b"\xff"] * n,
-        lambda n: [True] * n,
-        lambda n: [float("nan")] * n,
-        lambda n: [float("inf")] * n,
-        lambda n: [2**63 - 1] * n,
-        lambda n: [-1] * n,
         lambda n: [[{"role": "user", "content": None}]] * n,
         lambda n: [{"a": b"x"}] * n,
         lambda n: pyarrow.array([0] * n, pyarrow.timestamp("ns")),
@@ -195,52 +130,70 @@ COLUMN = st.sampled_from(
 
 
 @st.composite
-def parquet_files(draw, names) -> bytes:
+def parquet_files(draw, usual: list[str]) -> bytes:
     size = draw(st.integers(0, 3))
-    columns = {name: draw(COLUMN)(size) for name in draw(names)}
-    return as_parquet(columns)
+    names = draw(st.lists(NAMES, min_size=1, max_size=5, unique=True) | st.just(usual))
+    return as_parquet({name: draw(COLUMN)(size) for name in names})
 
 
-@given(
-    content=parquet_files(st.lists(NAMES, min_size=1, max_size=5, unique=True) | st.just(["prompt", "step", "reward"]))
-    | edited(WHOLE_TRL),
-    hints=HINTS,
+def in_folder(names: list[str], files: st.SearchStrategy[bytes]) -> st.SearchStrategy[dict[str, bytes]]:
+    return st.dictionaries(st.sampled_from(names), files, min_size=1, max_size=3)
+
+
+def as_json(values: st.SearchStrategy) -> st.SearchStrategy[bytes]:
+    return values.map(lambda value: json.dumps(value).encode())
+
+
+VERL_ROW = st.fixed_dictionaries(
+    {"input": LEAVES | JSON, "score": LEAVES | JSON}, optional={"step": LEAVES, "uid": LEAVES}
 )
-def test_any_parquet_file_is_a_log_or_refused_by_name(content, hints):
-    check_file(content, "log.parquet", hints)
-
-
-TRL_NAMES = st.just(["step", "prompt", "completion", "right", "format", "advantage"])
-
-
-@given(
-    content=st.dictionaries(
-        st.sampled_from([f"completions/completions_{k:05d}.parquet" for k in (1, 2, 100_000)]),
-        parquet_files(TRL_NAMES | st.lists(NAMES, min_size=1, max_size=5, unique=True)) | edited(WHOLE_TRL),
-        min_size=1,
-        max_size=2,
+WANDB = st.fixed_dictionaries(
+    {"columns": st.lists(NAMES | LEAVES, max_size=4), "data": st.lists(st.lists(LEAVES | JSON, max_size=4)) | JSON}
+)
+FILES = {  # a name, a proper file or folder of it, and any others
+    "csv": ("log.csv", WHOLE_CSV, csv_tables()),
+    "packed csv": ("log.csv.gz", gzip.compress(WHOLE_CSV, mtime=0), csv_tables().map(gzip.compress)),
+    "tsv": ("log.tsv", WHOLE_CSV.replace(b",", b"\t"), csv_tables()),
+    "jsonl": (
+        "log.jsonl",
+        WHOLE_JSONL,
+        st.lists(st.dictionaries(NAMES, JSON, max_size=5) | JSON, max_size=4).map(rows_as_json),
     ),
-    hints=HINTS,
-)
-def test_any_log_of_trl_is_a_log_or_refused_by_name(content, hints):
-    check_file(content, "out", hints)
+    "verl": (
+        "dump",
+        {"1.jsonl": WHOLE_VERL},
+        in_folder(
+            ["1.jsonl", "2.jsonl", "10.jsonl", "x.jsonl", "notes.txt", "\N{SUPERSCRIPT TWO}.jsonl"],
+            st.lists(VERL_ROW, max_size=3).map(rows_as_json) | edited(WHOLE_VERL),
+        ),
+    ),
+    "accuracies": (
+        "log.json",
+        WHOLE_ACCURACIES,
+        as_json(st.dictionaries(st.text(max_size=2), st.lists(LEAVES | st.sampled_from([0.25, 0.5]), max_size=4))),
+    ),
+    "records": ("log.json", WHOLE_RECORDS, as_json(st.lists(st.dictionaries(NAMES, LEAVES | JSON, max_size=4)) | JSON)),
+    "wandb": ("log.json", WHOLE_WANDB, as_json(WANDB)),
+    "parquet": ("log.parquet", WHOLE_TRL, parquet_files(["prompt", "step", "reward"])),
+    "trl": (
+        "out",
+        {"completions/completions_00001.parquet": WHOLE_TRL},
+        in_folder(
+            [f"completions/completions_{k:05d}.parquet" for k in (1, 2, 100_000)],
+            parquet_files(["step", "prompt", "completion", "right", "format", "advantage"]) | edited(WHOLE_TRL),
+        ),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        (WHOLE_CSV, "log.csv"),
-        (gzip.compress(WHOLE_CSV, mtime=0), "log.csv.gz"),
-        (WHOLE_JSONL, "log.jsonl"),
-        ({"1.jsonl": WHOLE_VERL}, "dump"),
-        (WHOLE_CSV.replace(b",", b"\t"), "log.tsv"),
-        (WHOLE_ACCURACIES, "log.json"),
-        (WHOLE_RECORDS, "log.json"),
-        (WHOLE_WANDB, "log.json"),
-        (WHOLE_TRL, "log.parquet"),
-        ({"completions/completions_00001.parquet": WHOLE_TRL}, "out"),
-    ],
-    ids=["csv", "packed csv", "jsonl", "verl", "tsv", "accuracies", "records", "wandb", "parquet", "trl"],
-)
-def test_the_files_that_the_fuzzer_edits_are_proper_ones(content, name):
-    assert check_file(content, name, {}) is not REFUSED
+@pytest.mark.parametrize("kind", FILES)
+@given(data=st.data(), hints=HINTS)
+def test_any_file_is_a_log_or_refused_by_name(kind, data, hints):
+    name, whole, others = FILES[kind]
+    check_file(data.draw(others | edited(whole) if isinstance(whole, bytes) else others), name, hints)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_files_that_the_fuzzer_edits_are_proper_ones(kind):
+    name, whole, _ = FILES[kind]
+    assert check_file(whole, name, {}) is not REFUSED
