@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from .base import Completion
 
+
 @dataclass(frozen=True)
 class TokenScores:
     """What a model says about given completions of one prompt.

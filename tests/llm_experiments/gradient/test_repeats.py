@@ -7,8 +7,8 @@ import torch
 from llm_experiments.diagnose.draws import Drawing
 from llm_experiments.diagnose.estimators import plain_estimators, weighted_estimators
 from llm_experiments.diagnose.pool_rewards import PoolRewards
-from llm_experiments.gradient.scores import gram_matrix
 from llm_experiments.gradient.repeats import gradient_errors
+from llm_experiments.gradient.scores import gram_matrix
 from tests.helpers.small_decoders import END_ID, TEMPERATURE, VOCABULARY, log_prob, tiny_model
 
 PROMPTS = ([1, 5, 7], [4, 9, 9, 11], [6])
