@@ -1,4 +1,4 @@
-"""What a plan takes before it begins: packages, memory, hours, disk."""
+"""What a plan takes before it begins: packages, memory, disk."""
 
 import shutil
 from importlib.util import find_spec
@@ -7,8 +7,8 @@ from pathlib import Path
 from llm_experiments.paper.plan import Machinery, is_sharded
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.disk import disk_use
-from llm_experiments.training.shapes import GIB, ModelShape, shape_of
-from llm_experiments.training.trl.resources import KNOWN_ERROR, estimate
+from llm_experiments.training.memory import GPU_GIB, device_gib
+from llm_experiments.training.shapes import GIB, shape_of
 
 
 def needs(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> list[str]:
@@ -16,19 +16,24 @@ def needs(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> list[st
 
     runs_of: From configurations to their runs; see `llm_experiments.paper.plan.wanted_runs`.
     """
-    lines, stays, checkpoints, estimated = [""], 0.0, 0.0, False
+    lines, stays, checkpoints = [""], 0.0, 0.0
     for runs in runs_of.values():
         first, shape = runs[0], shape_of(runs[0].model)
         lines.append(f"{first.name}: {len(runs)} training run{'s' if len(runs) > 1 else ''}")
         if shape is None:
-            lines.append("  the size of the model is not known here, so neither are memory, time and disk.")
+            lines.append("  the size of the model is not known here, so neither are memory and disk.")
             continue
         uses = [disk_use(run, shape, backend=machinery.backend) for run in runs]
         stays += sum(use.snapshots + use.model for use in uses) / GIB
         checkpoints = max(checkpoints, *(use.checkpoints / GIB for use in uses))
         if machinery.gpus:
-            estimated = True
-            lines.append(_estimated(runs, shape, machinery))
+            sharded, devices = is_sharded(first, machinery), machinery.processes
+            held, sampler = device_gib(first, shape, gpus=devices, sharded=sharded)
+            lines.append(
+                f"  {held:.0f} GiB of each of {devices} GPUs for weights, gradients and the optimizer's moments, "
+                f"{sampler:.0f} GiB for vLLM (of a GPU of {GPU_GIB:.0f} GiB), and what a backward pass keeps of a "
+                "micro-batch"
+            )
     if stays:
         there = next(path for path in (machinery.runs, *machinery.runs.parents) if path.is_dir())
         free = shutil.disk_usage(there).free / GIB
@@ -37,13 +42,6 @@ def needs(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> list[st
             f"{checkpoints:,.0f} of them are checkpoints of the run that trains, "
             "which are removed when it is done (--keep-checkpoints keeps them)."
         )
-    if estimated:
-        lines.append(f"Hours are of training alone, one run after the other. {KNOWN_ERROR}")
-        if machinery.backend == "verl":
-            lines.append(
-                "They are counted for TRL, which pads completions to the longest of a step; verl pads them to the "
-                "longest of a micro-batch. No such run has been timed on verl."
-            )
     if machinery.gpus > 1:
         lines.append(f"Diagnostics and evaluations take one GPU each, {machinery.gpus} side by side.")
     source = f"local files in {machinery.data}" if machinery.data else "the public hub (or local files with --data)"
@@ -52,19 +50,6 @@ def needs(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> list[st
     if missing:
         lines.append(f"Not installed here, and needed to run: {', '.join(missing)}.")
     return lines
-
-
-def _estimated(runs: list[RunConfig], shape: ModelShape, machinery: Machinery) -> str:
-    devices = machinery.processes
-    whole = machinery.backend == "verl"
-    found = [estimate(run, shape, gpus=devices, sharded=is_sharded(run, machinery), whole_logits=whole) for run in runs]
-    worst, hours = max(each.total_gib for each in found), [each.hours for each in found]
-    freed = ", which verl frees while it trains" if whole else ""
-    each = f"{max(hours):.1f} hours each, {sum(hours):,.0f} in all" if len(runs) > 1 else f"{hours[0]:.1f} hours"
-    return (
-        f"  by an estimate {each} on {devices} GPU{'s' if devices > 1 else ''} of the H100's kind, "
-        f"and {worst:.0f} GiB of each one's memory, vLLM's {found[0].generation_gib:.0f} included{freed}"
-    )
 
 
 def _packages(machinery: Machinery, runs_of: dict[Path, list[RunConfig]]) -> list[str]:

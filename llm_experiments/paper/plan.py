@@ -12,9 +12,9 @@ from llm_experiments.training.config import RunConfig, result_name, run_label
 from llm_experiments.training.diagnostics import Prompts, diagnosis_name, prompts_of
 from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.identity import IDENTITY, identity, refuse_others
+from llm_experiments.training.memory import GPU_GIB, device_gib
 from llm_experiments.training.shapes import shape_of
 from llm_experiments.training.snapshots import snapshot
-from llm_experiments.training.trl.resources import Accelerator, check_batches, estimate
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 FSDP = CONFIGS / "accelerate" / "fsdp.yaml"
@@ -157,8 +157,7 @@ def is_sharded(run: RunConfig, machinery: Machinery) -> bool:
     if machinery.processes == 1 or machinery.backend == "verl":
         return machinery.processes > 1
     shape = shape_of(run.model)
-    whole = None if shape is None else estimate(run, shape, gpus=machinery.processes, sharded=False)
-    return whole is None or whole.total_gib > Accelerator().memory_gib
+    return shape is None or sum(device_gib(run, shape, gpus=machinery.processes, sharded=False)) > GPU_GIB
 
 
 def _plan(artefact: str, machinery: Machinery, config: Path | None, all_variants: bool) -> list[Part]:
@@ -166,7 +165,7 @@ def _plan(artefact: str, machinery: Machinery, config: Path | None, all_variants
     parts: list[Part] = []
     for file, runs in found.items():
         for run in runs if machinery.backend == "trl" else ():
-            check_batches(run, machinery.processes)
+            run.updates.check_processes(machinery.processes)
         parts += [_train(file, run, machinery) for run in runs]
     everything = [run for runs in found.values() for run in runs]
     if measured == "diagnosed":

@@ -65,13 +65,17 @@ class OptimizationConfig(Section):
                 f"prompts = {self.prompts} must be a multiple of ppo_prompts = {self.ppo_prompts}: a step is cut into "
                 "whole updates."
             )
+        self.check_processes(1)
+        return self
+
+    def check_processes(self, processes: int) -> None:
+        """Raise a ValueError if an update's completions do not divide among processes."""
         completions = self.update_prompts * self.group_size
-        if completions % self.micro_batch:
+        if completions % (self.micro_batch * processes):
             raise ValueError(
                 f"an update's {completions} completions (ppo_prompts x group_size) must be a multiple of micro_batch = "
-                f"{self.micro_batch}."
+                f"{self.micro_batch} times {processes} processes; lower updates.micro_batch or take fewer GPUs."
             )
-        return self
 
     @property
     def update_prompts(self) -> int:

@@ -30,11 +30,11 @@ from llm_experiments.starting import ProgressBar
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, identity, refuse_others
+from llm_experiments.training.memory import check_memory
 from llm_experiments.training.shapes import GIB, shape_of
 from llm_experiments.training.start import Start
 from llm_experiments.training.tables import LOG, MODEL, PROVENANCE, run_tables
 from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
-from llm_experiments.training.trl.resources import check_batches, check_memory
 from llm_experiments.training.trl.snapshots import SavesSnapshots
 from llm_experiments.training.trl.testing import HeldOutTest
 from llm_experiments.training.trl.trainer import RecordingTrainer
@@ -220,7 +220,7 @@ def receives_weights() -> bool:
 def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
     """TRL's configuration of a run: on-policy sampling of the full distribution, no KL penalty, constant step size."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by accelerate and torchrun
-    check_batches(config, processes)
+    config.updates.check_processes(processes)
     with _without_renaming_warnings():
         return _grpo_config(config, folder, processes)
 

@@ -1,4 +1,4 @@
-"""The shapes of models, which memory, time and disk hang on, known before anything is loaded."""
+"""The shapes of models, which memory and disk hang on, known before anything is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BYTES = {"float32": 4, "bfloat16": 2}
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What memory and time hang on, for models built as Llama and Qwen2 are.
+    """What memory and disk hang on, for models built as Llama and Qwen2 are.
 
     tied: Whether input and output embeddings are one matrix.
     biases: Whether query, key and value projections have biases (Qwen2).
@@ -40,17 +40,12 @@ class ModelShape:
         return self.key_value_heads * self.head_dim
 
     @property
-    def head(self) -> int:
-        """Number of weights of the output layer, which is the input's where they are tied."""
-        return self.vocabulary * self.hidden
-
-    @property
     def parameters(self) -> int:
         """Number of weights, exact."""
         wide, narrow = self.wide, self.narrow
         attention = self.hidden * (2 * wide + 2 * narrow) + (wide + 2 * narrow if self.biases else 0)
         layer = attention + 3 * self.hidden * self.feed_forward + 2 * self.hidden
-        return self.layers * layer + self.head * (1 if self.tied else 2) + self.hidden
+        return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
 
     @classmethod
     def of_config(cls, config: object) -> ModelShape:

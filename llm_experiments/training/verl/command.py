@@ -193,12 +193,7 @@ def _model(config: RunConfig) -> Options:
 
 def _actor(config: RunConfig, machines: Machines) -> Options:
     updates, actor = config.updates, "actor_rollout_ref.actor"
-    completions = updates.update_prompts * updates.group_size
-    if completions % (updates.micro_batch * machines.processes):
-        raise ValueError(
-            f"an update's {completions} completions (ppo_prompts x group_size) must be a multiple of micro_batch = "
-            f"{updates.micro_batch} times {machines.processes} GPUs; lower updates.micro_batch or take fewer GPUs."
-        )
+    updates.check_processes(machines.processes)
     if config.loss_type not in AGGREGATION:
         raise ValueError(
             f"updates.loss_type = {config.loss_type!r} depends on how an update is cut into micro-batches, which "

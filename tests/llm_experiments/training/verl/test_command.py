@@ -213,7 +213,7 @@ def test_score_norms_are_asked_of_the_actor_and_of_the_estimator():
         ("weights", "adam", "verl spreads parameters"),
         ("report_to", ["tensorboard", "neptune"], "does not log to neptune"),
         ("vllm_gpu_share", 0, "leaves vLLM no memory"),
-        ("updates.micro_batch", 8, "8 completions .* micro_batch = 8 times 2 GPUs"),
+        ("updates.micro_batch", 8, "8 completions .* micro_batch = 8 times 2 processes"),
     ],
 )
 def test_what_verl_cannot_do_is_refused_with_the_remedy(where, value, message):
