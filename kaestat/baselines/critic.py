@@ -63,14 +63,9 @@ class Critic(WithoutVisits):
             np.asarray(a, dtype=float) for a in (groups.count[..., 0], groups.xp.sum(groups.carried, axis=-1))
         )
         gram, moment = self._past(carry, design.shape[-1])
-        forgetting: Any = self.forgetting
-        if groups.among is not None:
-            here = np.asarray(groups.among)[..., 0]
-            count, total = here * count, here * total
-            forgetting = np.where(here.any(axis=-1), self.forgetting, 1.0)[..., None]  # an empty step does not count
         return {
-            "gram": np.expand_dims(forgetting, -1) * gram + design.T @ (count[..., None] * design),
-            "moment": forgetting * moment + total @ design,
+            "gram": self.forgetting * gram + design.T @ (count[..., None] * design),
+            "moment": self.forgetting * moment + total @ design,
         }
 
     def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:

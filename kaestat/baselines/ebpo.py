@@ -40,9 +40,6 @@ class Ebpo(WithoutVisits):
         count = groups.count[..., 0]
         mean = ratio(xp.sum(groups.carried, axis=-1), count, 0.0, xp)
         present, seen = groups.present, xp.astype(count > 0, mean.dtype)
-        if groups.among is not None:
-            present = present * xp.astype(groups.among, present.dtype)
-            seen = seen * xp.astype(groups.among[..., 0], seen.dtype)
         flat = xp.reshape(groups.reward, (*groups.reward.shape[:-2], -1))
         return {
             "rewards": _welford(carry["rewards"], flat, xp.reshape(present, (*present.shape[:-2], -1)), xp),

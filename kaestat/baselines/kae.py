@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -22,7 +22,6 @@ from kaestat.smoothing.selectors.running_scores import Ahead, RunningScores
 from kaestat.smoothing.selectors.settled import Settled
 
 NORMALIZATIONS = ("nadaraya-watson", "algorithm1")
-ROUNDING = 1e-12  # share of a candidate that changes no value
 APART = ("prompt_ids", "divergence", "state", "sums")  # what no kernel mean reads
 
 
@@ -72,18 +71,11 @@ class KernelBaseline(Baseline):
         """Bandwidths of this step and their shares in the value; see `Selector.resolve`."""
         if type(self.selector) is Fixed:
             return [(self.selector.steps, 1.0)]  # counting completions would cost more than all else
-        if groups.among is not None and self.selector.pools_prompts:
-            visits = _of_some(visits, groups.among)
         return self.selector.resolve(visits, groups.count, step=step, kernel=self.weighting)
 
     @property
     def kernel_sums_suffice(self) -> bool:
         """Whether `values_at` needs only `KernelSums` of the past of unweighted completions."""
-        return False
-
-    @property
-    def pools_values(self) -> bool:
-        """Whether values at a given bandwidth depend on other prompts."""
         return False
 
     @property
@@ -102,12 +94,9 @@ class KernelBaseline(Baseline):
             values = settled.values(groups, visits, step=step, carry=carry)
             return Served(values, self.advance(carry, groups, visits, step=step), settled)
         carry = running.initial_carry() if carry is None else carry
-        ahead, past, of_each = self._tried(running, carry, groups, visits, step)
-        copies = groups.among is not None and self.pools_values
+        ahead, of_each = self._tried(running, carry, groups, visits, step)
         return Served(
-            values=self._of_copies(ahead, groups, past, step)
-            if copies
-            else groups.xp.sum(ahead.shares * of_each, axis=0),
+            values=groups.xp.sum(ahead.shares * of_each, axis=0),
             carry=running.after(carry, ahead, of_each, groups, step=step),
             settled=self._settled(ahead.pairs()),
         )
@@ -117,7 +106,7 @@ class KernelBaseline(Baseline):
         running = cast(RunningScores, self.selector.running)
         carry = running.initial_carry() if carry is None else carry
         begun = running.begun(carry, groups, visits, step=step, ways=len(self.ways(groups, visits)))
-        ahead, _, of_each = self._tried(running, begun, groups, visits, step)
+        ahead, of_each = self._tried(running, begun, groups, visits, step)
         after = carry
         for _ in self.ways(groups, visits):  # losses of ways follow from the shares of the candidates within each
             before, after = running.along(carry, begun, ahead, of_each, groups, step=step)
@@ -131,38 +120,20 @@ class KernelBaseline(Baseline):
     def scores(self, groups: Groups, visits: Visits, *, step: int) -> dict[str, np.ndarray]:
         """Scores of the candidates of a learned bandwidth on one step (`RunningScores.of_step`)."""
         running = cast(RunningScores, self.selector.running)
-        ahead, _, of_each = self._tried(running, running.initial_carry(), groups, visits, step)
+        ahead, of_each = self._tried(running, running.initial_carry(), groups, visits, step)
         return running.of_step(ahead, of_each, groups, step=step, kernel=self.weighting)
 
     def _tried(
         self, running: RunningScores, carry: Any, groups: Groups, visits: Visits, step: int | Array
-    ) -> tuple[Ahead, Visits, Array]:
-        """The candidates of a learned bandwidth, the past for them, and their values, way by way; (K B, ..., P, G).
-
-        Where values pool prompts, these pool all prompts of the step: copies of a log without some of them score the
-        candidates by these values, on their own prompts.
-        """
+    ) -> tuple[Ahead, Array]:
+        """The candidates of a learned bandwidth, and their values, way by way; (K B, ..., P, G)."""
         ahead = self._ahead(running, carry, groups, visits, step)
         past = _with_axis(visits)
         if self.kernel_sums_suffice and type(self.weighting) is Triangular and NewestSums.pays(groups, visits):
             past = replace(past, sums=NewestSums(visits, ahead.bandwidths))
-        every = replace(groups, among=None) if self.pools_values and groups.among is not None else groups
-        return ahead, past, self._way_by_way(every, past, ahead.bandwidths, step)
-
-    def _way_by_way(self, groups: Groups, past: Visits, bandwidths: Array, step: int | Array) -> Array:
-        row = _with_axis(groups), past, bandwidths, step
-        found = [way(*row) for way in self.ways(groups, past)]
-        return found[0] if len(found) == 1 else groups.xp.concat(found, axis=0)
-
-    def _of_copies(self, ahead: Ahead, groups: Groups, past: Visits, step: int | Array) -> Array:
-        """Values of the mixture with what each copy of a log pools over its own prompts; (..., P, G)."""
-        n = len(ahead.place)
-        shares = ahead.shares.reshape(-1, n, *ahead.shares.shape[1:])
-        counted = np.flatnonzero((shares > ROUNDING).any(axis=(0, *range(2, shares.ndim))))
-        if isinstance(past.sums, NewestSums):
-            past = replace(past, sums=past.sums.at(counted))
-        found = self._way_by_way(groups, past, ahead.bandwidths[counted], step)
-        return np.sum(shares[:, counted].reshape(-1, *shares.shape[2:]) * found, axis=0)
+        row = _with_axis(groups), past, ahead.bandwidths, step
+        of_each = [way(*row) for way in self.ways(groups, past)]
+        return ahead, of_each[0] if len(of_each) == 1 else groups.xp.concat(of_each, axis=0)
 
     def with_population(self, mean: float) -> Self:
         """The same baseline, whose value is the mean of a population where no prompt of the step has data.
@@ -247,14 +218,6 @@ def _with_axis(arrays: Groups | Visits) -> Any:
     if isinstance(arrays, Groups):
         one_more["prompt_ids"] = arrays.prompt_ids
     return type(arrays)(**one_more)
-
-
-def _of_some(visits: Visits, among: Array) -> Visits:
-    """The visits of some prompts; those of the others become padding."""
-    columns = {field.name: getattr(visits, field.name) for field in fields(visits)}
-    return replace(
-        visits, **{name: a * among for name, a in columns.items() if a is not None and name not in ("lag", *APART)}
-    )
 
 
 @dataclass(frozen=True)

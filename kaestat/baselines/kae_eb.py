@@ -92,10 +92,6 @@ class KaeEb(KernelBaseline):
         return True
 
     @property
-    def pools_values(self) -> bool:
-        return True
-
-    @property
     def kernel_sums_suffice(self) -> bool:
         return True
 

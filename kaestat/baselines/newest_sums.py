@@ -10,7 +10,6 @@ visits are near the edge, the two parts of ``2 - 2 l / b`` would cancel to round
 from __future__ import annotations
 
 import math
-from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -18,8 +17,6 @@ import numpy as np
 from kaestat.core.arrays import Groups, Visits
 
 FEWEST_VISITS, FEWEST_NUMBERS = 16, 2048  # of each prompt, and of all; measured
-
-OF_VISITS = ("_first", "_lag", "_here", "_visits", "_shape")  # what has no axis of bandwidths
 
 
 class NewestSums:
@@ -57,12 +54,6 @@ class NewestSums:
         first = np.min(np.where(here, visits.lag, np.inf), axis=-1, keepdims=True)
         self._first = np.where(first < np.inf, first, 0.0)
         self._lag, self._here, self._visits, self._shape = lag - self._first, here, visits, shape
-
-    def at(self, bandwidths: np.ndarray) -> NewestSums:
-        """The same at some of the bandwidths, by their position."""
-        some = copy(self)
-        some.__dict__ |= {name: a[bandwidths] for name, a in vars(self).items() if name not in OF_VISITS}
-        return some
 
     def _moment(self, column: np.ndarray, power: int) -> np.ndarray:
         """``sum x d^k`` over the visits within each bandwidth."""

@@ -99,10 +99,9 @@ def _weight_given_reward(groups: Groups, past: _Sums) -> tuple[Array, Array]:
 
 def _ends(of: Array, groups: Groups, past: _Sums) -> tuple[Array, Array]:
     """The smallest and the largest of the prompts with a past, (..., 1, 1) each; 0 without any."""
-    xp, known = groups.xp, past.count > 0
-    here = known if groups.among is None else known & (groups.among > 0)
-    least = xp.min(xp.where(here, of, xp.full_like(of, math.inf)), axis=-2, keepdims=True)
-    most = xp.max(xp.where(here, of, xp.full_like(of, -math.inf)), axis=-2, keepdims=True)
+    xp, seen = groups.xp, past.count > 0
+    least = xp.min(xp.where(seen, of, xp.full_like(of, math.inf)), axis=-2, keepdims=True)
+    most = xp.max(xp.where(seen, of, xp.full_like(of, -math.inf)), axis=-2, keepdims=True)
     return xp.where(least <= most, least, 0.0), xp.where(least <= most, most, 0.0)
 
 

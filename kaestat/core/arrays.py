@@ -45,10 +45,6 @@ class Groups:
         Id of each row; needed only by baselines that look prompts up (`Oracle`, `Critic`).
     divergence : array, shape (..., P), optional
         Policy divergence since the prompt's previous visit (nats); only `Spo` with an adaptive rate reads it.
-    among : boolean array, shape (..., P, 1), optional
-        Prompts that count. Whatever is pooled over the prompts of the step leaves the rest out; values of the rest
-        mean nothing. It may have more leading axes than the rewards: a log can be replayed with
-        and without some of its prompts at once. None means all.
     times : array, shape (..., P, G), optional
         How many completions of the prompt an entry stands for, all of the same reward; 0 for padding. This form is
         for rewards with few distinct values (`kaestat.baselines.base.Baseline.counts_suffice`), without mask and
@@ -60,7 +56,6 @@ class Groups:
     weight: Array | None = None
     prompt_ids: Sequence[Hashable] | None = None
     divergence: Array | None = None
-    among: Array | None = None
     times: Array | None = None
 
     @property
@@ -111,20 +106,12 @@ class Groups:
             return self.xp.full_like(self.reward[..., :1], float(self.reward.shape[-1]))
         return self.xp.sum(self.present, axis=-1, keepdims=True)
 
-    @property
-    def leading(self) -> tuple[int, ...]:
-        """Shape of the leading axes, including those of ``among``."""
-        own = tuple(self.reward.shape[:-2])
-        return own if self.among is None else broadcast_shapes(own, tuple(self.among.shape[:-2]))
-
     def pooled(self, per_prompt: Array) -> Array:
         """Sum over the prompts of the step; (..., P, k) becomes (..., 1, k)."""
         xp = self.xp
-        if self.among is None and per_prompt.shape[-1] == 1:  # sums along the last axis are three times as fast
+        if per_prompt.shape[-1] == 1:  # sums along the last axis are three times as fast
             return xp.sum(per_prompt[..., 0], axis=-1)[..., None, None]
-        if self.among is None:
-            return xp.sum(per_prompt, axis=-2, keepdims=True)
-        return xp.matmul(xp.matrix_transpose(xp.astype(self.among, per_prompt.dtype)), per_prompt)
+        return xp.sum(per_prompt, axis=-2, keepdims=True)
 
     def pooled_others(self, per_prompt: Array) -> Array:
         """Sum over the other prompts of the step, for each prompt; the shape (..., P, k) is kept."""

@@ -15,7 +15,7 @@ from kaestat.logs.kernel_past import summed_past, sums_at, sums_suffice
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.units import Block, LogUnits
 
-LARGEST_STEP = 4_000_000  # numbers in a temporary array of one step, all copies of the log together
+LARGEST_STEP = 4_000_000  # numbers in a temporary array of one step, all copies of the baseline together
 
 
 def replay(log: RewardLog, baseline: Baseline, weights: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -36,7 +36,7 @@ class Replayed:
     """Values of all completions of some consecutive steps."""
 
     completions: slice  # The n positions in ``log.frame``, or in the rewards of the given units
-    values: np.ndarray  # shape (L, n); L copies of the log or of the baseline
+    values: np.ndarray  # shape (L, n); L copies of the baseline
     own_derivatives: np.ndarray | float  # The same shape; a number for leave-one-out baselines: 0
     block: Block  # What was served: of one step, it has no leading axis
     settled: Baseline  # `Served.settled`
@@ -48,12 +48,11 @@ def replayed(
     weights: str | None = None,
     *,
     copies: int = 1,
-    kept: np.ndarray | None = None,
     units: LogUnits | None = None,
 ) -> Iterator[Replayed]:
-    """A log's values step by step, for several copies of the log or of the baseline at once.
+    """A log's values step by step, for several copies of the baseline at once.
 
-    The common part of all copies (past visits, their kernel sums) is computed once.
+    The common part of all copies (past visits) is computed once.
 
     Parameters
     ----------
@@ -61,24 +60,17 @@ def replayed(
         As in `replay`.
     copies : int
         L, if the baseline's values have a leading axis of their own (`KernelBaseline.at_each`).
-    kept : ndarray of bool, shape (L, number of prompts), optional
-        The values are those of L logs with only these prompts. Values of the other prompts are meaningless.
     units : LogUnits, optional
         The log's units, condensed. None uses the baseline's units with every completion.
     """
     units = log.units(baseline.unit, weights) if units is None else units
     units, center = as_seen(log, units, bounded=baseline.bounds_rewards, relative=baseline.relative)
     baseline = baseline.less(center)
-    copies = copies if kept is None else len(kept)
     carry = baseline.initial_carry()
     serve, stepwise = baseline.serve, baseline.stepwise or carry is not None
-    if isinstance(baseline, KernelBaseline) and carry is not None and kept is None and not baseline.stepwise:
+    if isinstance(baseline, KernelBaseline) and carry is not None and not baseline.stepwise:
         serve, stepwise = baseline.serve_along, False
-    if kept is not None and carry is not None:
-        carry = {name: np.broadcast_to(array, (copies, *array.shape)) for name, array in carry.items()}
-    leading = () if kept is None else (copies,)
-    n_units = int(units.visit_unit.max()) + 1
-    state = np.zeros((n_units, *leading, baseline.state_size), dtype=np.float32)  # of a unit, it stands together
+    state = np.zeros((int(units.visit_unit.max()) + 1, baseline.state_size), dtype=np.float32)
     served_at_once = BLOCK_NUMBERS if stepwise else BLOCK_NUMBERS // copies
     alone = carry is None and not stepwise
     summed = summed_past(baseline, units) if isinstance(baseline, KernelBaseline) and alone else None
@@ -88,11 +80,9 @@ def replayed(
         groups, visits = piece.groups, _shared_lags(piece.visits)
         if summed is not None:
             visits = replace(visits, sums=sums_at(summed, piece.visit))
-        if kept is not None:
-            groups = replace(groups, among=kept[:, units.visit_prompt[piece.visit]][..., None])
         rows = _rows(units.visit_unit[piece.visit])  # for the only step, if steps are served one at a time
         if baseline.state_size:
-            visits = replace(visits, state=np.moveaxis(state[rows], 0, -2))
+            visits = replace(visits, state=state[rows])
         served = serve(groups, visits, step=piece.step, carry=carry)
         own = served.settled.own_derivative(groups, visits, step=piece.step, carry=carry)
         there, shape = groups.mask, groups.reward.shape
@@ -104,7 +94,7 @@ def replayed(
         values = _of_copies(served.values, shape, there, copies)
         carry = served.carry
         if served.state is not None:
-            state[rows] = np.moveaxis(served.state, -2, 0)
+            state[rows] = served.state
         values = values + center if center else values
         yield Replayed(_positions(piece.visit, units), values, own, piece, served.settled)
 
@@ -128,9 +118,8 @@ def copies_at_once(log: RewardLog, baseline: Baseline, copies: int) -> int:
     reach = (
         0.0 if sums_suffice(baseline, units) else min(float(units.reach(baseline.horizon).max()), baseline.max_visits)
     )
-    depth = max(reach, float(units.counts.max()), float(baseline.state_size))
-    kept = baseline.state_size * (int(units.visit_unit.max()) + 1) / 10  # once for the whole log, not in each temporary
-    return max(1, min(copies, int(LARGEST_STEP / max(width * depth, kept))))
+    depth = max(reach, float(units.counts.max()))
+    return max(1, min(copies, int(LARGEST_STEP / (width * depth))))
 
 
 def _of_copies(array: Array, shape: tuple[int, ...], there: np.ndarray | None, copies: int) -> np.ndarray:

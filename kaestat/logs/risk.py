@@ -82,10 +82,8 @@ def value_risk(
     standard error and interval come from replays of the log without each of 5 groups of prompts. The replays show
     how the risks of the other prompts change, in addition to what is missing
     (`kaestat.logs.jackknife.replayed_interval`). Effects common to the whole run, such as a joint walk of all values,
-    are not included. Where `kae_eb` learns its bandwidth, these replays score the candidates by values that pool all
-    prompts; intervals have .995 (standard error .002) times the width from replays of the smaller logs, over simulated
-    runs of 20 to 300 prompts. Such a method takes up to six times as long as without intervals. With fewer than 5
-    prompts each is a group, and with a single prompt there is no interval (NaN).
+    are not included. Such a method takes five times as long as without intervals. With fewer than 5 prompts each is a
+    group, and with a single prompt there is no interval (NaN).
 
     If the contributions of prompts are skewed, every interval is longer on the side of the long tail
     (`kaestat.core.bootstrap.skewed_ends`). Where few prompts have most of the reward variance, intervals of methods
@@ -233,15 +231,23 @@ def scored_prompts(
     group = np.full(len(log.prompts), -1)
     group[scored] = jackknife_groups(len(size), seed=seed, n_groups=REPLAYS)
     n_groups = int(group.max()) + 1 if again and any(pooled) and len(size) > 1 else 0
-    kept = np.stack([np.ones(len(group), dtype=bool), *(group != k for k in range(n_groups))])
-    sizes = np.where(kept[1:, scored], size, 0.0)
-    jobs = batches(log, rows, again=n_groups > 0)
-    per_prompt, (left_out, apart) = np.empty((len(size), len(rows))), np.empty((2, n_groups, len(rows)))
-    for _, job in zip(track([job.baseline for job in jobs]), jobs, strict=True):
-        for columns, whole, without in job.risks(log, kept, eligible, measure):
-            per_prompt[:, columns] = whole[:, None]
-            left_out[:, columns] = sized_mean(without, sizes, axis=1)[:, None]
-            apart[:, columns] = sized_mean(whole, sizes, axis=1)[:, None]
+    whole = batches(log, rows)
+    pooling = [batch for batch in whole if batch.baseline.pools_prompts]
+    replays = [*((None, batch) for batch in whole), *((k, batch) for k in range(n_groups) for batch in pooling)]
+    per_prompt, left_out = np.empty((len(size), len(rows))), np.empty((n_groups, len(rows)))
+    at, kept, part, counted = None, np.ones(len(group), dtype=bool), log, eligible
+    for _, (k, batch) in zip(track([batch.baseline for _, batch in replays]), replays, strict=True):
+        if k != at:
+            at, kept = k, group != k
+            part, counted = log.subset(kept), eligible[kept[log.prompt_units.visit_prompt]]
+        for columns, risk in batch.risks(part, counted, measure):
+            if k is None:
+                per_prompt[:, columns] = risk[:, None]
+            else:
+                left_out[k, columns] = sized_mean(risk, size[kept[scored]])
+    inside = (group[scored] != k for k in range(n_groups))
+    apart = np.reshape([sized_mean(per_prompt[kept], size[kept, None]) for kept in inside], left_out.shape)
+    left_out = np.where(pooled, left_out, apart)
     return PromptRisks(
         tuple(row.name for row in rows),
         contributions(per_prompt, size),

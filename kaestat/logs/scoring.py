@@ -55,7 +55,6 @@ class Batch:
     row: Scored  # One of the rows, with the common baseline
     # For each copy of the baseline (one, or one for each bandwidth), the positions of its methods
     columns: tuple[tuple[int, ...], ...]
-    again: bool  # Whether the log is also replayed without each group of prompts
 
     @property
     def baseline(self) -> Baseline:
@@ -69,25 +68,14 @@ class Batch:
         return f"{baseline.weighting} {baseline.selector}" if isinstance(baseline, KernelBaseline) else ""
 
     def risks(
-        self, log: RewardLog, kept: np.ndarray, eligible: np.ndarray, measure: Measure
-    ) -> Iterator[tuple[tuple[int, ...], np.ndarray, np.ndarray]]:
-        """The risks from a replay of the whole log and, if `again`, without each group of prompts.
-
-        The rows of ``kept``, (1 + K, number of prompts), are all prompts, then those of the log without each of K
-        groups. Yields the positions of the methods that have these risks, the mean risk of each scored prompt, (C,),
-        and the same without each group, (K, C), which is meaningless at prompts of the group.
-        """
-        size = measure.visit_sizes(log)
-        if self.again:
-            whole, *without = _prompt_means(log, visit_risks(log, self.row, measure, kept=kept), eligible, size)
-            yield self.columns[0], whole, np.array(without)
-            return
+        self, log: RewardLog, eligible: np.ndarray, measure: Measure
+    ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+        """The positions of the methods that have the same risks, and the mean risk of each scored prompt, (C,)."""
         risks = visit_risks(log, self.row, measure, copies=len(self.columns))
-        for columns, whole in zip(self.columns, _prompt_means(log, risks, eligible, size), strict=True):
-            yield columns, whole, np.broadcast_to(whole, (len(kept) - 1, len(whole)))
+        yield from zip(self.columns, _prompt_means(log, risks, eligible, measure.visit_sizes(log)), strict=True)
 
 
-def batches(log: RewardLog, rows: Sequence[Scored], *, again: bool) -> list[Batch]:
+def batches(log: RewardLog, rows: Sequence[Scored]) -> list[Batch]:
     """The methods in batches: equal baselines together, and kernel methods that differ only in a fixed bandwidth.
 
     Batches with the same kernel and bandwidths are adjacent, so that one can reuse the sums over the past of the other.
@@ -100,9 +88,8 @@ def batches(log: RewardLog, rows: Sequence[Scored], *, again: bool) -> list[Batc
         row = rows[columns[0]]
         baseline = row.baseline
         bandwidth = fixed_bandwidth(baseline)
-        without = again and baseline.pools_prompts
-        if without or bandwidth is None or not isinstance(baseline, KernelBaseline):
-            alone.append(Batch(row, (tuple(columns),), without))
+        if bandwidth is None or not isinstance(baseline, KernelBaseline):
+            alone.append(Batch(row, (tuple(columns),)))
             continue
         at_one = replace(baseline, bandwidth=1.0)
         alike = (g for like, g in grids if like.baseline == at_one and like.averaged == row.averaged)
@@ -125,7 +112,6 @@ def _grid_batches(log: RewardLog, row: Scored, grid: list[tuple[float, tuple[int
         Batch(
             replace(row, baseline=baseline.at_each([bandwidth for bandwidth, _ in part])),
             tuple(columns for _, columns in part),
-            False,
         )
         for part in parts
     ]
@@ -155,12 +141,10 @@ def _sums(entries: np.ndarray, first: np.ndarray, width: int) -> np.ndarray:
     return found
 
 
-def visit_risks(
-    log: RewardLog, row: Scored, measure: Measure, *, copies: int = 1, kept: np.ndarray | None = None
-) -> np.ndarray:
+def visit_risks(log: RewardLog, row: Scored, measure: Measure, *, copies: int = 1) -> np.ndarray:
     """Unbiased error of the values, or noise of the gradient, at each visit of `RewardLog.prompt_units`, shape (L, W).
 
-    ``copies`` and ``kept`` are as for `kaestat.logs.replay.replayed`. A ValueError for noise with values that contain
+    ``copies`` is as for `kaestat.logs.replay.replayed`. A ValueError for noise with values that contain
     the completion's own reward.
     """
     baseline = row.baseline
@@ -169,28 +153,23 @@ def visit_risks(
     condensed = units.condensed if _counts_suffice(log, row, measure) else None
     if condensed is not None:
         units, times = condensed, condensed.times
-    rows = copies if kept is None else len(kept)
-    loss = np.empty((rows, len(units.first)))
+    loss = np.empty((copies, len(units.first)))
     own: np.ndarray | None = None
     width = 0 if units.times is None else int(units.entries[0])  # equal for all visits
-    at_once = rows if kept is None else copies_at_once(log, baseline, rows)
-    for start in range(0, rows, at_once):
-        some = slice(start, start + at_once)
-        here = None if kept is None else kept[some]
-        for part in replayed(log, baseline, row.averaged, copies=copies, kept=here, units=condensed):
-            inside = slice(*np.searchsorted(units.first, [part.completions.start, part.completions.stop]))
-            first = units.first[inside] - part.completions.start
-            error = units.reward[part.completions] - part.values
-            error *= error
-            if times is not None:
-                error *= times[part.completions]
-            loss[some, inside] = _sums(error, first, width)
-            if np.any(part.own_derivatives):
-                derivatives = np.broadcast_to(part.own_derivatives, error.shape)
-                if times is not None and weight is None:
-                    derivatives = derivatives * times[part.completions]
-                own = np.zeros_like(loss) if own is None else own
-                own[some, inside] = _sums(derivatives, first, width)
+    for part in replayed(log, baseline, row.averaged, copies=copies, units=condensed):
+        inside = slice(*np.searchsorted(units.first, [part.completions.start, part.completions.stop]))
+        first = units.first[inside] - part.completions.start
+        error = units.reward[part.completions] - part.values
+        error *= error
+        if times is not None:
+            error *= times[part.completions]
+        loss[:, inside] = _sums(error, first, width)
+        if np.any(part.own_derivatives):
+            derivatives = np.broadcast_to(part.own_derivatives, error.shape)
+            if times is not None and weight is None:
+                derivatives = derivatives * times[part.completions]
+            own = np.zeros_like(loss) if own is None else own
+            own[:, inside] = _sums(derivatives, first, width)
     loss /= units.counts
     if weight is None:
         per_completion = 0.0 if own is None else own / units.counts

@@ -169,8 +169,7 @@ def test_methods_that_pool_are_replayed_without_each_group(method):
     group = jackknife_groups(len(log.prompts), seed=4, n_groups=REPLAYS)
     options = {"weights": "weight", "n_boot": 0}
     left = [gradient_risk(log.subset(group != k), [method], **options)["noise"] for k in range(REPLAYS)]
-    candidates_with_all = method == "kae_eb"  # `tests.logs.test_replay_without_prompts.scores_with_all`
-    np.testing.assert_allclose(scored.left_out[:, :-1], left, rtol=5e-3 if candidates_with_all else 1e-8)
+    np.testing.assert_allclose(scored.left_out[:, :-1], left, rtol=1e-8)
     table = gradient_risk(log, [method], weights="weight", seed=4)
     risks = scored.take(range(len(rows)))
     plain = risks.per_prompt.std(axis=0, ddof=1) / np.sqrt(len(risks.per_prompt))

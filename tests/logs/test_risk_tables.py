@@ -271,7 +271,7 @@ def test_a_progress_bar_counts_the_replays():
             yield baseline
 
     prompt_risks(LOG, ["none", "james_stein", "none", "grpo"], min_visits=0, again=True, track=track)
-    assert served == ["Zero", "JamesStein", "GroupMean"]
+    assert served == ["Zero", "JamesStein", "GroupMean", "JamesStein", "JamesStein"]  # without each of two prompts
     served.clear()
     prompt_risks(LOG, ["kae:bandwidth=5", "kae:bandwidth=10", "grpo"], min_visits=0, track=track)
     assert served == ["GroupMean", "Kae"]

@@ -78,14 +78,9 @@ class ClusterBlend(WithoutVisits):
             "within": (present * (reward - mean[..., None]) ** 2).sum(axis=-1),
             "freedom": np.maximum(count - 1, 0),
         }
-        forgetting: Any = self.forgetting
-        if groups.among is not None:
-            here = np.asarray(groups.among)[..., 0]
-            of_prompt = {name: here * column for name, column in of_prompt.items()}
-            forgetting = np.where(here.any(axis=-1), self.forgetting, 1.0)[..., None]  # an empty step does not count
         past = _with_room(carry, int(codes.max(initial=-1)) + 1)
         member = (codes[:, None] == np.arange(past["count"].shape[-1])).astype(float)
-        return {name: forgetting * past[name] + of_prompt[name] @ member for name in MOMENTS}
+        return {name: self.forgetting * past[name] + of_prompt[name] @ member for name in MOMENTS}
 
     def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
         if carry is None:

@@ -21,27 +21,21 @@ CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 tim
 
 
 class Lags(NamedTuple):
-    """The lags of one step's visits, over the prompts that count."""
+    """The lags of one step's visits."""
 
     newest: np.ndarray  # shape (..., P); lag to the newest visit of positive mass, inf where there is none
     returning: np.ndarray  # of bool, shape (..., P); whether there is one
     nearest: np.ndarray  # shape (...); the least of them; inf without any
     oldest: np.ndarray  # shape (...); the largest lag of any visit; 0 without any
-    any_here: np.ndarray  # of bool, shape (...); whether a prompt counts
 
     @classmethod
-    def of(cls, groups: Groups, visits: Visits) -> Self:
+    def of(cls, visits: Visits) -> Self:
         """Of the past of a step's groups."""
         lag, there = _numpy(visits.lag), _numpy(visits.mass) > 0
         newest, oldest = np.where(there, lag, math.inf), np.where(there, lag, 0.0)
         newest, oldest = newest.min(axis=-1, initial=math.inf), oldest.max(axis=-1, initial=0.0)
-        any_here = np.asarray(True)
-        if groups.among is not None:
-            here = _numpy(groups.among)[..., 0] > 0
-            newest, oldest = np.where(here, newest, math.inf), np.where(here, oldest, 0.0)
-            any_here = np.asarray(here.any(axis=-1))
         nearest = newest.min(axis=-1, initial=math.inf)
-        return cls(newest, newest < math.inf, nearest, oldest.max(axis=-1, initial=0.0), any_here)
+        return cls(newest, newest < math.inf, nearest, oldest.max(axis=-1, initial=0.0))
 
 
 @dataclass(frozen=True)
@@ -137,9 +131,9 @@ class RunningScores:
         visit. A carry of one way is used for each of ``ways``; if that is 1, the first way of a carry of several is
         used.
         """
-        leading = groups.leading
+        leading = tuple(groups.reward.shape[:-2])
         now = _of_shape(_reduced(step, len(leading)), leading)
-        lags = Lags.of(groups, visits)
+        lags = Lags.of(visits)
         scores = _of_shape(carry["scored"], (*leading, 5))
         carry = self._of_ways(carry, ways)
         loss = _of_shape(carry["loss"], (*leading, ways * len(self.candidates)))
@@ -192,7 +186,7 @@ class RunningScores:
 
         ``values`` are those of every candidate, way by way, shape (K B, ..., P, G).
         """
-        leading, lags = groups.leading, ahead.lags
+        leading, lags = tuple(groups.reward.shape[:-2]), ahead.lags
         now = _of_shape(_reduced(step, len(leading)), leading).astype(float)
         mass, reward = _numpy(groups.mass), _numpy(groups.reward)
         alike = groups.weight is None and groups.times is None
@@ -232,7 +226,7 @@ class RunningScores:
         after = np.empty((*leading, 5))
         after[..., 0] = kept * scores[..., 0] + count
         after[..., 1] = kept * scores[..., 1] + square
-        after[..., 2] = np.where((first >= 0) | ~lags.any_here, first, now)
+        after[..., 2] = np.where(first >= 0, first, now)
         after[..., 3] = np.where(any_scored, now, last)
         after[..., 4] = np.where(gap > 0, np.minimum(gap, nearest), nearest)
         return {"loss": kept[..., None] * carry["loss"] + loss, "scored": after} | mixed
@@ -241,7 +235,7 @@ class RunningScores:
         self, carry: dict[str, np.ndarray], groups: Groups, visits: Visits, *, step: Array, ways: int
     ) -> dict[str, np.ndarray]:
         """The carry before each of consecutive steps (first axis), without what rewards say: all losses are 0."""
-        nearest, now, (first, gap) = Lags.of(groups, visits).nearest, step.ravel(), carry["scored"][[2, 4]]
+        nearest, now, (first, gap) = Lags.of(visits).nearest, step.ravel(), carry["scored"][[2, 4]]
         gaps = np.minimum.accumulate(np.append(gap if gap > 0 else math.inf, nearest))[:-1]
         fresh = {name: np.tile(array, (len(now), 1)) for name, array in self.initial_carry(ways).items()}
         fresh["scored"][:, 2] = first if first >= 0 else now[0]
