@@ -4,8 +4,6 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.batch_mean import BatchMean
 from kaestat.baselines.bayes_filter import BayesFilter
 from kaestat.baselines.bnpo import Bnpo
-from kaestat.baselines.contrib import ClusterBlend, LogitShift
-from kaestat.baselines.critic import Critic
 from kaestat.baselines.ebpo import Ebpo
 from kaestat.baselines.group_mean import GroupMean
 from kaestat.baselines.grpo_passk import GrpoPassk
@@ -33,8 +31,6 @@ __all__ = [
     "BatchMean",
     "BayesFilter",
     "Bnpo",
-    "ClusterBlend",
-    "Critic",
     "Ebpo",
     "GroupMean",
     "GrpoPassk",
@@ -46,7 +42,6 @@ __all__ = [
     "Krpo",
     "LocalLinear",
     "LocalPolynomial",
-    "LogitShift",
     "MaxRl",
     "McGrpo",
     "Opo",

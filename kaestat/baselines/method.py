@@ -51,11 +51,6 @@ class Method:
         return "strict" if self.default.in_order_only else "any"
 
     @property
-    def from_abstract(self) -> bool:
-        """Whether the formula comes from an abstract or a summary and is not the authors' own."""
-        return self.baseline.__module__.startswith("kaestat.baselines.contrib.")
-
-    @property
     def remarks(self) -> tuple[str, ...]:
         """What to know before you use it, in words: what it needs, and why reports may not recommend it."""
         told = {

@@ -171,29 +171,11 @@ METHODS: dict[str, Method] = {
             simplicity=8,
         ),
         Method(
-            "logit_shift",
-            b.LogitShift,
-            "first visit's rates, shifted in logits as others say (from a summary of BASIS, not the authors' formula)",
-            "Rates of before the run are exact, prompts come once, and one completion each.",
-        ),
-        Method(
             "bayes_filter",
             b.BayesFilter,
             "a filter that learns how values move and jump (ours)",
             "Values that jump: a new reward, a format learned at once.",
             simplicity=6,
-        ),
-        Method(
-            "cluster_blend",
-            b.ClusterBlend,
-            "rest of the group and mean of its cluster, blended (from BV-Blend's abstract, not the authors' formula)",
-            "Prompts come once or rarely, in clusters that say more than the batch does.",
-        ),
-        Method(
-            "critic",
-            b.Critic,
-            "ridge regression on prompt features, learned along the run (A2C, PPO)",
-            "Prompts come once and have features that tell.",
         ),
         Method("oracle", b.Oracle, "the true value, given", "Tests: the least that a value can leave."),
         Method(

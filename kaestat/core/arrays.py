@@ -42,7 +42,7 @@ class Groups:
     weight : array, shape (..., P, G), optional
         Non-negative weight of each completion, for the variance-optimal forms. None means one.
     prompt_ids : sequence of hashables, length P, optional
-        Id of each row; needed only by baselines that look prompts up (`Oracle`, `Critic`).
+        Id of each row; needed only by baselines that look prompts up (`Oracle`, `Remax`).
     divergence : array, shape (..., P), optional
         Policy divergence since the prompt's previous visit (nats); only `Spo` with an adaptive rate reads it.
     times : array, shape (..., P, G), optional

@@ -95,7 +95,7 @@ class Analysis:
 
 def default_methods() -> tuple[str, ...]:
     """Methods that need only rewards, without those made from abstracts; ``kae`` also at 5, 10 and 20 steps."""
-    ready = [name for name, method in METHODS.items() if method.needs is None and not method.from_abstract]
+    ready = [name for name, method in METHODS.items() if method.needs is None]
     return (*ready, "kae:bandwidth=5", "kae:bandwidth=10", "kae:bandwidth=20")
 
 

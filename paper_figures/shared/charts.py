@@ -43,8 +43,6 @@ LABELS = paper.LABELS | {
     "krpo": "KRPO",
     "kalman": "Kalman filter",
     "spo": "SPO",
-    "logit_shift": "Logit shift",
-    "cluster_blend": "Cluster blend",
     "outside_value": "KAE with an outside value",
     "local_linear": "Local linear",
     "local_polynomial": "Local polynomial",

@@ -17,7 +17,7 @@ def test_only_opo_does_not_do_without_weights():
 
 def test_baselines_of_groups_see_streams_apart_and_those_of_prompts_do_not():
     by_group = "grpo dr_grpo gpg opo mc_grpo maxrl bnpo rloo james_stein ebpo krpo kae_stream".split()
-    by_prompt = "none reinforce++ pooled kae kae_eb kalman spo local_linear sieve bayes_filter critic oracle".split()
+    by_prompt = "none reinforce++ pooled kae kae_eb kalman spo local_linear sieve bayes_filter oracle".split()
     assert {make_baseline(name).unit for name in by_group} == {"group"}
     assert {make_baseline(name).unit for name in by_prompt} == {"prompt"}
 

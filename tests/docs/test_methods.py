@@ -27,7 +27,6 @@ FACTS = {  # looks back, own reward, weights, advantage
     "spo": ("all visits", "left out", "no", "whitened over the batch"),
     "kae": ("the whole run", "left out", "yes", "as it is"),
     "kae_stream": ("10 steps", "left out", "yes", "as it is"),
-    "critic": ("the whole run", "left out", "no", "as it is"),
 }
 
 

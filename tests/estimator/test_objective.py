@@ -17,7 +17,7 @@ F = {
     "arcsin": lambda p: 2 * np.arcsin(np.sqrt(p)),
 }
 P = {"x": 0.3, "y": 0.8}
-METHODS = ("kae:bandwidth=5", "kae_eb:bandwidth=5", "kalman", "local_linear:bandwidth=5", "bayes_filter", "logit_shift")
+METHODS = ("kae:bandwidth=5", "kae_eb:bandwidth=5", "kalman", "local_linear:bandwidth=5", "bayes_filter")
 
 
 @pytest.mark.parametrize("objective", F)

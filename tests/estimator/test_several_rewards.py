@@ -7,7 +7,7 @@ import torch
 from kaestat import AdvantageEstimator, AsynchronousEstimator, SeveralRewards, gdpo
 
 NAMES = ["right", "format", "length"]
-STATEFUL = ["kae", "kae_eb", "spo", "kalman", "bayes_filter", "logit_shift", "ebpo", "kae_stream"]
+STATEFUL = ["kae", "kae_eb", "spo", "kalman", "bayes_filter", "ebpo", "kae_stream"]
 
 
 def trl_advantages(rewards: np.ndarray, weights: list[float], group_size: int) -> np.ndarray:
@@ -57,7 +57,7 @@ def test_each_reward_has_the_advantages_of_an_estimator_of_its_own(method):
     alone = [AdvantageEstimator(method, **params) for _ in NAMES]
     for step in range(4):
         rewards = made(step)
-        if method in ("bayes_filter", "logit_shift"):
+        if method == "bayes_filter":
             rewards = np.where(np.isnan(rewards), np.nan, rewards > 0.5)
         ids, expected = ids_of(rewards), np.zeros(len(rewards))
         for k, each in enumerate(alone):

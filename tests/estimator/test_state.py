@@ -120,14 +120,12 @@ def test_an_estimator_made_from_a_baseline_object_saves_and_loads(tmp_path, base
     "estimator",
     [
         make("oracle"),
-        make("critic"),
         make("remax"),
         make("outside_value"),
-        make("cluster_blend"),
         AdvantageEstimator("kae", bandwidth=10, kernel=lambda u: 2 * np.exp(-2 * u)),
         AdvantageEstimator(type("kae", (GroupMean,), {})()),  # named like a method
     ],
-    ids=["oracle", "critic", "remax", "outside_value", "cluster_blend", "own kernel", "own baseline"],
+    ids=["oracle", "remax", "outside_value", "own kernel", "own baseline"],
 )
 def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path, estimator):
     estimator.step(PROMPTS, REWARDS, 0)
@@ -140,6 +138,6 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path, e
 def test_a_snapshot_is_the_state_as_of_when_it_was_taken(name):
     estimator = with_past(name)
     then, snapshot = estimator.state_dict(), estimator.state_snapshot()
-    ids = PROMPTS if name == "critic" else ["new", *PROMPTS]
+    ids = ["new", *PROMPTS]
     estimator.step(ids, np.ones(len(ids)), estimator.last_step + 1)
     assert snapshot() == then and snapshot() == then

@@ -13,7 +13,7 @@ from kaestat import AdvantageEstimator, make_baseline
 from kaestat.baselines.registry import METHODS
 
 PROMPTS = 12
-FROM_0 = {"none", "krpo", "maxrl", "grpo_passk", "critic"}  # 0 is a value of its own, as published
+FROM_0 = {"none", "krpo", "maxrl", "grpo_passk"}  # 0 is a value of its own, as published
 BY_RANK = {"qae", "mc_grpo"}  # of an even group, one of the two middle rewards
 UNITS = [(10.0, 0.0), (0.7, 0.1), (1.0, 5.0), (-1.1, 1.3)]
 UPWARDS = {"bayes_filter"}  # expects that prompts are learned
@@ -37,7 +37,6 @@ def values_in(name: str, steps: list, unit: float, zero: float, *, weighted: boo
         "outside_value": {"outside": lambda prompts, step: zero + unit * GIVEN[prompts]},
         "oracle": {"value": lambda prompts, step: zero + unit * GIVEN[prompts]},
         "remax": {"greedy": lambda prompts, step: zero + unit * (GIVEN[prompts] > 0.5)},
-        "cluster_blend": {"clusters": lambda prompts: np.array(prompts) % 2},
     }.get(name, {})
     if hasattr(METHODS[name].default, "low"):
         params = {"low": min(zero, zero + unit), "high": max(zero, zero + unit)}

@@ -71,7 +71,7 @@ KINDS = {
     "streams": (lambda: make("kae_stream"), step(stream_ids=[0, 0, 1, 1])),
     "any order": (lambda: make("kae_eb", order="any", keep_deltas=True), step()),
     "any order, weights": (lambda: make("kae", order="any"), step(weights=WEIGHTS)),
-    **{name: (lambda name=name: make(name), step()) for name in ("kae_eb", "bayes_filter", "kalman", "ebpo", "critic")},
+    **{name: (lambda name=name: make(name), step()) for name in ("kae_eb", "bayes_filter", "kalman", "ebpo")},
     "turns": (lambda: TurnEstimator("kae", turns=1), lambda e, step: e.step(IDS, [[r] for r in REWARDS], step)),
     "several rewards": (
         lambda: SeveralRewards({"right": make("spo")}),

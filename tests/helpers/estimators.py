@@ -1,14 +1,9 @@
 """Estimators of every method for the tests of `AdvantageEstimator`, and one ragged step of samples."""
 
-import numpy as np
-
 from kaestat import AdvantageEstimator, AsynchronousEstimator, make_baseline, methods
 
-FEATURES = {"features": lambda prompts: np.array([[len(str(p))] for p in prompts])}
 PARAMETERS = {
-    "critic": FEATURES,
     "oracle": {"value": lambda prompts, step: [0.25] * len(prompts)},
-    "cluster_blend": {"clusters": lambda prompts: [len(str(p)) % 2 for p in prompts]},
     "outside_value": {"outside": lambda prompts, step: [0.25] * len(prompts)},
     "remax": {"greedy": lambda prompts, step: [1.0] * len(prompts)},
 }

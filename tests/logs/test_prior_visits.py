@@ -7,7 +7,7 @@ from kaestat import AdvantageEstimator, Prior, RewardLog, risk_differences, valu
 from kaestat.logs.prior_visits import log_with_prior
 
 N_PROMPTS, N_STEPS, GROUP = 30, 6, 4
-METHODS = ("kae:bandwidth=5", "kae", "kae_eb", "kalman", "bayes_filter", "logit_shift", "spo:rho=0.9", "rloo")
+METHODS = ("kae:bandwidth=5", "kae", "kae_eb", "kalman", "bayes_filter", "spo:rho=0.9", "rloo")
 
 
 def run(step=0):

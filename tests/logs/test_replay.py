@@ -14,10 +14,8 @@ from tests.helpers.log_rows import PROMPTS, rows
 
 KNOWN = {
     "oracle": {"value": {prompt: 0.1 * i for i, prompt in enumerate(PROMPTS)}},
-    "cluster_blend": {"clusters": {prompt: i % 2 for i, prompt in enumerate(PROMPTS)}},
     "outside_value": {"outside": {prompt: 0.1 * i for i, prompt in enumerate(PROMPTS)}},
     "remax": {"greedy": {prompt: float(i % 2) for i, prompt in enumerate(PROMPTS)}},
-    "critic": {"features": {prompt: [0.3 * i, 1.0 - i] for i, prompt in enumerate(PROMPTS)}},
 }
 SPECIFICATIONS = [
     *UNWEIGHTED,

@@ -72,7 +72,7 @@ def test_methods_that_are_not_scored_change_neither_the_answer_nor_other_rows(co
 
 def test_default_methods_are_all_that_need_rewards_alone():
     assert {"kae", "kae_eb", "grpo", "reinforce++", "spo", "sieve"} <= set(default_methods())
-    assert not {"oracle", "critic"} & set(default_methods())
+    assert not {"oracle"} & set(default_methods())
 
 
 def test_json_holds_what_the_library_computes(command, log_file):
@@ -164,7 +164,7 @@ def test_methods_lists_all_with_what_they_need(command):
     status, out, _ = command("methods")
     assert status == 0
     assert all(name in out for name in ("kae_eb", "local_polynomial", "none"))
-    assert "needs features=" in out
+    assert "needs greedy=" in out
 
 
 def test_simulated_run_can_stand_for_a_log(command):

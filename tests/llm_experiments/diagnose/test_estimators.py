@@ -96,7 +96,7 @@ def test_weighted_forms_are_offered_where_their_weights_are_known():
 @pytest.mark.parametrize(
     ("specification", "message"),
     [
-        ("critic", "no place in the diagnostics: needs features"),
+        ("remax", "no place in the diagnostics: needs greedy"),
         ("kae@mass", "choose one of exact, length, logit_norm"),
         ("kalman@exact", "takes no weights"),
         ("nothing", "unknown name"),

@@ -51,4 +51,4 @@ def test_errors_of_methods_that_pool_prompts_come_from_leaving_prompts_out():
 def test_methods_that_compare_within_a_group_need_one():
     alone = {name for name in REWARDS_ALONE if needs_a_group(name)}
     assert {"grpo", "rloo", "pooled", "mc_grpo", "krpo"} <= alone
-    assert not alone & {"none", "reinforce++", "kae", "kae_stream", "kae_eb", "kalman", "ebpo", "logit_shift"}
+    assert not alone & {"none", "reinforce++", "kae", "kae_stream", "kae_eb", "kalman", "ebpo"}
