@@ -81,7 +81,11 @@ class TaskConfig(Section):
 
 
 class SamplingConfig(Section):
-    """How completions are drawn; see `llm_experiments.policies.base.SamplingSettings`."""
+    """How completions are drawn.
+
+    temperature: Logits are divided by it, in sampling and in scores alike.
+    batch_size: Completions generated at once.
+    """
 
     engine: Literal["transformers", "vllm"] = "transformers"
     temperature: PositiveFloat = 1.0

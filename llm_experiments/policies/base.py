@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config import SamplingConfig
 from .prompting import encode_prompt
 
 if TYPE_CHECKING:
@@ -33,36 +34,17 @@ class Completion:
         return len(self.token_ids)
 
 
-@dataclass(frozen=True)
-class SamplingSettings:
-    """How completions are drawn. The full distribution is sampled (no top-k or top-p), so that scores are exact.
-
-    temperature: Logits are divided by it, in sampling and in scores alike.
-    batch_size: Completions generated at once.
-    """
-
-    temperature: float = 1.0
-    max_new_tokens: int = 256
-    batch_size: int = 64
-
-    def __post_init__(self):
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, got {self.temperature!r}; greedy answers have no scores.")
-        for name in ("max_new_tokens", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)!r}.")
-
-
 class Policy(ABC):
     """A language model that completes prompts.
 
+    sampling: The full distribution is sampled (no top-k or top-p), so that scores are exact.
     chat: Whether prompts go through the tokenizer's chat template.
     system: System message of the chat template; None leaves it to the template.
     eos_ids: Tokens that end a completion.
     context: Tokens of prompt and completion that the model can hold; None where that is not known.
     """
 
-    sampling: SamplingSettings
+    sampling: SamplingConfig
     tokenizer: PreTrainedTokenizerBase
     chat: bool
     system: str | None

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import ModelConfig, SamplingConfig
-from .base import SamplingSettings
 from .presets import PRESETS, Preset, prompt_style
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def load_policy(
             f"fetched from here. The loader said: {error}"
         ) from error
     chat, system = prompt_style(model)
-    return TransformersPolicy(loaded, tokenizer, sampling_settings(sampling), chat=chat, system=system)
+    return TransformersPolicy(loaded, tokenizer, sampling, chat=chat, system=system)
 
 
 def _unread(source: str | Path, dtype: torch.dtype, options: dict[str, Any]) -> PreTrainedModel:
@@ -92,13 +91,6 @@ def _unread(source: str | Path, dtype: torch.dtype, options: dict[str, Any]) -> 
     except OSError:
         pass  # the model has none: what its configuration says stands
     return model
-
-
-def sampling_settings(sampling: SamplingConfig) -> SamplingSettings:
-    """The settings that a configuration's section names."""
-    return SamplingSettings(
-        temperature=sampling.temperature, max_new_tokens=sampling.max_new_tokens, batch_size=sampling.batch_size
-    )
 
 
 def resolve_device(name: str) -> str:

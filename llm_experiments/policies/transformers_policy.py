@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +18,14 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..config import SamplingConfig
 from . import token_scores
-from .base import Completion, Policy, SamplingSettings
-from .model_folder import load_weights, plain_generation_config, save_model
+from .base import Completion, Policy
+from .model_folder import load_weights, save_model
 from .prompting import end_token_ids
 from .token_scores import TokenScores
+
+FULL_DISTRIBUTION = {"do_sample": True, "top_k": 0, "top_p": 1.0}
 
 
 class TransformersPolicy(Policy):
@@ -43,38 +46,31 @@ class TransformersPolicy(Policy):
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        sampling: SamplingSettings,
+        sampling: SamplingConfig,
         *,
         chat: bool,
         system: str | None = None,
     ):
-        if chat and not tokenizer.chat_template:
-            raise ValueError("chat = True, but the tokenizer has no chat template; set chat to False.")
-        if system is not None and not chat:
-            raise ValueError(f"system = {system!r} needs chat = True: only a chat template has a system message.")
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.sampling = sampling
         self.chat = chat
         self.system = system
         self.context = getattr(model.config, "max_position_embeddings", None)
+        self.encode("?")  # refuses a chat template or a system message that cannot be
         shipped = model.generation_config.eos_token_id if model.generation_config is not None else None
         self.eos_ids = end_token_ids(tokenizer, shipped, chat=chat)
-        pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos_ids[0]
-        self.model.generation_config = plain_generation_config(self.eos_ids, pad_id, sampling.temperature)
+        self._pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos_ids[0]
+        # Whatever a model ships for generation is replaced: no top-k, top-p, penalties or other processors.
+        self.model.generation_config = self._generation(**FULL_DISTRIBUTION, temperature=sampling.temperature)
 
     def _sample_groups(self, prompts: list[tuple[int, ...]], n: int, seed: int) -> list[list[Completion]]:
         """Prompts of the same number of tokens share batches."""
         groups: list[list[Completion]] = [[] for _ in prompts]
-        size, index = self.sampling.batch_size, 0
-        for positions in _by_length(prompts):
-            rows = [position for position in positions for _ in range(n)]
-            for start in range(0, len(rows), size):
-                part = rows[start : start + size]
-                drawn = self._sample_batch([prompts[k] for k in part], np.random.SeedSequence([seed, index]))
-                for position, completion in zip(part, drawn, strict=True):
-                    groups[position].append(completion)
-                index += 1
+        for index, part in enumerate(self._batches(prompts, n)):
+            drawn = self._sample_batch([prompts[k] for k in part], np.random.SeedSequence([seed, index]))
+            for position, completion in zip(part, drawn, strict=True):
+                groups[position].append(completion)
         return groups
 
     def at_temperature(self, temperature: float | None) -> TransformersPolicy:
@@ -82,7 +78,7 @@ class TransformersPolicy(Policy):
         if temperature in (None, self.sampling.temperature):
             return self
         other = copy(self)
-        other.sampling = replace(self.sampling, temperature=temperature)
+        other.sampling = self.sampling.model_copy(update={"temperature": temperature})
         return other
 
     def greedy(self, prompts: Sequence[str]) -> list[Completion]:
@@ -92,23 +88,10 @@ class TransformersPolicy(Policy):
         """
         encoded = self.encode_all(prompts)
         answers: dict[int, Completion] = {}
-        config = GenerationConfig(
-            do_sample=False,
-            top_k=50,  # what transformers takes for "not given"; 0, of sampling, would be complained about
-            eos_token_id=list(self.eos_ids),
-            pad_token_id=self.model.generation_config.pad_token_id,
-            max_new_tokens=self.sampling.max_new_tokens,
-        )
-        for rows in _by_length(encoded):
-            for start in range(0, len(rows), self.sampling.batch_size):
-                part = rows[start : start + self.sampling.batch_size]
-                inputs = torch.tensor([encoded[k] for k in part], device=self.model.device)
-                with _evaluating(self.model), torch.no_grad():
-                    found = self.model.generate(
-                        inputs, attention_mask=torch.ones_like(inputs), generation_config=config
-                    )
-                for position, tokens in zip(part, found[:, inputs.shape[1] :].tolist(), strict=True):
-                    answers[position] = self._completion(tokens, [])
+        for part in self._batches(encoded, 1):
+            # transformers takes a top_k of 50 for "not given", and complains about 0 in a greedy search.
+            tokens = self._generate([encoded[k] for k in part], do_sample=False, top_k=50)
+            answers |= zip(part, (self._completion(row, []) for row in tokens.tolist()), strict=True)
         return [answers[position] for position in range(len(prompts))]
 
     def score(self, prompt: str, completions: Sequence[Completion | Sequence[int]]) -> TokenScores:
@@ -139,23 +122,38 @@ class TransformersPolicy(Policy):
 
     def _sample_batch(self, prompts: list[tuple[int, ...]], seeds: np.random.SeedSequence) -> list[Completion]:
         """One completion for each of the prompts, which have the same length and may repeat."""
-        inputs = torch.tensor(prompts, device=self.model.device)
-        width = inputs.shape[1]
         recorder = _TemperAndRecord(self.sampling.temperature)
-        config = plain_generation_config(self.eos_ids, self.model.generation_config.pad_token_id, temperature=1.0)
-        config.max_new_tokens = self.sampling.max_new_tokens
-        devices = [self.model.device] if self.model.device.type == "cuda" else []
-        with torch.random.fork_rng(devices), _evaluating(self.model), torch.no_grad():
+        with torch.random.fork_rng([self.model.device] if self.model.device.type == "cuda" else []):
             torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
-            sequences = self.model.generate(
+            tokens = self._generate(prompts, recorder, **FULL_DISTRIBUTION, temperature=1.0)  # the recorder tempers
+        rows = zip(tokens.tolist(), recorder.log_probs(tokens).tolist(), strict=True)
+        return [self._completion(row, log_probs) for row, log_probs in rows]
+
+    def _generate(
+        self, prompts: Sequence[Sequence[int]], *processors: LogitsProcessor, **settings: Any
+    ) -> torch.Tensor:
+        """Tokens after prompts of one length."""
+        inputs = torch.tensor(prompts, device=self.model.device)
+        config = self._generation(**settings, max_new_tokens=self.sampling.max_new_tokens)
+        with _evaluating(self.model), torch.no_grad():
+            found = self.model.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),
                 generation_config=config,
-                logits_processor=LogitsProcessorList([recorder]),
+                logits_processor=LogitsProcessorList(processors),
             )
-        tokens = sequences[:, width:]
-        rows = zip(tokens.tolist(), recorder.log_probs(tokens).tolist(), strict=True)
-        return [self._completion(row, log_probs) for row, log_probs in rows]
+        return found[:, inputs.shape[1] :]
+
+    def _generation(self, **settings: Any) -> GenerationConfig:
+        return GenerationConfig(**settings, eos_token_id=list(self.eos_ids), pad_token_id=self._pad_id)
+
+    def _batches(self, prompts: Sequence[Sequence[int]], n: int) -> list[list[int]]:
+        """Positions of prompts, each ``n`` times, in batches of one length: padding would change logits' rounding."""
+        by_length: dict[int, list[int]] = {}
+        for position, ids in enumerate(prompts):
+            by_length.setdefault(len(ids), []).extend([position] * n)
+        size = self.sampling.batch_size
+        return [rows[start : start + size] for rows in by_length.values() for start in range(0, len(rows), size)]
 
     def _completion(self, tokens: list[int], log_probs: list[float]) -> Completion:
         """A row of generate's output without what follows the first end token."""
@@ -163,14 +161,6 @@ class TransformersPolicy(Policy):
         length = ends[0] + 1 if ends else len(tokens)
         text = self.tokenizer.decode(tokens[:length], skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Completion(tuple(tokens[:length]), tuple(log_probs[:length]), text, finished=bool(ends))
-
-
-def _by_length(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Positions of prompts with the same number of tokens: padding would change the rounding of their logits."""
-    positions: dict[int, list[int]] = {}
-    for position, ids in enumerate(encoded):
-        positions.setdefault(len(ids), []).append(position)
-    return list(positions.values())
 
 
 class _TemperAndRecord(LogitsProcessor):

@@ -33,8 +33,8 @@ import numpy as np
 import torch
 from transformers import PretrainedConfig
 
-from .base import SamplingSettings
-from .model_folder import STRUCTURE, check_structure, read_config
+from ..config import SamplingConfig
+from .model_folder import check_structure, read_config
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -44,7 +44,6 @@ INSTALL = (
     "pip uninstall --yes torchvision torchaudio torchcodec triton. Or set sampling.engine to transformers."
 )
 MULTIPROCESSING = "VLLM_ENABLE_V1_MULTIPROCESSING"
-SIZES = ("hidden_size", "intermediate_size", "vocab_size")
 # A sequence's last block of cached keys and values is full only by chance; blocks have at most so many tokens.
 BLOCK = 256
 
@@ -68,7 +67,7 @@ def require_vllm() -> None:
         raise ImportError(f"vLLM is installed but does not import ({error}); install it again, {INSTALL}") from error
 
 
-def start_engine(folder: str | Path, sampling: SamplingSettings, *, dtype: str) -> LLM:
+def start_engine(folder: str | Path, sampling: SamplingConfig, *, dtype: str) -> LLM:
     """An engine for a model folder that takes and returns token ids, with log-probabilities after the temperature.
 
     sampling: ``batch_size`` completions are generated at once.
@@ -79,7 +78,7 @@ def start_engine(folder: str | Path, sampling: SamplingSettings, *, dtype: str) 
     require_vllm()
     from vllm import LLM
 
-    config = _read_config(Path(folder))
+    config = read_config(Path(folder))
     if _on_cpu():
         # The start takes seconds less, and only an engine in this process can have its output layer packed again.
         if os.environ.setdefault(MULTIPROCESSING, "0") != "0":
@@ -114,7 +113,7 @@ def replace_weights(engine: LLM, folder: str | Path) -> None:
     Raises ValueError if it holds another architecture.
     """
     folder = Path(folder)
-    check_structure(_read_config(folder), engine.model_config.hf_config, folder, (*STRUCTURE, *SIZES))
+    check_structure(read_config(folder), engine.model_config.hf_config, folder)
     with global_generators_kept():
         engine.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
         if _on_cpu():
@@ -159,14 +158,7 @@ def _pack_embeddings(model: torch.nn.Module) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
-def _read_config(folder: Path) -> PretrainedConfig:
-    config = read_config(folder)
-    if not any(folder.glob("*.safetensors")):
-        raise FileNotFoundError(f"{folder}: holds no safetensors file; weights in other formats are not read.")
-    return config
-
-
-def _kv_cache_bytes(config: PretrainedConfig, sampling: SamplingSettings, dtype: str) -> int:
+def _kv_cache_bytes(config: PretrainedConfig, sampling: SamplingConfig, dtype: str) -> int:
     """Keys and values of one whole context, and of a batch of completions whose prompts are shared."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

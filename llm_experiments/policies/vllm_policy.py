@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from ..config import SamplingConfig
 from ..seeding import seed_of
-from .base import Completion, Policy, SamplingSettings
+from .base import Completion, Policy
 from .prompting import end_token_ids, shipped_end_tokens
 from .vllm_engine import end_engine, global_generators_kept, replace_weights, start_engine
 
@@ -64,7 +65,7 @@ class VllmPolicy(Policy):
     def __init__(
         self,
         folder: str | Path,
-        sampling: SamplingSettings,
+        sampling: SamplingConfig,
         *,
         chat: bool,
         system: str | None = None,
@@ -165,7 +166,7 @@ class VllmPolicy(Policy):
         if reference.sampling.temperature != self.sampling.temperature:
             raise ValueError(
                 f"temperature is {self.sampling.temperature} in vLLM and {reference.sampling.temperature} in the "
-                "scoring policy; give both the same SamplingSettings."
+                "scoring policy; give both the same SamplingConfig."
             )
         for prompt in prompts:
             if (here := self.encode(prompt)) != (there := tuple(reference.encode(prompt))):

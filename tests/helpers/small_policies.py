@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from llm_experiments.policies.base import SamplingSettings
+from llm_experiments.config import SamplingConfig
 from llm_experiments.policies.tiny import TinySize, tiny_model, tiny_tokenizer
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 
@@ -38,7 +38,7 @@ def small_policy(
     """A policy that ends its completions at many lengths: some thirty tokens count as the end."""
     model, tokenizer = small_model(seed, **options)
     model.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(0, 256, 8)]
-    sampling = SamplingSettings(temperature=temperature, max_new_tokens=max_new_tokens, batch_size=batch_size)
+    sampling = SamplingConfig(temperature=temperature, max_new_tokens=max_new_tokens, batch_size=batch_size)
     return TransformersPolicy(model, tokenizer, sampling, chat=False)
 
 

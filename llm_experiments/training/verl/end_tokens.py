@@ -6,12 +6,11 @@ token that ends a turn of the chat template, so the run's folder gets settings t
 
 import json
 from pathlib import Path
-from typing import Any
 
 from kaestat.core.storage import write_atomically
 from llm_experiments.config import ModelConfig
 from llm_experiments.policies.presets import PRESETS, Preset, prompt_style
-from llm_experiments.policies.prompting import end_token_ids
+from llm_experiments.policies.prompting import end_token_ids, shipped_end_tokens
 
 FILE = "generation_config.json"
 
@@ -32,16 +31,6 @@ def write_generation_config(model: ModelConfig, folder: Path, *, fetch: bool = T
     source = PRESETS.get(model.name.lower(), Preset("hub")).hub_id or model.name
     options = {"revision": model.revision, "local_files_only": not fetch}
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
-    ends = end_token_ids(tokenizer, _shipped(source, options), chat=prompt_style(model)[0])
+    ends = end_token_ids(tokenizer, shipped_end_tokens(source, **options), chat=prompt_style(model)[0])
     write_atomically(folder / FILE, json.dumps({"eos_token_id": list(ends)}, indent=1) + "\n")
     return ends
-
-
-def _shipped(source: str, options: dict[str, Any]) -> int | list[int] | None:
-    """``eos_token_id`` of a model's generation settings, else of its configuration; as `shipped_end_tokens`."""
-    from transformers import AutoConfig, GenerationConfig
-
-    try:
-        return GenerationConfig.from_pretrained(source, **options).eos_token_id
-    except OSError:
-        return AutoConfig.from_pretrained(source, trust_remote_code=False, **options).eos_token_id

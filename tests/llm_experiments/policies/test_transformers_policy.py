@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from llm_experiments.policies.base import SamplingSettings
+from llm_experiments.config import SamplingConfig
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from tests.helpers.small_policies import SIZE, TEMPLATE, small_model, small_policy
 from tests.helpers.statistical import Discrepancy, check_mean
@@ -49,7 +49,7 @@ def test_what_a_model_ships_for_generation_is_left_out():
     for name, value in shipped.items():
         setattr(model.generation_config, name, value)
     plain = small_policy(max_new_tokens=5)
-    sampling = SamplingSettings(temperature=0.7, max_new_tokens=5)
+    sampling = SamplingConfig(temperature=0.7, max_new_tokens=5)
     policy = TransformersPolicy(model, tokenizer, sampling, chat=False)
     policy.eos_ids = plain.eos_ids
     assert policy.sample(PROMPT, 50, seed=2) == plain.sample(PROMPT, 50, seed=2)
@@ -67,7 +67,7 @@ def test_a_completion_ends_with_its_end_token_or_at_the_limit(policy):
 
 def test_the_text_has_no_special_tokens():
     model, tokenizer = small_model()
-    policy = TransformersPolicy(model, tokenizer, SamplingSettings(max_new_tokens=40), chat=False)
+    policy = TransformersPolicy(model, tokenizer, SamplingConfig(max_new_tokens=40), chat=False)
     completions = policy.sample(PROMPT, 400, seed=0)
     finished = [each for each in completions if each.finished]
     assert finished
@@ -133,7 +133,7 @@ def chat_policy(system=None) -> TransformersPolicy:
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.chat_template = TEMPLATE
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    return TransformersPolicy(model, tokenizer, SamplingSettings(max_new_tokens=3), chat=True, system=system)
+    return TransformersPolicy(model, tokenizer, SamplingConfig(max_new_tokens=3), chat=True, system=system)
 
 
 def test_a_saved_model_ends_its_completions_where_the_policy_does(tmp_path):
@@ -158,6 +158,6 @@ def test_a_completion_beyond_the_context_is_refused_before_it_is_sampled():
 def test_chat_without_a_template_is_refused():
     model, tokenizer = small_model()
     with pytest.raises(ValueError, match="no chat template"):
-        TransformersPolicy(model, tokenizer, SamplingSettings(), chat=True)
-    with pytest.raises(ValueError, match="needs chat = True"):
-        TransformersPolicy(model, tokenizer, SamplingSettings(), chat=False, system="Think.")
+        TransformersPolicy(model, tokenizer, SamplingConfig(), chat=True)
+    with pytest.raises(ValueError, match="needs the chat template"):
+        TransformersPolicy(model, tokenizer, SamplingConfig(), chat=False, system="Think.")

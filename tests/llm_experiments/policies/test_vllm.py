@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from llm_experiments.config import SamplingConfig
 from llm_experiments.policies import vllm_engine
-from llm_experiments.policies.base import SamplingSettings
 from llm_experiments.policies.tiny import TinySize, tiny_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.policies.vllm_policy import TOLERANCE, VllmPolicy
@@ -78,7 +78,7 @@ def test_both_engines_give_sampled_tokens_the_same_tempered_log_probabilities(po
 
 def test_log_probabilities_are_not_those_before_the_temperature(policy, reference):
     completions = policy.sample(PROMPTS[0], 8, seed=1)
-    untempered = TransformersPolicy(reference.model, reference.tokenizer, SamplingSettings(temperature=1.0), chat=False)
+    untempered = TransformersPolicy(reference.model, reference.tokenizer, SamplingConfig(temperature=1.0), chat=False)
     untempered.eos_ids = reference.eos_ids
     scored = untempered.score(PROMPTS[0], completions).log_probs
     assert np.mean(np.abs(np.concatenate([c.log_probs for c in completions]) - np.concatenate(scored))) > 0.2

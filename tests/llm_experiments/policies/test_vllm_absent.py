@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from llm_experiments.policies.base import SamplingSettings
+from llm_experiments.config import SamplingConfig
 from llm_experiments.policies.vllm_policy import VllmPolicy
 from tests.helpers.small_policies import small_policy
 
@@ -25,7 +25,7 @@ def start(monkeypatch, error: Exception) -> str:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Importer(error), *sys.meta_path])
     with pytest.raises(ImportError) as caught:
-        VllmPolicy("no folder", SamplingSettings(), chat=False)
+        VllmPolicy("no folder", SamplingConfig(), chat=False)
     return f"{type(caught.value).__name__}: {caught.value}"
 
 
@@ -49,7 +49,7 @@ def test_a_part_that_vllm_lacks_is_named(monkeypatch):
 
 def test_an_unknown_type_is_refused_before_anything_is_started():
     with pytest.raises(ValueError, match="dtype must be one of float32, bfloat16, got 'float16'"):
-        VllmPolicy("no folder", SamplingSettings(), chat=False, dtype="float16")
+        VllmPolicy("no folder", SamplingConfig(), chat=False, dtype="float16")
 
 
 def test_the_settings_of_a_transformers_policy_go_to_its_companion():

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from llm_experiments.policies.base import Completion, Policy, SamplingSettings
+from llm_experiments.config import SamplingConfig
+from llm_experiments.policies.base import Completion, Policy
 from llm_experiments.pools.sampling import sample_pool, weights_digest
 from llm_experiments.pools.store import MANIFEST, PoolStore
 from llm_experiments.seeding import seed_of
@@ -19,7 +20,7 @@ class FakePolicy(Policy):
     """Completions of one to four random tokens; is interrupted at a prompt."""
 
     def __init__(self, *, fails_at=""):
-        self.sampling, self.fails_at, self.calls = SamplingSettings(max_new_tokens=4), fails_at, []
+        self.sampling, self.fails_at, self.calls = SamplingConfig(max_new_tokens=4), fails_at, []
 
     def _sample_groups(self, prompts, n, seed):
         raise AssertionError("pools are sampled prompt by prompt")
