@@ -2,14 +2,16 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 try:
+    import jinja2  # noqa: F401  (the report needs both at its end: without them no work shall begin)
+    import matplotlib  # noqa: F401
     import typer
     from rich.console import Console
 
-    from paper_figures.report.console import ConsoleWatcher
     from paper_figures.report.page import headline
     from paper_figures.report.reproduce import reproduce
 except ImportError as error:
@@ -30,15 +32,14 @@ def main(
     part failed; the report shows which.
     """
     errors = Console(stderr=True)
+    say = partial(errors.print, highlight=False, markup=False, soft_wrap=True)
     try:
-        report = reproduce(
-            out, seed=seed, scale=scale, jobs=jobs, data=os.environ.get("KAESTAT_DATA"), watcher=ConsoleWatcher(errors)
-        )
-    except (ValueError, OSError, ImportError) as error:
-        errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        report = reproduce(out, seed=seed, scale=scale, jobs=jobs, data=os.environ.get("KAESTAT_DATA"), say=say)
+    except (ValueError, OSError) as error:
+        say(f"error: {error}", style="red")
         raise typer.Exit(USAGE) from None
     except KeyboardInterrupt:
-        errors.print("interrupted; what is done is kept, run it again to go on.", style="red", highlight=False)
+        say("interrupted; what is done is kept, run it again to go on.", style="red")
         raise typer.Exit(INTERRUPTED) from None
     print(headline(report.findings(), report.failures))
     print(f"Report: {(out / 'index.html').resolve()}")

@@ -35,7 +35,7 @@ TABLES = {name: cache(make) for name, make in _MAKE.items()}
 
 def shown(frame: pd.DataFrame) -> pd.DataFrame:
     """A table as readers see it: four significant digits, labels for names, empty where there is no number."""
-    return frame.astype(object).map(_text)
+    return frame.astype(object).map(_text).rename(columns=lambda head: head.replace("_", " "))
 
 
 def _text(cell: object) -> str:

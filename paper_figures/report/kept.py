@@ -38,7 +38,7 @@ def keep(report: Path, folder: Path = KEPT) -> None:
         table = pd.read_csv(report / f"{name}.csv", keep_default_na=False, na_values=[""])
         ending = ".csv.gz" if name in LONG else ".csv"
         write_table(folder / f"{name}{ending}", table, DIGITS)
-    made = {key: origin[key] for key in origin if key not in ("files", "logs", "seconds", "jobs", "failures")}
+    made = {key: origin[key] for key in origin if key not in ("files", "seconds", "jobs", "failures")}
     write_atomically(folder / "provenance.json", json.dumps(made, indent=1) + "\n")
 
 

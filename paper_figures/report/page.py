@@ -10,13 +10,14 @@ from typing import Any
 from kaestat.report.html_page import MEDIA_TYPES, Cell, Download, environment
 from paper_figures.report.claims import GPUS, REVERSED, claims
 from paper_figures.report.claims import VERDICTS as CLAIM_VERDICTS
+from paper_figures.report.logs import LogSection
 from paper_figures.report.outcome import Failure, Report
-from paper_figures.report.sections import PageTable
+from paper_figures.report.sections import PageTable, Section
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
 from simulations import studies
 
 GOOD = (HOLDS, "exact", "within rounding", "k/n", "both", "near")
-BAD = ("differs", FAILS, REVERSED, "advantage not clear", "no multiple", "off by")
+BAD = ("differs", FAILS, REVERSED, "no multiple", "off by")
 PIXELS = 96  # per inch
 VERDICTS = (HOLDS, FAILS, OPEN)
 
@@ -36,11 +37,11 @@ class Part:
     name: str
     title: str
     question: str
-    findings: Sequence[Finding]
-    tables: Sequence[PageTable]
-    files: Sequence[Download]
-    links: Sequence[str]
     failures: Sequence[Failure]
+    findings: Sequence[Finding] = ()
+    tables: Sequence[PageTable] = ()
+    files: Sequence[Download] = ()
+    links: Sequence[str] = ()
     figure: str = ""
     width: int = 0
     bars: str = ""
@@ -61,7 +62,7 @@ def page(report: Report, provenance: dict[str, Any]) -> str:
     findings = report.findings()
     table = claims(findings)
     return templates.get_template("reproduce.html").render(
-        parts=[*_sections(report), *_logs(report)],
+        parts=[_part(section, report) for section in report.sections],
         headline=headline(findings, report.failures),
         claims=PageTable("", table.rename(columns=str.capitalize)),
         findings=findings,
@@ -77,10 +78,10 @@ def headline(findings: Sequence[Finding], failures: Sequence[Failure]) -> str:
     stated = claims(findings)
     counts = Counter(stated["verdict"])
     words = {HOLDS: "hold", FAILS: "do not hold"}
-    told = ", ".join(f"{counts[verdict]} {words.get(verdict, verdict)}" for verdict in CLAIM_VERDICTS)
+    of_paper = ", ".join(f"{counts[verdict]} {words.get(verdict, verdict)}" for verdict in CLAIM_VERDICTS)
     ours = Counter(finding.verdict for finding in findings if finding.source == "ours")
     text = [
-        f"The paper's claims: {told}, of {len(stated)}.",
+        f"The paper's claims: {of_paper}, of {len(stated)}.",
         f"Our further checks: {ours[HOLDS]} hold, {ours[FAILS]} do not hold, {ours[OPEN]} undecided.",
     ]
     if failures:
@@ -122,52 +123,32 @@ def _downloads(folder: Path, names: Sequence[str]) -> list[Download]:
     return [Download(name, (folder / name).read_bytes()) for name in names if Path(name).suffix in MEDIA_TYPES]
 
 
-def _sections(report: Report) -> list[Part]:
-    parts = []
-    for section in report.planned:
-        built = report.sections.get(section.name)
-        failures = report.failures_of(f"study {section.study}", f"section {section.name}")
-        parts.append(
-            Part(
-                name=section.name,
-                title=section.title,
-                question=section.question or (studies.get(section.study).aims if section.study else ""),
-                findings=built.findings if built else (),
-                figure=base64.b64encode(built.svg).decode() if built else "",
-                width=round(PIXELS * built.width) if built else 0,
-                bars=section.bars,
-                tables=built.tables if built else (),
-                files=_downloads(report.folder, section.files()) if built else (),
-                links=[name for name in section.files() if Path(name).suffix not in MEDIA_TYPES] if built else (),
-                origin=_origin(section.study, report) if built else "",
-                failures=failures,
-            )
-        )
-    return parts
-
-
-def _logs(report: Report) -> list[Part]:
-    parts = []
-    for source in report.sources:
-        found = report.logs.get(source.name)
-        parts.append(
-            Part(
-                name=source.name,
-                title=source.title,
-                question="Which method would have had the smallest value MSE, judged by the rewards of the log alone?",
-                findings=found.findings if found else (),
-                tables=[PageTable(f"{found.headline} {found.unit}", found.table)] if found else (),
-                files=_downloads(report.folder, [f"{source.name}/risk.csv"]) if found else (),
-                links=(f"{source.name}/report.html",) if found else (),
-                failures=report.failures_of(f"log {source.name}"),
-            )
-        )
-    return parts
+def _part(section: Section | LogSection, report: Report) -> Part:
+    parts = f"study {section.study}", f"section {section.name}"
+    failures = [failure for failure in report.failures if failure.part in parts]
+    question = section.question or studies.get(section.study).aims
+    built = report.built.get(section.name)
+    if built is None:
+        return Part(section.name, section.title, question, failures)
+    return Part(
+        section.name,
+        section.title,
+        question,
+        failures,
+        findings=built.findings,
+        tables=built.tables,
+        files=_downloads(report.folder, section.files()),
+        links=[name for name in section.files() if Path(name).suffix not in MEDIA_TYPES],
+        figure=base64.b64encode(built.svg).decode(),
+        width=round(PIXELS * built.width),
+        bars=section.bars,
+        origin=_origin(section.study, report),
+    )
 
 
 def _origin(study: str, report: Report) -> str:
     if not study:
-        return "From the paper's printed numbers alone."
+        return ""
     result = report.results[study]
     cells = len(result.study.cells)
     return (

@@ -6,7 +6,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,30 +13,16 @@ import pandas as pd
 
 from kaestat.core.storage import write_atomically
 from paper_figures.report.claims import claims
-from paper_figures.report.logs import analyse, log_sources
+from paper_figures.report.logs import log_sections
 from paper_figures.report.outcome import Failure, Report
 from paper_figures.report.page import page
 from paper_figures.report.sections import SECTIONS, Section
 from paper_figures.shared.output import write_csv
 from simulations import studies
-from simulations.harness import RunSettings, Store, Study, StudyResult, run
+from simulations.harness import RunSettings, Store, run
 from simulations.harness.provenance import provenance
 
 T = TypeVar("T")
-PACKAGES = ("jinja2", "joblib", "matplotlib", "threadpoolctl")
-
-
-class Watcher:
-    """Gets how far the work is; this one keeps silent."""
-
-    def begin(self, part: str) -> None:
-        """A part begins."""
-
-    def advance(self, done: int, total: int) -> None:
-        """So many replicates of the study are done."""
-
-    def end(self, part: str, seconds: float, failure: Failure | None) -> None:
-        """A part is done, or failed."""
 
 
 def reproduce(
@@ -48,7 +33,7 @@ def reproduce(
     jobs: int = 2,
     data: str | None = None,
     sections: Sequence[Section] = SECTIONS,
-    watcher: Watcher | None = None,
+    say: Callable[[str], object] = lambda line: None,
 ) -> Report:
     """Make everything, in the folder ``out``; an interrupted run goes on where it stopped.
 
@@ -56,37 +41,35 @@ def reproduce(
         ``runs``.
     seed, scale, jobs: As in `simulations.harness.RunSettings`.
     data: Folder with a real reward log, `paper_figures.report.logs.REAL_LOG`.
-    Raises ValueError, ImportError if a setting is out of range, or a package is missing; before
-        any work starts.
+    say: Gets a line at the end of each part.
+    Raises ValueError if a setting is out of range; before any work starts.
     Raises OSError if the folder cannot be written to, asked before any work starts; or if the disk fills up on the way.
     """
-    out, watcher = Path(out), watcher or Watcher()
+    out = Path(out)
     settings = RunSettings(out=out / "runs", seed=seed, scale=scale, jobs=jobs)
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"out must be a folder, and {out} is a file; name another.")
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        raise ImportError(f"the report needs {' and '.join(missing)}: pip install -e '.[simulations]'.")
-    chosen = {name: studies.get(name) for name in dict.fromkeys(s.study for s in sections if s.study)}
+    names = dict.fromkeys(section.study for section in sections if section.study)
+    chosen = {name: studies.get(name) for name in names}
     Store(out).check_writable()
 
-    report = Report(settings, tuple(sections), log_sources(data))
-    for study in chosen.values():
-        result = _attempt(f"study {study.name}", report, watcher, lambda s=study: _run(s, settings, watcher))
-        if result is not None:
-            report.results[study.name] = result
-    for section in sections:
-        section.remove_files(out)
+    report = Report(settings, (*sections, *log_sections(data, seed)))
+    for name, study in chosen.items():
+        part = f"study {name}"
+        result = _attempt(part, report, say, lambda s=study: run(s, settings))
+        if result is not None and result.failures:  # half a table misleads
+            first, more = result.failures[0], len(result.failures) - 1
+            error = first["error"] + (f" (and {more} more parts of the study failed)" if more else "")
+            _fail(Failure(part, error, first["trace"], first.get("replay", "")), report, say)
+        elif result is not None:
+            report.results[name] = result
+    for section in report.sections:
+        for file in section.files():  # nothing there shall be older than the report
+            (out / file).unlink(missing_ok=True)
         if section.study and section.study not in report.results:
             continue
         summary = report.results[section.study].summary if section.study else pd.DataFrame()
-        built = _attempt(f"section {section.name}", report, watcher, lambda s=section, d=summary: s.build(d, out))
+        built = _attempt(f"section {section.name}", report, say, lambda s=section, d=summary: s.build(d, out))
         if built is not None:
-            report.sections[section.name] = built
-    for source in report.sources:
-        found = _attempt(f"log {source.name}", report, watcher, lambda s=source: analyse(s, out, seed=seed))
-        if found is not None:
-            report.logs[source.name] = found
+            report.built[section.name] = built
     record = provenance(seed=seed) | _record(report)
     write_atomically(out / "provenance.json", json.dumps(record, indent=1) + "\n")
     write_csv(claims(report.findings()), out, "claims")
@@ -94,39 +77,24 @@ def reproduce(
     return report
 
 
-class _PartFailed(Exception):
-    """Carries the record of a failure."""
-
-    def __init__(self, error: str, detail: str, replay: str):
-        super().__init__(error)
-        self.detail, self.replay = detail, replay
-
-
-def _run(study: Study, settings: RunSettings, watcher: Watcher) -> StudyResult:
-    """The result of a study, if all of it succeeded: half a table misleads."""
-    result = run(study, settings, progress=watcher.advance)
-    if result.failures:
-        first, more = result.failures[0], len(result.failures) - 1
-        error = first["error"] + (f" (and {more} more parts of the study failed)" if more else "")
-        raise _PartFailed(error, first["trace"], first.get("replay", ""))
-    return result
-
-
-def _attempt(part: str, report: Report, watcher: Watcher, make: Callable[[], T]) -> T | None:
+def _attempt(part: str, report: Report, say: Callable[[str], object], make: Callable[[], T]) -> T | None:
     """What ``make`` gives, or None and a failure in the report."""
-    watcher.begin(part)
-    started, made, failure = time.perf_counter(), None, None
+    started = time.perf_counter()
     try:
         made = make()
-    except _PartFailed as error:
-        failure = Failure(part, str(error), error.detail, error.replay)
     except Exception as error:
-        failure = Failure(part, f"{type(error).__name__}: {error}", traceback.format_exc())
-    if failure is not None:
-        report.failures.append(failure)
+        _fail(Failure(part, f"{type(error).__name__}: {error}", traceback.format_exc()), report, say)
+        return None
     report.seconds[part] = round(time.perf_counter() - started, 2)
-    watcher.end(part, report.seconds[part], failure)
+    say(f"{part:<30} {report.seconds[part]:6.1f} s")
     return made
+
+
+def _fail(failure: Failure, report: Report, say: Callable[[str], object]) -> None:
+    report.failures.append(failure)
+    say(f"{failure.part:<30} failed: {failure.error}")
+    if failure.replay:
+        say(f"  see it fail: {failure.replay}")
 
 
 def _record(report: Report) -> dict[str, Any]:
@@ -145,11 +113,10 @@ def _record(report: Report) -> dict[str, Any]:
         },
         "files": {
             file: runs.get(section.study)
-            for section in report.planned
-            if section.name in report.sections
+            for section in report.sections
+            if section.name in report.built
             for file in section.files()
         },
-        "logs": [source.name for source in report.sources if source.name in report.logs],
         "failures": [asdict(failure) for failure in report.failures],
         "seconds": report.seconds,
     }

@@ -12,8 +12,7 @@ import pandas as pd
 
 from kaestat.report.plots import render
 from paper_figures.audit import tables as audit_tables
-from paper_figures.report import side_by_side, table_findings
-from paper_figures.shared import paper
+from paper_figures.report import table_findings
 from paper_figures.shared.finding import Finding
 from paper_figures.shared.output import write_csv, write_figure, write_table
 from paper_figures.studies import (
@@ -63,15 +62,28 @@ class PageTable:
 
 
 @dataclass(frozen=True, eq=False)
+class Built:
+    """What the page shows of a section.
+
+    svg (bytes): The figure; empty if there is none.
+    width: Its width in inches.
+    """
+
+    findings: list[Finding]
+    tables: list[PageTable]
+    svg: bytes = b""
+    width: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
 class Section:
     """A part of the report. Its functions take the study's summary.
 
-    name: Of its anchor, and of its files by default.
+    name: Of its anchor, and of its figure.
     study: Name of the study; empty if it needs none, and then its functions get an empty summary.
     findings: Gives a list of `Finding`.
     csv: What gives the table in the file ``NAME.csv``.
-    printed: Caption, and what gives the text cells, of the files ``tables/NAME.{md,tex}``.
-    page: Gives the page's list of `PageTable`; None for those that are printed.
+    printed: Caption, and what gives the text cells, of the files ``tables/NAME.{md,tex}`` and of the page.
     question: What it is about; empty for the study's aims.
     bars: What the error bars of the figure are.
     """
@@ -83,7 +95,6 @@ class Section:
     csv: Mapping[str, Frame]
     printed: Mapping[str, tuple[str, Frame]]
     figure: Callable[[pd.DataFrame], Figure] | None = None
-    page: Callable[[pd.DataFrame], list[PageTable]] | None = None
     question: str = ""
     bars: str = "Bars are 95 % Monte Carlo intervals."
 
@@ -93,109 +104,32 @@ class Section:
         texts = [f"tables/{name}.{kind}" for name in self.printed for kind in ("md", "tex")]
         return (*(f"{name}.csv" for name in self.csv), *texts, *drawn)
 
-    def remove_files(self, folder: Path) -> None:
-        """Remove what an earlier run left, so that nothing there is older than the report."""
-        for name in self.files():
-            (folder / name).unlink(missing_ok=True)
-
-    def write(self, summary: pd.DataFrame, folder: Path) -> tuple[list[PageTable], Figure | None]:
-        """Write its files; return the tables that are printed, and the figure."""
+    def build(self, summary: pd.DataFrame, folder: Path) -> Built:
+        """Write its files; return what the page shows."""
         for name, table in self.csv.items():
             write_csv(table(summary), folder, name)
         tables = [PageTable(caption, shown(summary)) for caption, shown in self.printed.values()]
         for name, table in zip(self.printed, tables, strict=True):
             write_table(table.frame, folder, name, table.caption)
-        figure = None if self.figure is None else self.figure(summary)
-        if figure is not None:
-            write_figure(figure, folder, self.name)
-        return tables, figure
-
-    def build(self, summary: pd.DataFrame, folder: Path) -> Built:
-        """Write its files; return what the page shows."""
-        tables, figure = self.write(summary, folder)
-        return Built(
-            findings=self.findings(summary),
-            tables=tables if self.page is None else self.page(summary),
-            svg=b"" if figure is None else render(figure, "svg"),
-            width=0.0 if figure is None else figure.get_figwidth(),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Built:
-    """What the page shows of a section.
-
-    svg (bytes): The figure; empty if there is none.
-    width: Its width in inches.
-    """
-
-    findings: list[Finding]
-    tables: list[PageTable]
-    svg: bytes
-    width: float
+        if self.figure is None:
+            return Built(self.findings(summary), tables)
+        figure = self.figure(summary)
+        write_figure(figure, folder, self.name)
+        return Built(self.findings(summary), tables, render(figure, "svg"), figure.get_figwidth())
 
 
 def _simple(
     title: str, study: str, builder: ModuleType, csv: Mapping[str, Frame] | None = None, **more: Any
 ) -> Section:
-    """A section with one figure and, by default, one table, all from one builder."""
+    """A section with one figure and one table, all from one builder."""
     name = builder.__name__.rpartition(".")[2]
-    printed = more.pop("printed", None) or {name: (builder.CAPTION, builder.shown)}
+    printed = {name: (builder.CAPTION, builder.shown)}
     csv = {name: builder.table} | dict(csv or {})
     return Section(name, title, study, builder.findings, csv, printed, builder.figure, **more)
 
 
-def _table1(summary: pd.DataFrame) -> list[PageTable]:
-    return [
-        PageTable(
-            "Value MSE (x 0.001). Inputs: the REINFORCE++ and GRPO rows, which the populations are solved from, "
-            f"an oracle pool of {table1.DIAGNOSTIC.n_oracle}, 256 prompts and Beta-distributed success "
-            "rates. Predicted: KAE's row, and all reductions. "
-            "Debiased is free of the oracle pool's noise; sd of one run is that of a single run of the diagnostic, "
-            "which bounds what agreement can be asked for.",
-            side_by_side.entries(table1.entries(summary)),
-        ),
-        PageTable(
-            "KAE's reductions of the value MSE, all predicted.", side_by_side.reductions(table1.reductions(summary))
-        ),
-        PageTable(
-            "The oracle pool, fitted by likelihood to KAE's row with a 95 % interval; the cells held out are those "
-            "of the other dataset. At bandwidth 5 four past steps would remain by truncation.",
-            _in_words(pool_sizes.oracle_pool(summary)),
-        ),
-    ]
-
-
-def _table2(summary: pd.DataFrame) -> list[PageTable]:
-    return [
-        PageTable(
-            "KAE's reductions of the gradient MSE, all predicted from the populations of Table 1.",
-            side_by_side.reductions(table2.reductions(summary)),
-        ),
-        PageTable(
-            "The reference pool, fitted by likelihood to the percentage rows with a 95 % interval; the cells held "
-            "out are those of the other dataset. Prompts: whether Tables 1 and 2 share theirs; the paper is silent.",
-            _in_words(pool_sizes.reference_pool(summary)),
-        ),
-        PageTable(
-            "Gradient MSE in the bandit's units (scores of norm 1; x 0.001), and as the paper prints it. Levels depend "
-            "on the model's score norms and predict nothing. Inputs: those of Table 1, and a reference pool of "
-            f"{table2.DIAGNOSTIC.n_reference}.",
-            side_by_side.levels(table2.table(summary), paper.table2()),
-        ),
-    ]
-
-
-def _of_audit(make: Callable[[], pd.DataFrame]) -> Frame:
-    return lambda summary: audit_tables.shown(make())
-
-
-def _audit(summary: pd.DataFrame) -> list[PageTable]:
-    return [PageTable(audit_tables.CAPTIONS[name], _in_words(make())) for name, make in audit_tables.TABLES.items()]
-
-
-def _in_words(frame: pd.DataFrame) -> pd.DataFrame:
-    return audit_tables.shown(frame).rename(columns=lambda head: head.replace("_", " "))
+def _pool(caption: str, make: Frame) -> tuple[str, Frame]:
+    return caption, lambda summary: audit_tables.shown(make(summary))
 
 
 SECTIONS = (
@@ -206,12 +140,13 @@ SECTIONS = (
         table_findings.of_table1,
         {
             "table1": table1.table,
-            "table1_entries": table1.entries,
             "table1_reductions": table1.reductions,
             "table1_pool": pool_sizes.oracle_pool,
         },
-        {"table1": (table1.CAPTION, table1.shown)},
-        page=_table1,
+        {
+            "table1": (table1.CAPTION, table1.shown),
+            "table1_pool": _pool(pool_sizes.ORACLE_CAPTION, pool_sizes.oracle_pool),
+        },
     ),
     Section(
         "table2",
@@ -220,12 +155,13 @@ SECTIONS = (
         table_findings.of_table2,
         {
             "table2": table2.table,
-            "table2_reductions": table2.reduction_table,
-            "table2_verdicts": table2.reductions,
+            "table2_reductions": table2.reductions,
             "table2_pool": pool_sizes.reference_pool,
         },
-        {"table2": (table2.CAPTION, table2.shown)},
-        page=_table2,
+        {
+            "table2": (table2.CAPTION, table2.shown),
+            "table2_pool": _pool(pool_sizes.REFERENCE_CAPTION, pool_sizes.reference_pool),
+        },
     ),
     Section(
         "sensitivity",
@@ -262,7 +198,10 @@ SECTIONS = (
         "",
         lambda summary: table_findings.of_audit(),
         {name: lambda summary, make=make: make() for name, make in audit_tables.TABLES.items()},
-        {name: (audit_tables.CAPTIONS[name], _of_audit(make)) for name, make in audit_tables.TABLES.items()},
-        page=_audit,
+        {
+            name: (audit_tables.CAPTIONS[name], lambda summary, make=make: audit_tables.shown(make()))
+            for name, make in audit_tables.TABLES.items()
+        },
+        question="Do the paper's printed numbers follow from each other?",
     ),
 )

@@ -20,7 +20,7 @@ SMALL_SHARE = 10.0  # per cent of an MSE that may be the oracle pool's noise and
 
 def of_table1(summary: pd.DataFrame) -> list[Finding]:
     """Closed forms, agreement with the paper over all cells, order of the methods, and the oracle pool's noise."""
-    entries, reductions = table1.entries(summary), table1.reductions(summary)
+    entries, reductions = table1.table(summary), table1.reductions(summary)
     exact = _exact(entries.rename(columns={"mse": "ours"}), DIAGNOSTIC)
     fitted = pool_sizes.oracle_fit(summary)
     rest = pool_sizes.oracle_pool(summary).query("bandwidth == 10 and fitted_to == 'math'").iloc[0]

@@ -17,29 +17,26 @@ CAPTION = (
 
 
 def table(summary: pd.DataFrame) -> pd.DataFrame:
-    """All 18 entries.
+    """All 18 entries, in plain units.
 
     summary: Of the study ``table1``.
-    Returns: ``dataset, step, method, mse, mcse, mse_debiased, paper, role``, in plain units.
+    Returns: ``dataset, step, method, mse, mcse, mse_debiased, mcse_debiased, one_run_sd, paper, role, off_pct``:
+        one_run_sd is the standard deviation of a single run of the diagnostic, off_pct what ours is off the paper's.
     """
-    level = pick(summary, "mse").rename(columns={"estimate": "mse"}).drop(columns="n")
-    debiased = pick(summary, "mse_debiased").rename(columns={"estimate": "mse_debiased"})
-    stated = paper.table1().rename(columns={"mse": "paper"})
     key = [*CELL, "method"]
-    frame = level.merge(debiased[[*key, "mse_debiased"]], on=key).merge(stated[[*key, "paper"]], on=key)
-    return frame.assign(role=frame["method"].map(ROLES))
-
-
-def entries(summary: pd.DataFrame) -> pd.DataFrame:
-    """`table` with ``mcse_debiased, one_run_sd, off_pct, z``; z is the deviation in units of one_run_sd."""
-    frame = table(summary)
-    levels, debiased = pick(summary, "mse"), pick(summary, "mse_debiased")
-    return frame.assign(
-        mcse_debiased=debiased["mcse"],
-        one_run_sd=levels["mcse"] * levels["n"] ** 0.5,
-        off_pct=100 * (frame["mse"] / frame["paper"] - 1),
-        z=(frame["mse"] - frame["paper"]) / (levels["mcse"] * levels["n"] ** 0.5),
-    )
+    level, debiased = (pick(summary, measure).set_index(key) for measure in ("mse", "mse_debiased"))
+    stated = paper.table1().set_index(key)["mse"]
+    frame = pd.DataFrame(
+        {
+            "mse": level["estimate"],
+            "mcse": level["mcse"],
+            "mse_debiased": debiased["estimate"],
+            "mcse_debiased": debiased["mcse"],
+            "one_run_sd": level["mcse"] * level["n"] ** 0.5,
+            "paper": stated.loc[level.index],
+        }
+    ).reset_index()
+    return frame.assign(role=frame["method"].map(ROLES), off_pct=100 * (frame["mse"] / frame["paper"] - 1))
 
 
 def reductions(summary: pd.DataFrame) -> pd.DataFrame:
@@ -49,7 +46,7 @@ def reductions(summary: pd.DataFrame) -> pd.DataFrame:
 
 def shown(summary: pd.DataFrame) -> pd.DataFrame:
     """The table as readers see it, laid out like the paper's."""
-    all_entries, all_reductions = entries(summary), reductions(summary)
+    all_entries, all_reductions = table(summary), reductions(summary)
     units = all_entries.assign(**{name: 1000 * all_entries[name] for name in ("mse", "mcse", "paper", "mse_debiased")})
     rows = []
     for method in ("reinforce++", "grpo", "kae"):

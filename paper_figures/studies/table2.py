@@ -7,7 +7,6 @@ from paper_figures.shared.comparison import CELL, beside, pick, wide
 from paper_figures.shared.comparison import reductions as compare_reductions
 from simulations.studies.table2 import DIAGNOSTIC
 
-COLUMNS = ["versus", "reduction_pct", "mcse", "paper"]
 CAPTION = (
     "Gradient MSE on the populations of Table 1, in the bandit's units (scores of norm 1; x 0.001): ours (Monte Carlo "
     "standard error), and the reductions [with the paper's]. Only the percentage rows are predictions; absolute levels "
@@ -26,11 +25,6 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 def reductions(summary: pd.DataFrame) -> pd.DataFrame:
     """The percentage rows, all predicted; columns as in `paper_figures.shared.comparison.reductions`."""
     return compare_reductions(summary, "reduction_gradient_mse", paper.table2_reductions())
-
-
-def reduction_table(summary: pd.DataFrame) -> pd.DataFrame:
-    """`reductions` in short: ``dataset, step, versus, reduction_pct, mcse, paper``."""
-    return reductions(summary)[[*CELL, *COLUMNS]]
 
 
 def shown(summary: pd.DataFrame) -> pd.DataFrame:
