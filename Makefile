@@ -50,9 +50,8 @@ test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environmen
 test-vllm: $(VLLM)/.ready ## Run the policy on vLLM, built for a CPU, in an environment of its own
 	$(VLLM)/bin/python -m pytest -q tests/llm_experiments/policies/test_vllm.py
 
-test-upstream: $(UPSTREAM_ENV)/.ready ## Run adapters on the source of SkyRL, OpenRLHF, slime, rLLM and NeMo-RL in UPSTREAM=folder
-	KAESTAT_UPSTREAM=$(abspath $(UPSTREAM)) $(UPSTREAM_ENV)/bin/python -m pytest -q tests/integrations/test_skyrl*.py \
-		tests/integrations/test_openrlhf*.py tests/integrations/test_slime*.py tests/integrations/test_rllm.py \
+test-upstream: $(UPSTREAM_ENV)/.ready ## Run recipes on the source of SkyRL, OpenRLHF, slime, rLLM and NeMo-RL in UPSTREAM=folder
+	KAESTAT_UPSTREAM=$(abspath $(UPSTREAM)) $(UPSTREAM_ENV)/bin/python -m pytest -q tests/integrations/test_frameworks.py \
 		tests/integrations/test_nemo_rl.py tests/docs/test_upstream_patches.py
 
 check-verl: $(VERL_CPU)/.ready ## Run the whole of verl on a CPU and check the adapter in it; before each release

@@ -1,9 +1,8 @@
-"""What of prime-rl 0.8 (commit 559b447) the adapter touches, written out in short from its source.
+"""What of prime-rl 0.8 (commit 559b447) its recipe touches, written out in short from its source.
 
-`modules` puts it where prime-rl's own modules are. Episodes are plain objects with the fields that are read.
+Episodes are plain objects with the fields that are read.
 """
 
-from collections import Counter
 from types import SimpleNamespace
 
 from tests.fakes.modules import add_module
@@ -12,13 +11,8 @@ from tests.fakes.modules import add_module
 class Algorithm:
     """prime_rl.orchestrator.algo.base"""
 
-    action_loss_type = "rl"
-
     def __init__(self, config, policy_pool):
         self.policy_pool = policy_pool
-
-    async def score_group(self, episodes):
-        pass
 
     async def finalize_group(self, episodes):
         await self.score_group(episodes)
@@ -40,66 +34,40 @@ def assign_advantages(trace, value):
             node.advantages = [value] * sum(node.mask)
 
 
-class StandardSampler:
-    """prime_rl.orchestrator.curriculum.samplers.standard"""
-
-    def __init__(self, tasks):
-        self.tasks = tuple(tasks)
-
-
-class Curriculum:
-    """prime_rl.orchestrator.curriculum.base, with the gate that rejects groups without any advantage"""
-
-    def __init__(self, config, tasks):
-        self.sampler = StandardSampler(tasks)
-
-    def on_result(self, group):
-        assert len({episode.task.key for episode in group}) == 1
-        self.sampler.observe(group)
-        return any(a != 0.0 for episode in group for t in episode.traces for node in t.nodes for a in node.advantages)
-
-    def state_dict(self):
-        return {"sampler": self.sampler.state_dict(), "gates": {}}
-
-    def load_state_dict(self, state):
-        self.sampler.load_state_dict(state["sampler"])
-
-
 class TrainSource:
-    """prime_rl.orchestrator.train_source, without the mixing of environments"""
+    """prime_rl.orchestrator.train_source, with a counter in place of the curricula"""
 
     def __init__(self, train_envs):
-        self.envs = list(train_envs)
-        self.curricula = {env.name: Curriculum(None, list(env.tasks)) for env in self.envs}
-        self.results = Counter()
-
-    def next_task(self, *, step):
-        name = self.envs[0].name
-        return SimpleNamespace(env_name=name, task=next(self.curricula[name].sampler), step=step)
-
-    def on_result(self, group):
-        admitted = self.curricula[group[0].env.name].on_result(group)
-        self.results[admitted] += 1
-        return admitted
+        self.envs, self.cursor = list(train_envs), 0
 
     def state_dict(self):
-        return {"envs": {name: curriculum.state_dict() for name, curriculum in self.curricula.items()}}
+        return {"rng": None, "envs": self.cursor}
 
     def load_state_dict(self, state):
-        for name, curriculum in self.curricula.items():
-            curriculum.load_state_dict(state["envs"][name])
+        if set(state) != {"rng", "envs"}:
+            raise ValueError("Train-source checkpoint fields must be rng and envs")
+        self.cursor = state["envs"]
 
 
 def modules():
     """By name, fresh each time."""
-    contents = {
-        "prime_rl.orchestrator.algo": {"ALGORITHM_CLASSES": {}},
-        "prime_rl.orchestrator.algo.base": {"Algorithm": Algorithm, "iter_trainable_traces": iter_trainable_traces},
-        "prime_rl.orchestrator.algo.routing": {"assign_advantages": assign_advantages},
-        "prime_rl.orchestrator.train_source": {"TrainSource": TrainSource},
-        "prime_rl.orchestrator.orchestrator": {"TrainSource": TrainSource},
-    }
     made = {}
-    for name, content in contents.items():
-        add_module(made, name, **content)
+    add_module(made, "prime_rl.orchestrator.algo", ALGORITHM_CLASSES={})
+    add_module(
+        made, "prime_rl.orchestrator.algo.base", Algorithm=Algorithm, iter_trainable_traces=iter_trainable_traces
+    )
+    add_module(made, "prime_rl.orchestrator.algo.routing", assign_advantages=assign_advantages)
+    for name in ("train_source", "orchestrator"):
+        add_module(made, f"prime_rl.orchestrator.{name}", TrainSource=TrainSource)
     return made
+
+
+def group_of(tasks, rewards, *, error=False):
+    """A finished group: one trace for each reward, of tasks with these keys and hashes."""
+    group = []
+    for (key, name), reward in zip(tasks, rewards, strict=True):
+        node = SimpleNamespace(mask=[False, True, True], advantages=None)
+        agent = SimpleNamespace(trainable=True)
+        trace = SimpleNamespace(reward=reward, has_error=error, agent=agent, nodes=[node])
+        group.append(SimpleNamespace(task=SimpleNamespace(key=key, hash=name), traces=[trace]))
+    return group

@@ -1,4 +1,4 @@
-"""What of rLLM (commit 9beb6e0) the adapter touches, written out in short from its source.
+"""What of rLLM (commit 9beb6e0) its recipe touches, written out in short from its source.
 
 `modules` puts it where rLLM's own modules are; with a folder of its source the tests use the real ones instead.
 """
@@ -36,7 +36,7 @@ class TrajectoryGroup:
 
     @property
     def group_role(self):
-        return self.group_id.split(":")[1] if ":" in self.group_id[:-1] else "all_groups"
+        return self.group_id.split(":")[1]
 
     @property
     def task_id(self):
@@ -45,7 +45,6 @@ class TrajectoryGroup:
 
 class rLLMAdvantageEstimator(str, Enum):  # noqa: UP042 - as rLLM has it
     GRPO = "grpo"
-    RLOO = "rloo"
     OTHER = "other"
 
     @classmethod
@@ -57,33 +56,17 @@ class rLLMAdvantageEstimator(str, Enum):  # noqa: UP042 - as rLLM has it
 class AlgorithmConfig:
     estimator: Any = rLLMAdvantageEstimator.GRPO
     estimator_map: dict = field(default_factory=dict)
-    norm_adv_by_std_in_grpo: bool = True
 
 
 def modules():
     """sys.modules entries under rLLM's names."""
-    registry: dict = {}
+    registry: dict = {"grpo": None}
 
     def register_rllm_adv_estimator(name):
-        def decorator(function):
-            registry[name] = function
-            return function
+        return lambda function: registry.setdefault(name, function)
 
-        return decorator
-
-    @register_rllm_adv_estimator(rLLMAdvantageEstimator.GRPO)
-    def grpo(rewards, algorithm_config, **kwargs):
-        std = [r.std() + 1e-6 if algorithm_config.norm_adv_by_std_in_grpo else 1.0 for r in rewards]
-        found = [(r - r.mean()) / s for r, s in zip(rewards, std, strict=True)]
-        return found, found
-
-    @register_rllm_adv_estimator(rLLMAdvantageEstimator.RLOO)
-    def rloo(rewards, algorithm_config, **kwargs):
-        found = [(r - r.mean()) * len(r) / (len(r) - 1) for r in rewards]
-        return found, found
-
-    def collect(groups, algorithm_config, collect_advantage=True):
-        by_role, metrics = defaultdict(list), {}
+    def collect(groups, algorithm_config):
+        by_role = defaultdict(list)
         for group in groups:
             by_role[group.group_role].append(group)
         for role, own in by_role.items():
@@ -94,16 +77,15 @@ def modules():
                 for trajectory, advantage in zip(group.trajectories, advantages, strict=True):
                     for step in trajectory.steps:
                         step.advantage = float(advantage)
-            metrics[f"advantage/{role}/mean"] = np.mean(np.concatenate(found))
-        return metrics
+        return {}
 
-    made, algorithms = {}, "rllm.trainer.algorithms"
+    made = {}
     add_module(made, "rllm.types", Step=Step, Trajectory=Trajectory, TrajectoryGroup=TrajectoryGroup)
     config = {"rLLMAdvantageEstimator": rLLMAdvantageEstimator, "AlgorithmConfig": AlgorithmConfig}
-    add_module(made, f"{algorithms}.config", **config)
+    add_module(made, "rllm.trainer.algorithms.config", **config)
     add_module(
         made,
-        f"{algorithms}.advantage",
+        "rllm.trainer.algorithms.advantage",
         RLLM_ADV_ESTIMATOR_REGISTRY=registry,
         register_rllm_adv_estimator=register_rllm_adv_estimator,
         collect_reward_and_advantage_from_trajectory_groups=collect,

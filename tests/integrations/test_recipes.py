@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator, AsynchronousEstimator
-from kaestat.baselines.registry import DEFAULT_METHOD
-from tests.fakes import openrlhf_source, prime_rl_source, skyrl_source
 from tests.fakes.modules import add_module, put_in_place
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
@@ -112,65 +110,3 @@ def test_integration_recipe_nemo_rl_is_put_where_its_trainers_look(grpo_state, t
         estimator = module._create_advantage_estimator({})
         found = estimator.compute_advantage(**nemo_rl_step(["a", "a"], np.float32([1, 0]), np.random.default_rng(0)))
         assert found[:, 0].tolist()[0] > 0 > found[:, 0].tolist()[1]
-
-
-def test_integration_page_prime_rl_command_installs_before_the_orchestrator_runs(monkeypatch):
-    modules = prime_rl_source.modules()
-    names = modules["prime_rl.orchestrator.orchestrator"], modules["prime_rl.orchestrator.algo"].ALGORITHM_CLASSES
-    seen = []
-
-    def main():
-        seen.append((names[0].TrainSource, names[1]["grpo"]))
-
-    add_module(modules, "prime_rl.entrypoints.orchestrator", main=main)
-    put_in_place(monkeypatch, modules)
-    run("prime-rl", 0, name="__main__")
-    assert issubclass(seen[0][0], prime_rl_source.TrainSource) and seen[0][0] is not prime_rl_source.TrainSource
-    assert seen[0][1].make_estimator().method == DEFAULT_METHOD
-
-
-def test_integration_page_slime_module_has_what_the_three_arguments_name(monkeypatch):
-    made, theirs = {}, type("RolloutDataSourceWithBuffer", (), {})
-    add_module(made, "slime.rollout.data_source", RolloutDataSourceWithBuffer=theirs)
-    put_in_place(monkeypatch, made)
-    mine = run("slime", 0, name="my_baseline")
-    assert issubclass(mine.DataSource, theirs)
-    sample = Namespace(prompt="p", reward=1.0, metadata={}, index=0, group_index=0, remove_sample=False)
-    sample.get_reward_value = lambda args: 1.0
-    mine.generate_rollout.__closure__  # noqa: B018 - a function made around slime's
-    with pytest.raises(ValueError, match="training step"):
-        mine.advantages(Namespace(), [sample])
-    with pytest.raises(AttributeError):
-        mine.Nothing  # noqa: B018
-
-
-def test_integration_page_skyrl_script_registers_and_makes_the_trainer(monkeypatch):
-    parts = {
-        "skyrl.train.config": {"SkyRLTrainConfig": object},
-        "skyrl.train.entrypoints.main_base": {"BasePPOExp": object, "validate_cfg": None},
-        "skyrl.train.utils": {"initialize_ray": None},
-    }
-    made = skyrl_source.modules()
-    for name, content in parts.items():
-        add_module(made, name, **content)
-    put_in_place(monkeypatch, made)
-    monkeypatch.setattr(skyrl_source.RayPPOTrainer, "__init__", lambda self, **parts: vars(self).update(parts), False)
-    main = run("skyrl", 0, name="main_kae")
-    trainer = main.KaeExp().get_trainer(
-        cfg=Namespace(trainer=Namespace(algorithm=Namespace(advantage_estimator="kaestat")))
-    )
-    assert trainer.baseline.session.estimator.method == DEFAULT_METHOD
-
-
-def test_integration_page_openrlhf_script_installs_before_the_command_runs(monkeypatch):
-    modules = openrlhf_source.modules()
-    put_in_place(monkeypatch, modules)
-    before = modules["openrlhf.trainer.ppo_trainer"].PPOTrainer
-    seen = {}
-
-    def run_module(name, run_name):
-        seen[name] = modules["openrlhf.trainer.ppo_trainer"].PPOTrainer
-
-    monkeypatch.setattr("runpy.run_module", run_module)
-    run("openrlhf", 0, name="__main__")
-    assert seen["openrlhf.cli.train_ppo_ray"] is not before
