@@ -10,19 +10,6 @@ import numpy as np
 import pandas as pd
 
 RIGHT = 0.5  # rewards above count as right
-NORM_COLUMNS = [
-    "step",
-    "prompt",
-    "n",
-    "value",
-    "norm2",
-    "norm2_right",
-    "norm2_wrong",
-    "correlation",
-    "best_baseline",
-    "noise_ratio",
-]
-SUMMARY_COLUMNS = ["step", "quantity", "mean", "se", "n_prompts"]
 
 
 def score_norm_table(
@@ -37,13 +24,7 @@ def score_norm_table(
         W of all, right (reward above one half) and wrong completions; correlation of W and Z; ``sum W Z / sum W``;
         ``sum W (Z - b*)^2 / sum W (Z - V)^2``, at most 1, and biased downwards by order 1/N as b* is fitted. NaN where
         a prompt has no such completions, or no variation.
-    Raises ValueError if shapes differ, or a weight is negative or not finite.
     """
-    weight, reward = np.asarray(weight, dtype=float), np.asarray(reward, dtype=float)
-    if weight.shape != reward.shape or reward.ndim != 2:
-        raise ValueError(f"weight and reward must both be (P, N), got {weight.shape} and {reward.shape}.")
-    if not (np.isfinite(weight).all() and (weight >= 0).all()):
-        raise ValueError("weight must be finite and not negative: squared score norms.")
     value, mass = reward.mean(axis=1), weight.sum(axis=1)
     right = reward > RIGHT
     best = _quotient((weight * reward).sum(axis=1), mass)
@@ -65,8 +46,7 @@ def score_norm_table(
             "noise_ratio": _quotient(
                 (weight * (reward - best[:, None]) ** 2).sum(axis=1), (weight * spread**2).sum(axis=1)
             ),
-        },
-        columns=NORM_COLUMNS,
+        }
     )
 
 
@@ -91,7 +71,7 @@ def score_norm_summary(table: pd.DataFrame) -> pd.DataFrame:
     long = long[np.isfinite(long["x"])]
     grouped = long.groupby(["step", "quantity"], sort=False)["x"]
     frame = grouped.agg(mean="mean", se="sem", n_prompts="count").reset_index()
-    return frame.sort_values("step", kind="stable", ignore_index=True)[SUMMARY_COLUMNS]
+    return frame.sort_values("step", kind="stable", ignore_index=True)
 
 
 def _quotient(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

@@ -83,15 +83,12 @@ class GradientDiagnosticConfig(Section):
     repeats: M.
     n_prompts: Prompts whose Gram matrices are computed; None takes all.
     memory_gib: Memory of the scores behind a Gram matrix; see `llm_experiments.gradient.scores.gram_matrix`.
-    exact_history_weights: Whether the score norms of past completions are computed too, each at its own checkpoint, for
-        the score-weighted forms of estimators with a history.
     """
 
     parameters: str = "final_block"
     repeats: PositiveInt = 1000
     n_prompts: PositiveInt | None = None
     memory_gib: PositiveFloat = 4.0
-    exact_history_weights: bool = True
 
 
 class Config(Section):

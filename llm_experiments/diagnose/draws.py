@@ -84,7 +84,6 @@ class Drawing:
     first: Completions at the head of the target pool that are left out: the oracle pool.
     replace: With replacement within a group, as in the paper's gradient diagnostic; its value diagnostic draws without.
     purpose: Separates diagnostics that share a seed.
-    Raises ValueError if a size is out of range.
     """
 
     group_size: int
@@ -93,18 +92,8 @@ class Drawing:
     seed: int = 0
     purpose: int = 0
 
-    def __post_init__(self):
-        if self.group_size < 1:
-            raise ValueError(f"group_size must be at least 1, got {self.group_size!r}.")
-        if self.first < 0 or self.seed < 0:
-            raise ValueError(f"first and seed must not be negative, got {self.first!r} and {self.seed!r}.")
-
     def chunks(self, pool: PoolRewards, repeats: int) -> Iterator[DrawnGroups]:
-        """All repeats, in chunks that bound the memory.
-
-        Raises ValueError if a pool is too small for a group, or there are no repeats.
-        """
-        self._check(pool, repeats)
+        """All repeats, in chunks that bound the memory."""
         cells = pool.n_prompts * max(self.group_size * (1 + pool.n_history), pool.n_target)
         at_once = max(1, CHUNK_CELLS // cells)
         for start in range(0, repeats, at_once):
@@ -130,15 +119,3 @@ class Drawing:
         """Function from a repeat to its generator: disjoint counters under one key."""
         key = np.random.SeedSequence((self.seed, step, self.purpose)).generate_state(2, np.uint64)
         return lambda repeat: np.random.Generator(np.random.Philox(key=key, counter=(0, 0, 0, repeat)))
-
-    def _check(self, pool: PoolRewards, repeats: int) -> None:
-        if repeats < 1:
-            raise ValueError(f"repeats must be at least 1, got {repeats!r}.")
-        least = 1 if self.replace else self.group_size
-        if pool.n_target - self.first < least:
-            raise ValueError(
-                f"target has {pool.n_target} completions, {self.first} of them for the oracle: too few left for a "
-                f"group of {self.group_size}."
-            )
-        if pool.n_history and pool.history.shape[-1] < least:
-            raise ValueError(f"history has {pool.history.shape[-1]} completions, too few for {self.group_size}.")

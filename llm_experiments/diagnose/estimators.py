@@ -7,7 +7,6 @@ averaging baseline is ``NAME@WEIGHTING``: it smooths ``sum W Z`` over ``sum W`` 
 ``E[W Z] / E[W]`` (Greensmith et al., 2004) in place of the value.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,14 +59,6 @@ class Estimator:
         """Whether past steps enter its values."""
         return self.baseline.horizon > 0 or self.baseline.initial_carry() is not None
 
-    def missing(self, pool: PoolRewards) -> str:
-        """The weights that it lacks in plain words; empty if it can be evaluated on this pool."""
-        if self.weighting and self.weighting not in pool.target_weight:
-            return f"target_weight has no {self.weighting!r}"
-        if self.weighting and self.reads_history and pool.n_history and self.weighting not in pool.history_weight:
-            return f"history_weight has no {self.weighting!r}"
-        return ""
-
     def values(self, drawn: DrawnGroups) -> np.ndarray:
         """Value assigned to each drawn completion of the current groups, shape (R, P, G).
 
@@ -114,15 +105,4 @@ def plain_estimators() -> list[Estimator]:
 
 def weighted_estimators(pool: PoolRewards) -> list[Estimator]:
     """The score-weighted forms of `WEIGHTED` that this pool has the weights for."""
-    every = [make_estimator(f"{name}@{weighting}") for weighting in WEIGHTINGS for name in WEIGHTED]
-    return [estimator for estimator in every if not estimator.missing(pool)]
-
-
-def check_estimators(estimators: Sequence[Estimator], pool: PoolRewards) -> None:
-    """Raise a ValueError if two share a name, or one lacks its weights."""
-    names = [estimator.name for estimator in estimators]
-    if len(set(names)) != len(names) or not names:
-        raise ValueError(f"estimators must be some, each once; got {names}.")
-    for estimator in estimators:
-        if fault := estimator.missing(pool):
-            raise ValueError(f"estimator {estimator.name!r}: {fault}; add it by PoolRewards.with_weights.")
+    return [make_estimator(f"{name}@{weighting}") for weighting in pool.target_weight for name in WEIGHTED]

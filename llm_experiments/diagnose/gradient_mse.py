@@ -44,7 +44,7 @@ import numpy as np
 
 from llm_experiments.diagnose.comparisons import PromptErrors
 from llm_experiments.diagnose.draws import Drawing, DrawnGroups
-from llm_experiments.diagnose.estimators import Estimator, check_estimators, plain_estimators, weighted_estimators
+from llm_experiments.diagnose.estimators import Estimator, plain_estimators, weighted_estimators
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 from llm_experiments.gradient.repeats import gradient_errors
 
@@ -64,27 +64,15 @@ def prompt_gradient_errors(
 ) -> PromptErrors:
     """Errors of each prompt's gradient at one target step.
 
-    pool: With ``history_weight["exact"]`` where the score norms of the past completions are known.
+    pool: With the weights ``exact``.
     gram (ndarray, shape (P, N, N)): Inner products of the target pool's scores; the diagonal is the exact weight of
         each completion.
     estimators: They share the draws. None takes all plain ones, and the score-weighted ones whose weights are known.
     group_size, repeats: G (at least 2) and M.
     debiased: Unbiased estimates of ``E ||ghat - g||^2`` in place of the paper's; N must be at least G + 2.
     Returns: Of the estimators, then of `FLOORS`.
-    Raises ValueError if the Gram matrices do not fit the pool, an estimator lacks its weights, or a pool is too small.
     """
-    size = pool.n_target
-    if gram.shape != (pool.n_prompts, size, size):
-        raise ValueError(f"gram has shape {gram.shape}, the pool needs {(pool.n_prompts, size, size)}.")
-    if not np.isfinite(gram).all():
-        raise ValueError("gram holds numbers that are not finite; leave those prompts out by PoolRewards.take.")
-    if group_size < 2:
-        raise ValueError(f"group_size must be at least 2, got {group_size!r}: values are leave-one-out.")
-    if debiased and size < group_size + 2:
-        raise ValueError(f"the target pool holds {size} completions; give at least G + 2 = {group_size + 2}.")
-    pool = pool.with_weights("exact", np.diagonal(gram, axis1=1, axis2=2))
     estimators = plain_estimators() + weighted_estimators(pool) if estimators is None else list(estimators)
-    check_estimators(estimators, pool)
     errors = _debiased_errors if debiased else _pooled_errors
     names = (*(estimator.name for estimator in estimators), *FLOORS)
     return PromptErrors(pool.step, names, errors(pool, gram, estimators, group_size, repeats, seed))

@@ -52,7 +52,7 @@ class ScoredPools:
 
     def compute(self) -> None:
         """Compute the scores that are missing."""
-        steps, prompts, store = self._scored_steps(), self.n_prompts, self._scores_on_disk
+        steps, prompts, store = self.config.diagnostic.pool_sizes(), self.n_prompts, self._scores_on_disk
         with self._progress("scores (prompts x checkpoints)", len(steps) * prompts) as done:
             for step in steps:
                 missing = [row for row in range(prompts) if not store.has(step, row)]
@@ -74,17 +74,12 @@ class ScoredPools:
     def weighted(self, step: int) -> PoolRewards:
         """Rewards of the prompts that have scores, with all weightings that are known."""
         sizes, scores = self.config.diagnostic, self._read(step)
-        pool = self.rewards(step).take(np.arange(len(scores)))
-        past = None
-        if self.config.gradient.exact_history_weights:
-            past = [self._read(step - lag) for lag in range(sizes.history, 0, -1)]
+        pool = self.rewards(step).first(len(scores))
+        past = [self._read(step - lag) for lag in range(sizes.history, 0, -1)]
         for kind, name in (("exact", "norm"), ("length", "length"), ("logit_norm", "logit_norm")):
             target = np.stack([getattr(each, name) for each in scores]).astype(float)
-            history = None
-            if past is not None:
-                of_steps = [[getattr(each, name)[: sizes.n_history] for each in visit] for visit in past]
-                history = np.moveaxis(np.array(of_steps, dtype=float), 0, 1)
-            pool = pool.with_weights(kind, target, history)
+            of_steps = [[getattr(each, name)[: sizes.n_history] for each in visit] for visit in past]
+            pool = pool.with_weights(kind, target, np.moveaxis(np.array(of_steps, dtype=float), 0, 1))
         return pool
 
     def grams(self, step: int) -> np.ndarray:
@@ -110,12 +105,6 @@ class ScoredPools:
     def _scores_on_disk(self) -> ScoreStore:
         identity = self.config.model_dump(mode="json", include={"model", "sampling"})
         return ScoreStore(self._folder, identity | {"parameters": self.config.gradient.parameters})
-
-    def _scored_steps(self) -> list[int]:
-        """Checkpoints whose scores are needed."""
-        sizes = self.config.diagnostic
-        exact = self.config.gradient.exact_history_weights
-        return [step for step in sizes.pool_sizes() if exact or step in sizes.steps]
 
     def _scores(self, pool: PromptPool) -> PromptScores:
         """Scores of a pool at the weights that sampled it: the whole Gram matrix at a target step, else the norms."""

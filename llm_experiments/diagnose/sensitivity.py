@@ -11,20 +11,6 @@ from llm_experiments.diagnose.pool_rewards import PoolRewards
 from llm_experiments.diagnose.value_mse import value_errors
 
 LEVELS = ("grpo", "reinforce++")  # know no bandwidth
-SENSITIVITY_COLUMNS = [
-    "step",
-    "method",
-    "kernel",
-    "bandwidth",
-    "mse",
-    "se",
-    "ci_low",
-    "ci_high",
-    "mse_debiased",
-    "ci_low_debiased",
-    "ci_high_debiased",
-    "n_prompts",
-]
 
 
 def value_sensitivity(
@@ -46,10 +32,7 @@ def value_sensitivity(
     n_boot: Bootstrap draws of prompts behind the 95 % bands; 0 gives normal ones.
     Returns: ``step, method, kernel, bandwidth, mse, se, ci_low, ci_high, mse_debiased, ci_low_debiased,
         ci_high_debiased, n_prompts``; GRPO and REINFORCE++ at the end, with empty kernel and NaN as bandwidth.
-    Raises ValueError if there is no kernel or bandwidth, or as in `value_errors`.
     """
-    if not kernels or not bandwidths:
-        raise ValueError("kernels and bandwidths must not be empty.")
     settings = [(kernel, float(bandwidth)) for kernel in kernels for bandwidth in bandwidths]
     names = [f"kae:kernel={kernel},bandwidth={bandwidth!r}" for kernel, bandwidth in settings]
     found = value_errors(
@@ -79,6 +62,5 @@ def value_sensitivity(
             "ci_low_debiased": debiased_low,
             "ci_high_debiased": debiased_high,
             "n_prompts": pool.n_prompts,
-        },
-        columns=SENSITIVITY_COLUMNS,
+        }
     )

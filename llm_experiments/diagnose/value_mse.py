@@ -24,7 +24,7 @@ import pandas as pd
 
 from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS, PromptErrors
 from llm_experiments.diagnose.draws import Drawing
-from llm_experiments.diagnose.estimators import REFERENCES, Estimator, check_estimators, plain_estimators
+from llm_experiments.diagnose.estimators import REFERENCES, Estimator, plain_estimators
 from llm_experiments.diagnose.pool_rewards import PoolRewards
 
 PURPOSE = 1  # of the random numbers
@@ -77,12 +77,8 @@ def value_errors(
 
     estimators: They share the draws. None takes every method of the library that applies.
     n_oracle, group_size, repeats: N_oracle (at least 2), G (at least 2) and R.
-    Raises ValueError if the pools are too small, or an estimator lacks its weights.
     """
     estimators = plain_estimators() if estimators is None else list(estimators)
-    check_estimators(estimators, pool)
-    if n_oracle < 2 or group_size < 2:
-        raise ValueError(f"n_oracle and group_size must be at least 2, got {n_oracle!r} and {group_size!r}.")
     drawing = Drawing(group_size, first=n_oracle, seed=seed, purpose=PURPOSE)
     oracle = pool.target[:, :n_oracle]
     target = oracle.mean(axis=1)[:, None]

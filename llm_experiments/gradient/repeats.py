@@ -18,23 +18,7 @@ def gradient_errors(gram: np.ndarray, reference: np.ndarray, indices: np.ndarray
         more than once.
     advantages (ndarray, shape (..., R, G)): Of the drawn completions; leading axes (methods) share the draws.
     Returns ndarray, shape (..., R): Not negative; what rounding leaves below 0 is 0.
-    Raises ValueError if shapes do not fit, or an index lies outside the pool.
-
-    Notes
-    -----
-    Memory is one (R, G, G) array of inner products beside arrays of the advantages' shape.
     """
-    gram, reference, advantages = (np.asarray(array, dtype=float) for array in (gram, reference, advantages))
-    indices = np.asarray(indices)
-    n = len(reference)
-    if reference.ndim != 1 or gram.shape != (n, n):
-        raise ValueError(f"gram must be (N, N) and reference (N,), got shapes {gram.shape} and {reference.shape}.")
-    if indices.ndim != 2 or advantages.shape[-2:] != indices.shape:
-        raise ValueError(
-            f"indices must be (R, G) and advantages (..., R, G), got shapes {indices.shape} and {advantages.shape}."
-        )
-    if indices.dtype.kind not in "iu" or (indices.size and not (0 <= indices.min() and indices.max() < n)):
-        raise ValueError(f"indices must be integers from 0 to {n - 1}, positions in the pool.")
     coefficients = advantages / indices.shape[1]
     drawn = gram[indices[:, :, None], indices[:, None, :]]
     towards = gram @ reference

@@ -1,6 +1,7 @@
 """Tables and figures of a diagnostic run: from the results folder alone, and true to it."""
 
 import shutil
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_
 from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES
 from llm_experiments.diagnose.gradient_mse import prompt_gradient_errors
 from llm_experiments.diagnose.pool_rewards import PoolRewards
-from llm_experiments.diagnose.results import COLUMNS, Results, read_results, write_results
+from llm_experiments.diagnose.results import Results, read_results, write_results
 from llm_experiments.diagnose.sensitivity import value_sensitivity
 from llm_experiments.diagnose.value_mse import value_errors
 from paper_figures import results as command
@@ -41,7 +42,7 @@ def made_up_pools(prompts: int = 24, n: int = 24):
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    frames = {name: [] for name in COLUMNS}
+    frames = defaultdict(list)
     sizes = {"group_size": 4, "seed": 0}
     boot = {"n_boot": 200, "seed": 0}
     for pool, gram in made_up_pools():
@@ -70,7 +71,7 @@ def test_results_come_back_as_they_were_to_six_digits(results, tmp_path):
     write_results(tmp_path, results)
     back = read_results(tmp_path)
     assert back.provenance == results.provenance
-    assert set(back.frames()) == set(COLUMNS)
+    assert set(back.frames()) == set(results.frames())
     for name, frame in results.frames().items():
         pd.testing.assert_frame_equal(back.frames()[name], frame, rtol=1e-5, check_dtype=False)
 
@@ -80,22 +81,6 @@ def test_a_stage_that_was_not_run_leaves_the_files_of_the_others(results, tmp_pa
     write_results(tmp_path, Results(value_mse=results.value_mse.iloc[:3], provenance={}))
     back = read_results(tmp_path)
     assert len(back.value_mse) == 3 and len(back.gradient_mse) == len(results.gradient_mse)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text.replace("se_debiased", "error", 1), r"value_mse.csv: .* must have the columns"),
-        (lambda text: text.replace("\n4,", "\nfour,", 1), "value_mse.csv"),
-        (lambda text: text.replace("\n4,", "\n4.5,", 1), "value_mse.csv"),
-    ],
-)
-def test_a_file_that_was_changed_is_refused_by_name(results, tmp_path, change, message):
-    write_results(tmp_path, results)
-    path = tmp_path / "value_mse.csv"
-    path.write_text(change(path.read_text()))
-    with pytest.raises(ValueError, match=message):
-        read_results(tmp_path)
 
 
 def test_a_reduction_has_no_lower_end_where_the_ratio_may_be_0():
