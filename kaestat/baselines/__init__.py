@@ -3,28 +3,28 @@
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.batch_mean import BatchMean
 from kaestat.baselines.bayes_filter import BayesFilter
-from kaestat.baselines.bnpo import Bnpo
-from kaestat.baselines.ebpo import Ebpo
 from kaestat.baselines.group_mean import GroupMean
-from kaestat.baselines.grpo_passk import GrpoPassk
-from kaestat.baselines.james_stein import JamesStein
 from kaestat.baselines.kae import Kae
 from kaestat.baselines.kae_eb import KaeEb
 from kaestat.baselines.kae_stream import KaeStream
-from kaestat.baselines.kalman import Kalman
-from kaestat.baselines.krpo import Krpo
-from kaestat.baselines.local_polynomial import LocalLinear, LocalPolynomial
-from kaestat.baselines.maxrl import MaxRl
-from kaestat.baselines.mc_grpo import McGrpo
-from kaestat.baselines.opo import Opo
 from kaestat.baselines.oracle import Oracle
 from kaestat.baselines.outside_value import OutsideValue
 from kaestat.baselines.pooled import Pooled
-from kaestat.baselines.qae import Qae
+from kaestat.baselines.published.bnpo import Bnpo
+from kaestat.baselines.published.ebpo import Ebpo
+from kaestat.baselines.published.grpo_passk import GrpoPassk
+from kaestat.baselines.published.james_stein import JamesStein
+from kaestat.baselines.published.kalman import Kalman
+from kaestat.baselines.published.krpo import Krpo
+from kaestat.baselines.published.local_polynomial import LocalLinear, LocalPolynomial
+from kaestat.baselines.published.maxrl import MaxRl
+from kaestat.baselines.published.mc_grpo import McGrpo
+from kaestat.baselines.published.opo import Opo
+from kaestat.baselines.published.qae import Qae
+from kaestat.baselines.published.remax import Remax
+from kaestat.baselines.published.sieve import Sieve
+from kaestat.baselines.published.spo import Spo
 from kaestat.baselines.reinforce import Zero
-from kaestat.baselines.remax import Remax
-from kaestat.baselines.sieve import Sieve
-from kaestat.baselines.spo import Spo
 
 __all__ = [
     "Baseline",

@@ -228,7 +228,7 @@ METHODS: dict[str, Method] = {
         Method(
             "sieve",
             b.Sieve,
-            "B-spline or polynomial least squares in the step",
+            "B-spline least squares in the step",
             "To study smoothers: the whole past of one prompt, smooth, with many visits.",
         ),
     )

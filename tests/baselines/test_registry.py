@@ -149,7 +149,7 @@ PLAIN = [
     None, True, 3, 0.1, math.inf, "text", (1, 2.5), (("a", 1), None),
     Exponential(0.9), Triangular(), Rate(2.0), Fraction(0.3), Fixed(7),
     make_baseline("kae", bandwidth=Rate(2), kernel=Exponential(0.5), cold_start=0.25),
-    make_baseline("spo", rho=0.9), make_baseline("grpo"), make_baseline("sieve", basis="polynomial"),
+    make_baseline("spo", rho=0.9), make_baseline("grpo"), make_baseline("sieve", n_basis=4),
 ]  # fmt: skip
 
 

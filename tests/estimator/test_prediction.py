@@ -20,7 +20,6 @@ LINEAR = [
     make_baseline("local_linear", bandwidth=8.0),
     make_baseline("local_polynomial", bandwidth=9.0, degree=2),
     make_baseline("sieve"),
-    make_baseline("sieve", basis="polynomial", n_basis=4),
 ]
 IDS = [f"p{k}" for k in range(6)]
 

@@ -5,12 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Array, Groups, Visits, namespace
+from kaestat.core.arrays import Array, Groups, Visits
 from kaestat.core.checks import check_number, check_positive
-
-FAINT = 1e-12  # weight of a visit next to that of the newest
-LARGEST_VARIANCE = 0.25  # of rewards in [0, 1]
-MOST_VISITS = 2**31
 
 
 @dataclass(frozen=True)
@@ -25,9 +21,7 @@ class Kalman(RangedBaseline):
     the completion itself is left out.
 
     With constant group size and one visit per step the gain converges, and the filter is the exponential kernel:
-    ``rho = 1 - K`` with ``K^2 / (1 - K) = drift_variance * n / s2``. No visit is forgotten more slowly than at n = 1
-    and the largest s2 (1/4, or the number given), so visits whose weight falls to 1e-12 in that case are dropped: with
-    the default parameters, all but the newest 1,002. s2 uses the rewards of the remaining visits.
+    ``rho = 1 - K`` with ``K^2 / (1 - K) = drift_variance * n / s2``.
 
     Parameters
     ----------
@@ -57,64 +51,47 @@ class Kalman(RangedBaseline):
         super().__post_init__()
         check_positive("drift_variance", self.drift_variance, allow_zero=True)
         check_number("initial_mean", self.initial_mean)
-        check_positive("initial_variance", self.initial_variance)
-        check_positive("variance_count", self.variance_count)
-        if self.reward_variance is not None:
-            check_positive("reward_variance", self.reward_variance)
-
-    @property
-    def max_visits(self) -> float:
-        ratio = self.drift_variance / (LARGEST_VARIANCE if self.reward_variance is None else self.reward_variance)
-        gain = (math.sqrt(ratio * (ratio + 4)) - ratio) / 2  # K^2 / (1 - K) = ratio
-        most = (
-            math.log(FAINT / 2) / math.log1p(-gain) if 0 < gain < 1 else math.inf
-        )  # the gain starts lower: twice 1e-12
-        return math.ceil(most) if most < MOST_VISITS else math.inf
+        for name in (
+            "initial_variance",
+            "variance_count",
+            *(() if self.reward_variance is None else ("reward_variance",)),
+        ):
+            check_positive(name, getattr(self, name))
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        xp = groups.xp
         groups, visits = self.to_unit(groups, visits)
         self.check_in_unit("kalman's prior and drift are of success rates", groups, visits, warn=True)
-        noise = self._reward_variance(groups, visits)
-        mean, variance = self._predict(visits, noise)
+        mean, variance, noise = self._predicted(groups, visits)
         others_mass, others_carried = groups.others()
         gain = variance / (variance * others_mass + noise)  # per completion
-        return self.from_unit(mean + gain * (others_carried - others_mass * mean) + xp.zeros_like(groups.reward))
+        return self.from_unit(mean + gain * (others_carried - others_mass * mean) + groups.xp.zeros_like(groups.reward))
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        groups, visits = self.to_unit(groups, visits)
-        noise = self._reward_variance(groups, visits)
-        return noise / self._predict(visits, noise)[1]
+        _, variance, noise = self._predicted(*self.to_unit(groups, visits))
+        return noise / variance
 
-    def _reward_variance(self, groups: Groups, visits: Visits) -> Array:
+    def _noise(self, groups: Groups, visits: Visits) -> Array:
+        """Variance of a reward of each prompt, (..., P, 1)."""
         xp = groups.xp
         if self.reward_variance is not None:
             return xp.full_like(groups.reward[..., :1], self.reward_variance)
         successes = self.variance_count * self.initial_mean
         count = xp.sum(visits.count, axis=-1, keepdims=True) + self.variance_count
         mean = (xp.sum(visits.total, axis=-1, keepdims=True) + successes) / count
-        mean_square = (xp.sum(visits.total_sq, axis=-1, keepdims=True) + successes) / count
-        return xp.clip(mean_square - mean**2, 1e-4, None)
+        return xp.clip((xp.sum(visits.total_sq, axis=-1, keepdims=True) + successes) / count - mean**2, 1e-4, None)
 
-    def _predict(self, visits: Visits, noise: Array) -> tuple[Array, Array]:
-        """Predicted mean and variance at the current step, both (..., P, 1)."""
-        xp = namespace(visits.lag)
+    def _predicted(self, groups: Groups, visits: Visits) -> tuple[Array, Array, Array]:
+        """Predicted mean and variance at the current step, and the variance of a reward; (..., P, 1) each."""
+        xp, noise = groups.xp, self._noise(groups, visits)
         mean, variance = xp.full_like(noise, self.initial_mean), xp.full_like(noise, self.initial_variance)
-        if visits.lag.shape[-1] == 0:
-            return mean, variance
-        # Visits on the first axis, oldest first. Padding, which may stand anywhere, has infinite noise.
-        columns = xp.broadcast_arrays(visits.lag, visits.count, visits.total)  # replicates may share lags and counts
-        lag, count, total = (xp.moveaxis(column, -1, 0) for column in columns)
-        visited = count > 0
-        count = xp.where(visited, count, xp.ones_like(count))
-        observed, noise = total / count, noise[..., 0]
-        lag = xp.where(visited, lag, xp.zeros_like(lag))
-        newest = xp.max(lag, axis=0)  # so far: the first visit starts at the prior itself
-        mean, variance = mean[..., 0], variance[..., 0]
-        for place in range(lag.shape[0]):
-            before, newest = newest, xp.where(visited[place, ...], lag[place, ...], newest)
+        lag, count, total = xp.broadcast_arrays(visits.lag, visits.count, visits.total)
+        lag = xp.where(count > 0, lag, xp.zeros_like(lag))
+        newest = xp.max(lag, axis=-1, keepdims=True) if lag.shape[-1] else 0.0 * noise  # so far; the prior is of then
+        for k in range(lag.shape[-1]):
+            visited, n = count[..., k : k + 1] > 0, count[..., k : k + 1]
+            before, newest = newest, xp.where(visited, lag[..., k : k + 1], newest)
             variance = variance + self.drift_variance * (before - newest)
-            gain = variance / (variance + xp.where(visited[place, ...], noise / count[place, ...], math.inf))
-            mean = mean + gain * (observed[place, ...] - mean)
-            variance = variance - gain * variance
-        return mean[..., None], (variance + self.drift_variance * newest)[..., None]
+            n = xp.where(visited, n, xp.ones_like(n))
+            gain = variance / (variance + xp.where(visited, noise / n, math.inf))  # padding has infinite noise
+            mean, variance = mean + gain * (total[..., k : k + 1] / n - mean), variance - gain * variance
+        return mean, variance + self.drift_variance * newest, noise

@@ -1,10 +1,12 @@
-"""EBPO (Han et al., 2026): Welford accumulators updated before use."""
+"""EBPO (Han et al., 2026): running moments updated before use, and the weight of a completion's own reward."""
 
 from statistics import fmean, variance
 
 import numpy as np
+import pytest
 
-from kaestat import AdvantageEstimator, Groups, make_baseline
+from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
+from kaestat.baselines import Ebpo
 from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import per_completion
@@ -20,27 +22,15 @@ def test_two_steps_by_hand():
     np.testing.assert_allclose(estimator.values, [0.375 * 0.5] * 2, rtol=1e-12)
 
 
-def test_one_completion_in_all_is_its_own_value():
-    assert make_baseline("ebpo").values(groups([1]), NO_PAST, step=0).tolist() == [[1.0]]
-
-
-def test_accumulators_equal_the_moments_of_everything_seen():
+def test_moments_are_those_of_everything_seen_far_from_zero_too():
     rng = np.random.default_rng(0)
     baseline, carry, seen = make_baseline("ebpo"), None, []
     for step in range(20):
-        rewards = rng.random((3, 4)) + 1e6  # far from 0: a naive sum of squares would lose the variance
+        rewards = rng.random((3, 4)) + 1e6  # a naive sum of squares would lose the variance
         carry = baseline.advance(carry, groups(*rewards), NO_PAST, step=step)
         seen.append(rewards)
-    everything = np.concatenate(seen)
-    n, mean, m2 = carry["rewards"]
-    np.testing.assert_allclose([n, mean, m2 / (n - 1)], [240, everything.mean(), everything.var(ddof=1)], rtol=1e-9)
-
-
-def test_the_carry_keeps_its_shape_from_the_start():
-    baseline = make_baseline("ebpo")
-    start = baseline.initial_carry()
-    later = baseline.advance(start, groups([1, 0], [1]), NO_PAST, step=0)
-    assert {name: a.shape for name, a in start.items()} == {name: a.shape for name, a in later.items()}
+    n, mean, squares = carry["rewards"]
+    np.testing.assert_allclose([n, mean, squares / (n - 1)], [240, np.mean(seen), np.var(seen, ddof=1)], rtol=1e-9)
 
 
 def test_rewards_that_never_vary_are_not_shrunk():
@@ -50,15 +40,43 @@ def test_rewards_that_never_vary_are_not_shrunk():
     np.testing.assert_allclose(baseline.own_derivative(alike, NO_PAST, step=0), np.full((2, 2), 3 / 8))
 
 
-def test_values_have_the_precision_of_the_rewards():
-    half = Groups(np.ones((2, 3), dtype=np.float32))
-    assert make_baseline("ebpo").values(half, NO_PAST, step=0).dtype == np.float32
-
-
 def test_single_precision_does_not_stop_the_count_in_a_long_run():
     many = {"rewards": np.array([2.0**25, 0.5, 2.0**23]), "group_means": np.array([2.0**22, 0.5, 2.0**20])}
     half = Groups(np.ones((2, 3), dtype=np.float32))
     assert make_baseline("ebpo").advance(many, half, NO_PAST, step=9)["rewards"][0] == 2**25 + 6
+    assert make_baseline("ebpo").values(half, NO_PAST, step=0, carry=many).dtype == np.float32
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_own_derivative_is_the_difference_quotient_of_flipping_the_reward(later):
+    rng, carry = np.random.default_rng(0), None
+    if later:
+        earlier = Groups((rng.random((5, 4)) < 0.6).astype(float))
+        carry = Ebpo().advance(None, earlier, Visits.empty(earlier), step=0)
+    reward = (rng.random((6, 4)) < 0.5).astype(float)
+
+    def values(reward):
+        return Ebpo().values(Groups(reward), Visits.empty(Groups(reward)), step=1, carry=carry)
+
+    quotient = np.zeros_like(reward)
+    for where in np.ndindex(*reward.shape):
+        other = reward.copy()
+        other[where] = 1 - other[where]
+        quotient[where] = (values(other) - values(reward))[where] / (other - reward)[where]
+    own = Ebpo().own_derivative(Groups(reward), Visits.empty(Groups(reward)), step=1, carry=carry)
+    mixed = np.ptp(reward, axis=1) > 0  # where all rewards are alike it is multiplied by a variance of 0
+    assert mixed.sum() >= 4
+    np.testing.assert_allclose(own[mixed], quotient[mixed], rtol=1e-9)
+
+
+def test_masked_completions_have_no_derivative_and_change_none():
+    reward, mask = np.array([[1.0, 0.0, 9.0], [0.0, 1.0, 1.0]]), np.array([[True, True, False], [True, True, True]])
+    own, other = (
+        Ebpo().own_derivative(each, Visits.empty(each), step=0)
+        for each in (Groups(reward, mask=mask), Groups(np.where(mask, reward, -5.0), mask=mask))
+    )
+    np.testing.assert_array_equal(own, other)
+    assert own[0, 2] == 0 and (own[mask] > 0).all()
 
 
 def ebpo(case):

@@ -47,28 +47,24 @@ class Krpo(WithoutVisits):
         check_positive("initial_variance", self.initial_variance, allow_zero=True)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        return self._filter(groups)[0]
+        return self._filtered(groups)[0]
 
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        return self._filter(groups)[1]
+        return self._filtered(groups)[1]
 
     def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array:
-        return groups.xp.sqrt(self._filter(groups)[2]) + 1e-8
+        return groups.xp.sqrt(self._filtered(groups)[2]) + 1e-8
 
-    def _filter(self, groups: Groups) -> tuple[Array, Array, Array]:
-        """State, gain and variance after each completion, all (..., P, G); the recursion runs over the G positions."""
-        xp = groups.xp
-        present, reward = groups.present, groups.carried
+    def _filtered(self, groups: Groups) -> list[Array]:
+        """State, gain and variance after each completion, all (..., P, G)."""
+        xp, present, reward = groups.xp, groups.present, groups.carried
         state = xp.full_like(present[..., :1], self.initial_value)
-        variance = xp.full_like(present[..., :1], self.initial_variance)
-        states, gains, variances = [], [], []
+        variance = xp.full_like(state, self.initial_variance)
+        after = []
         for g in range(present.shape[-1]):
-            here = present[..., g : g + 1]
-            prior = variance + self.process_noise
-            gain = here * prior / (prior + self.measurement_noise)
+            there, prior = present[..., g : g + 1], variance + self.process_noise
+            gain = there * prior / (prior + self.measurement_noise)
             state = state + gain * (reward[..., g : g + 1] - state)
-            variance = xp.where(here > 0, (1 - gain) * prior, variance)
-            states.append(state)
-            gains.append(gain)
-            variances.append(variance)
-        return xp.concat(states, axis=-1), xp.concat(gains, axis=-1), xp.concat(variances, axis=-1)
+            variance = xp.where(there > 0, (1 - gain) * prior, variance)
+            after.append((state, gain, variance))
+        return [xp.concat(list(column), axis=-1) for column in zip(*after, strict=True)]

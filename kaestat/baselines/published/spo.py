@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Array, Groups, Namespace, Visits
+from kaestat.core.arrays import Array, Groups, Visits, namespace
 from kaestat.core.checks import check_positive, check_share
-
-FAINT = 2.0**-60  # weight of a visit next to that of the newest, below rounding
 
 
 @dataclass(frozen=True)
 class Spo(RangedBaseline):
     """``v = a / (a + b)`` from the past visits alone; then ``a <- rho a + r``, ``b <- rho b + 1 - r``.
 
-    A visit with several completions forgets once and adds them all. Visits with less than 2^-60 of their weight left
-    are dropped: with the default bounds, all but the newest 1,019. Rewards must lie in [0, 1], or in the given range.
+    A visit with several completions forgets once and adds them all. Rewards must lie in [0, 1], or in the given range.
     The method whitens its advantages over the batch unless you choose another scaling.
 
     Parameters
@@ -54,21 +51,14 @@ class Spo(RangedBaseline):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("rho", "rho_min", "rho_max"):
-            value = getattr(self, name)
-            if value is not None or name != "rho":
-                check_share(name, value)
+        for name in ("rho_min", "rho_max", *(() if self.rho is None else ("rho",))):
+            check_share(name, getattr(self, name))
         if self.rho_min > self.rho_max:
             raise ValueError(f"rho_min ({self.rho_min}) must not exceed rho_max ({self.rho_max}).")
         check_share("prior_mean", self.prior_mean, allow_zero=True)
         check_positive("half_life", self.half_life)
         if self.prior_count is not None:
             check_positive("prior_count", self.prior_count)
-
-    @property
-    def max_visits(self) -> float:
-        slowest = self.rho_max if self.rho is None else self.rho
-        return math.ceil(math.log(FAINT) / math.log(slowest)) if slowest < 1 else math.inf
 
     @property
     def in_order_only(self) -> bool:
@@ -79,38 +69,29 @@ class Spo(RangedBaseline):
         return self.rho is None
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        xp = groups.xp
         groups, visits = self.to_unit(groups, visits)
         self.check_in_unit("spo tracks success probabilities", groups, visits)
-        successes, count = self._tracked(visits, xp)
-        return self.from_unit(successes / count + xp.zeros_like(groups.reward))
+        successes, count = self._tracked(visits)
+        return self.from_unit(successes / count + groups.xp.zeros_like(groups.reward))
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        return self._tracked(self.to_unit(groups, visits)[1], groups.xp)[1] + groups.xp.zeros_like(
-            groups.reward[..., :1]
-        )
+        return self._tracked(visits)[1] + groups.xp.zeros_like(groups.reward[..., :1])
 
-    def _tracked(self, visits: Visits, xp: Namespace) -> tuple[Array, Array]:
+    def _tracked(self, visits: Visits) -> tuple[Array, Array]:
         """The tracker's a, and a + b; (..., P, 1) each."""
-        count = self._initial_count()
+        xp, count = namespace(visits.count), self.prior_count
+        if count is None:
+            count = 1 / (1 - self.rho_min) if self.rho_min < 1 else 1.0
         # log of the product of the factors applied after each visit: a reversed cumulative sum, itself excluded
-        visited = xp.astype(visits.count > 0, visits.count.dtype)
-        log_rho = self._log_rho(visits, xp) * visited
+        log_rho = self._log_rho(visits) * xp.astype(visits.count > 0, visits.count.dtype)
         whole = xp.sum(log_rho, axis=-1, keepdims=True)
-        kept = xp.exp(whole - xp.cumulative_sum(log_rho, axis=-1))
-        start = xp.exp(whole)
-        successes = start * (self.prior_mean * count) + xp.sum(kept * visits.total, axis=-1, keepdims=True)
-        return successes, start * count + xp.sum(kept * visits.count, axis=-1, keepdims=True)
+        left, start = xp.exp(whole - xp.cumulative_sum(log_rho, axis=-1)), xp.exp(whole)
+        successes = start * (self.prior_mean * count) + xp.sum(left * visits.total, axis=-1, keepdims=True)
+        return successes, start * count + xp.sum(left * visits.count, axis=-1, keepdims=True)
 
-    def _initial_count(self) -> float:
-        if self.prior_count is not None:
-            return self.prior_count
-        return 1 / (1 - self.rho_min) if self.rho_min < 1 else 1.0
-
-    def _log_rho(self, visits: Visits, xp: Namespace) -> Array:
-        if self.rho is not None:
-            return xp.full_like(visits.count, math.log(self.rho))
-        if visits.divergence is None:
-            return xp.full_like(visits.count, math.log(self.rho_max))
+    def _log_rho(self, visits: Visits) -> Array:
+        xp = namespace(visits.count)
+        if self.rho is not None or visits.divergence is None:
+            return xp.full_like(visits.count, math.log(self.rho_max if self.rho is None else self.rho))
         exponent = -math.log(2) / self.half_life * visits.divergence
         return xp.clip(exponent, math.log(self.rho_min), math.log(self.rho_max))

@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from kaestat.baselines.order_statistic import OrderStatistic
+from kaestat.baselines.published.order_statistic import OrderStatistic
 from kaestat.core.arrays import Array, namespace
 from kaestat.core.checks import check_share
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from kaestat.baselines.order_statistic import OrderStatistic, at_rank, in_order
+from kaestat.baselines.published.order_statistic import OrderStatistic, at_rank, in_order
 from kaestat.core.arrays import Array, Groups, Visits
 
 MAD_EPS = 1e-3  # as in the author's code

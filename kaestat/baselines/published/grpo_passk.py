@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kaestat.baselines.order_statistic import OrderStatistic
+from kaestat.baselines.published.order_statistic import OrderStatistic
 from kaestat.core.arrays import Array, Groups
 
 

@@ -10,11 +10,10 @@ from tests.helpers.method_case import MethodCase
 from tests.helpers.references import other_prompts_mean, others, per_completion, weighted_mean
 
 
-@pytest.mark.parametrize("basis", ["bspline", "polynomial"])
-def test_a_line_through_two_visits_and_the_group(basis):
+def test_a_line_through_two_visits_and_the_group():
     # means 0 at lag 4, 1 at lag 2 extrapolate to f = 2 z2 - z1 = 2 with relative variance h = 4 + 1 = 5;
     # the other completion z: (2 + 5 z) / 6
-    values = make_baseline("sieve", n_basis=2, basis=basis).values(groups([1, 0]), visits([(4, [0]), (2, [1])]), step=9)
+    values = make_baseline("sieve", n_basis=2).values(groups([1, 0]), visits([(4, [0]), (2, [1])]), step=9)
     np.testing.assert_allclose(values, [[2 / 6, 7 / 6]], rtol=1e-9)
 
 
@@ -26,32 +25,11 @@ def test_after_a_long_gap_the_last_spline_has_no_data_and_is_not_taken_for_certa
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"n_basis": 0}, {"n_basis": 21}, {"n_basis": True}, {"n_basis": 2.0}, {"degree": -1}, {"basis": "wavelet"}],
+    [{"n_basis": 0}, {"n_basis": 21}, {"n_basis": True}, {"n_basis": 2.0}, {"degree": -1}],
 )
 def test_parameters_out_of_range_are_refused(parameters):
     with pytest.raises(ValueError, match=next(iter(parameters))):
         make_baseline("sieve", **parameters)
-
-
-@pytest.mark.parametrize("n_basis", [4, 5, 6])
-def test_a_polynomial_in_the_past_is_continued(n_basis):
-    def course(time):
-        return 0.3 + 0.8 * time - 2.1 * time**2 + 1.4 * time**3
-
-    past = visits([(lag, [course(1 - lag / 30)]) for lag in range(30, 0, -3)])
-    values = make_baseline("sieve", basis="polynomial", n_basis=n_basis).values(groups([1]), past, step=40)
-    np.testing.assert_allclose(values, course(1.0), rtol=1e-8)
-
-
-def test_twenty_polynomials_keep_their_digits():
-    # the normal equations of powers, or of Legendre polynomials elsewhere than on [0, 1], cannot be solved for twenty
-    lag = np.arange(300.0, 0, -1)
-    rewards = np.random.default_rng(0).random(300)
-    x = 1 - 2 * lag / 300
-    expected = np.polynomial.legendre.Legendre.fit(x, rewards, 19, domain=[-1, 1])(1.0)
-    past = visits([(when, [z]) for when, z in zip(lag, rewards, strict=True)])
-    values = make_baseline("sieve", basis="polynomial", n_basis=20).values(groups([1]), past, step=400)
-    np.testing.assert_allclose(values, expected, rtol=1e-9)
 
 
 def test_a_prompt_has_no_more_basis_functions_than_visits_whoever_stands_beside_it():
@@ -62,13 +40,11 @@ def test_a_prompt_has_no_more_basis_functions_than_visits_whoever_stands_beside_
     np.testing.assert_allclose(values, [[1 / 2], [1 / 2]])
 
 
-def sieve(case, *, n_basis=3, degree=1, basis="bspline"):
+def sieve(case, *, n_basis=3, degree=1):
     """Least squares of single completions, the others of the group standing at time 1."""
 
     def design(times, size):
         times = np.asarray(times, dtype=float)
-        if basis == "polynomial":
-            return np.polynomial.legendre.legvander(2 * times - 1, size - 1)
         d = min(degree, size - 1)
         knots = np.concatenate([np.zeros(d), np.linspace(0, 1, size - d + 1), np.ones(d)])
         return BSpline.design_matrix(times, knots, d).toarray()
@@ -102,5 +78,4 @@ CASES = [
     MethodCase("sieve", sieve, weighted=True),
     MethodCase("sieve", sieve, {"n_basis": 1, "degree": 0}, weighted=True),
     MethodCase("sieve", sieve, {"n_basis": 4, "degree": 2}),
-    MethodCase("sieve", sieve, {"n_basis": 3, "basis": "polynomial"}, weighted=True),
 ]
