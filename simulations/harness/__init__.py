@@ -2,40 +2,14 @@
 
 How to write a study: a file in ``simulations/studies`` that defines ``STUDY``, a `Study`. Its heart is one function,
 ``simulate(cell, streams)``, which computes all replicates that ``streams`` stand for at once and returns columns of one
-number per replicate:
-
->>> from simulations.harness import Cell, Streams, Study, bias, coverage, grid
->>> def simulate(cell, streams):
-...     sample = cell["mean"] + streams.normal("sample", cell["n"])  # shape (R, n)
-...     half = 1.96 / cell["n"] ** 0.5
-...     return {"estimate": sample.mean(axis=1), "half": 0 * sample[:, 0] + half}
->>> def summarise(cell, samples):
-...     estimate, half = samples["estimate"], samples["half"]
-...     return [
-...         bias("mean|bias", estimate, cell["mean"]),
-...         coverage("mean|coverage", estimate - half, estimate + half, cell["mean"]),
-...     ]
->>> STUDY = Study(
-...     name="normal_mean",
-...     aims="Is the sample mean unbiased, and does its interval cover?",
-...     mechanisms="Independent normal observations of variance 1.",
-...     estimands="The mean.",
-...     methods=["mean"],
-...     measures=["bias", "coverage"],
-...     cells=grid(mean=[0.0, 2.0], n=[10, 40]),
-...     replicates=2000,
-...     shard=500,
-...     simulate=simulate,
-...     summarise=summarise,
-... )
+number per replicate. The page "A study" of the documentation writes one.
 
 What the harness asks of ``simulate``:
 
 - It is a pure function at the top level of its module: all randomness comes from ``streams``, nothing is kept.
 - It does not mix replicates: a replicate computed alone gives the numbers it has among others. (A mean over the first
   axis breaks that; ``tests/simulations/harness/test_contract.py`` checks every study.)
-- Draws have names. Methods that are to be compared use the same draw: common random numbers within a cell. Factors that
-  change the method and not the data go into `Study.common`: then cells share their draws too.
+- Draws have names. Methods that are to be compared use the same draw: common random numbers within a cell.
 - A column that is not finite, or an exception, is a failure: it is recorded with its seed and trace, the cell is left
   out of the summary, and everything else goes on.
 
@@ -52,10 +26,7 @@ from simulations.harness.execution import WorkerDied
 from simulations.harness.performance import (
     Estimate,
     average,
-    bias,
-    coverage,
     empirical_se,
-    paired_difference,
     proportion,
     ratio_of_means,
     reduction,
@@ -78,11 +49,8 @@ __all__ = [
     "StudyResult",
     "WorkerDied",
     "average",
-    "bias",
-    "coverage",
     "empirical_se",
     "grid",
-    "paired_difference",
     "proportion",
     "ratio_of_means",
     "reduction",

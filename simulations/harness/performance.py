@@ -38,11 +38,6 @@ def average(name: str, column: np.ndarray) -> Estimate:
     return _named(name, float(np.mean(column)), _standard_error(column), len(column))
 
 
-def bias(name: str, estimate: np.ndarray, truth: np.ndarray | float) -> Estimate:
-    """Mean of ``estimate - truth``; the truth may differ between replicates."""
-    return average(name, estimate - truth)
-
-
 def variance(name: str, column: np.ndarray) -> Estimate:
     """Variance over replicates, with a jackknife standard error."""
     n = len(column)
@@ -77,11 +72,6 @@ def pooled_share(rows: pd.DataFrame) -> tuple[float, float, int]:
     return share, math.sqrt(share * (1 - share) / tries), tries
 
 
-def coverage(name: str, low: np.ndarray, high: np.ndarray, truth: np.ndarray | float) -> Estimate:
-    """Share of intervals ``[low, high]`` that hold the truth."""
-    return proportion(name, (low <= truth) & (truth <= high))
-
-
 def ratio_of_means(name: str, numerator: np.ndarray, denominator: np.ndarray) -> Estimate:
     """``mean(numerator) / mean(denominator)`` of paired replicates, with the delta method's standard error."""
     level = float(np.mean(denominator))
@@ -93,11 +83,6 @@ def reduction(name: str, ours: np.ndarray, theirs: np.ndarray) -> Estimate:
     """Percentage by which the mean of ``ours`` lies below that of ``theirs``, from paired replicates."""
     ratio = ratio_of_means(name, ours, theirs)
     return Estimate(ratio.measure, 100 * (1 - ratio.estimate), 100 * ratio.mcse, ratio.n, ratio.method)
-
-
-def paired_difference(name: str, left: np.ndarray, right: np.ndarray) -> Estimate:
-    """Mean of ``left - right``; the replicates share their random numbers."""
-    return average(name, left - right)
 
 
 def correlation(name: str, left: np.ndarray, right: np.ndarray) -> Estimate:

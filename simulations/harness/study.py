@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,22 +29,13 @@ COMPUTING_PACKAGES = ("numpy", "scipy", "pandas")
 class Cell:
     """One point of the design grid.
 
-    factors: The cell's settings, read as ``cell["bandwidth"]``.
+    factors: The cell's settings, plain values, read as ``cell["bandwidth"]``.
     """
 
     factors: Mapping[str, Factor]
 
-    def __post_init__(self):
-        for name, value in self.factors.items():
-            if not isinstance(value, int | float | str | bool | None):
-                raise TypeError(f"factor {name!r} must be a plain value, got {type(value).__name__}.")
-        object.__setattr__(self, "factors", MappingProxyType(dict(self.factors)))
-
     def __getitem__(self, name: str) -> Any:
         return self.factors[name]
-
-    def __reduce__(self):
-        return Cell, (dict(self.factors),)
 
     @property
     def key(self) -> str:
@@ -82,11 +72,9 @@ class Study:
         columns.
     conclude: ``conclude(summaries) -> DataFrame`` across cells (slopes, comparisons with the paper), from the table of
         `summarise`'s rows with a column for each factor.
-    common: Factors that change what is done with the data, not the data: cells that differ in these alone share random
-        numbers.
     shard: Replicates per shard, the unit of work and of loss. No result depends on it but for rounding: NumPy may sum
         over another number of replicates in another order.
-    Raises ValueError, TypeError if the declaration contradicts itself.
+    Raises ValueError if the declaration contradicts itself.
     """
 
     name: str
@@ -100,43 +88,36 @@ class Study:
     simulate: Callable[[Cell, Streams], Samples]
     summarise: Callable[[Cell, Samples], list[Estimate]] = averages
     conclude: Callable[[pd.DataFrame], pd.DataFrame] | None = None
-    common: Sequence[str] = ()
     shard: int = 50
 
     def __post_init__(self):
         if not self.cells:
             raise ValueError(f"study {self.name!r} has no cells.")
+        if len({cell.key for cell in self.cells}) < len(self.cells):
+            raise ValueError(f"study {self.name!r}: two cells are the same; give each once.")
         for name in ("replicates", "shard"):
             object.__setattr__(self, name, check_whole(f"study {self.name!r}: {name}", getattr(self, name)))
-        seen: set[str] = set()
-        for cell in self.cells:
-            if cell.key in seen:
-                raise ValueError(f"study {self.name!r}: two cells are the same, ({cell}).")
-            seen.add(cell.key)
-        for name in self.common:
-            if not any(name in cell.factors for cell in self.cells):
-                raise ValueError(f"study {self.name!r}: common names {name!r}, which is not a factor of its cells.")
 
     def cell(self, factors: Mapping[str, Factor]) -> Cell:
         """The one cell that has these factors; so many of them suffice as tell it from the others.
 
         Raises ValueError if no cell has them, or several do.
         """
-        found = [c for c in self.cells if all(c.factors.get(name, self) == factors[name] for name in factors)]
-        exact = [c for c in found if len(c.factors) == len(factors)]
-        chosen = exact or found
+        matching = [
+            cell for cell in self.cells if all(cell.factors.get(name, self) == factors[name] for name in factors)
+        ]
+        exact = [cell for cell in matching if len(cell.factors) == len(factors)]
+        chosen = exact or matching
         if len(chosen) != 1:
-            number, example = ("no", self.cells[0]) if not chosen else (f"{len(chosen)}", chosen[0])
             raise ValueError(
-                f"study {self.name!r} has {number} {'cell' if number == 'no' else 'cells'} with "
-                f"{json.dumps(dict(factors))}; one of its cells is {json.dumps(dict(example.factors))}."
+                f"study {self.name!r} has {len(chosen)} cells with {json.dumps(dict(factors))}, and one is needed; "
+                f"one of its cells is {json.dumps(dict(self.cells[0].factors))}."
             )
         return chosen[0]
 
     def seed_key(self, cell: Cell) -> str:
-        """What the cell's random numbers depend on: the study's name and the factors not in `common`."""
-        data = {name: value for name, value in cell.factors.items() if name not in self.common}
-        return content_hash({"study": self.name, "data": data})
+        """What the cell's random numbers depend on: the study's name and the factors."""
+        return content_hash({"study": self.name, "data": dict(cell.factors)})
 
     def declaration(self) -> dict[str, Any]:
         """The study as plain data."""
@@ -147,7 +128,6 @@ class Study:
             "estimands": self.estimands,
             "methods": list(self.methods),
             "measures": list(self.measures),
-            "common": list(self.common),
         }
 
     def run_id(self, seed: int) -> str:
@@ -155,18 +135,17 @@ class Study:
 
         Cells, the number of replicates and their split into shards are left out, so a run can be extended.
         """
-        content = {"declaration": self.declaration(), "seed": seed, "code": code_digest(), "own": self._own_code()}
+        own = _source(self.simulate)  # `code_digest` does not see a study from outside this project
+        content = {"declaration": self.declaration(), "seed": seed, "code": code_digest(), "own": own}
         return content_hash(content | {"packages": {name: version(name) for name in COMPUTING_PACKAGES}})[:16]
 
-    def _own_code(self) -> str | None:
-        """The source of a study from outside this project, which `code_digest` does not see."""
-        simulate = inspect.unwrap(self.simulate)
-        try:
-            path = Path(inspect.getsourcefile(getattr(simulate, "func", simulate)) or "")
-            inside = any(path.is_relative_to(PROJECT / package) for package in ("kaestat", "simulations"))
-            return None if inside else path.read_text()
-        except (TypeError, OSError):
-            return None
+
+def _source(function: Callable) -> str | None:
+    """The source of the file of a function; None of one that was typed in."""
+    try:
+        return Path(inspect.getsourcefile(function) or "").read_text()
+    except (TypeError, OSError):
+        return None
 
 
 def grid(**factors: Sequence[Factor]) -> tuple[Cell, ...]:

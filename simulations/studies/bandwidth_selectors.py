@@ -12,8 +12,7 @@ from kaestat.smoothing.kernels import Triangular
 from kaestat.smoothing.selectors import SELECTORS, Fixed, Selector, make_selector
 from kaestat.smoothing.selectors.base import FormulaSelector
 from simulations.bandits.paths import value_paths
-from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
-from simulations.harness.study import grid
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, grid, ratio_of_means
 
 N_PROMPTS, N_STEPS = 32, 41
 SCORED = (20, 40)  # steps at which values are estimated

@@ -9,8 +9,7 @@ from scipy.special import expit, logit
 
 from kaestat import Groups, Visits, make_baseline
 from kaestat.baselines import Baseline
-from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
-from simulations.harness.study import grid
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, grid, ratio_of_means
 
 N_PROMPTS, N_VISITS, SCORED_FROM = 64, 30, 8
 WALK = 0.13  # logits per visit, as in a real run

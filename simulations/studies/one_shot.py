@@ -5,8 +5,7 @@ from scipy.special import expit, logit
 
 from kaestat import Groups, Visits, make_baseline
 from kaestat.baselines.registry import FIXED_PARAMETERS
-from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, reduction
-from simulations.harness.study import grid
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, grid, reduction
 
 N_STEPS, FIRST_SCORED = 40, 10
 START, PER_STEP = 0.36, 0.02  # accuracy of the prompt, and its rise in logits per step

@@ -9,8 +9,7 @@ from scipy.special import expit
 
 from kaestat import Groups, Visits, make_baseline
 from simulations.bandits.softmax import SoftmaxBandit
-from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
-from simulations.harness.study import grid
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, grid, ratio_of_means
 
 N_PROMPTS, BATCH, GROUP_SIZE = 32, 8, 2
 BETA, OFFSET = 60.0, 100  # learning rate BETA / (i + OFFSET): a 1/i schedule that does not begin with a leap

@@ -9,8 +9,7 @@ from kaestat import make_baseline
 from kaestat.baselines import Baseline
 from kaestat.baselines.registry import parse_method
 from simulations.bandits.regimes import REGIMES, World, world
-from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
-from simulations.harness.study import grid
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, grid, ratio_of_means
 from simulations.studies.best_baselines import served
 
 METHODS = ("bayes_filter", "kae_eb", "kae")

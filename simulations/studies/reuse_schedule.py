@@ -7,8 +7,7 @@ from kaestat.baselines import Baseline
 from kaestat.baselines.registry import FIXED_PARAMETERS
 from kaestat.sampling import schedules
 from simulations.bandits.paths import value_paths
-from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, ratio_of_means
-from simulations.harness.study import grid
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, grid, ratio_of_means
 
 N_PROMPTS, BATCH, N_STEPS, REPEATS, GROUP_SIZE = 512, 32, 240, 10, 4
 SCORED = range(80, N_STEPS, 4)

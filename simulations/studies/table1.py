@@ -2,7 +2,7 @@
 
 from simulations.bandits.calibration import calibrate, table_cells
 from simulations.bandits.value_diagnostic import METHODS, ValueDiagnostic
-from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, paired_difference, reduction
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, reduction
 
 DIAGNOSTIC = ValueDiagnostic()
 MEASURES = ("mse", "mse_debiased")
@@ -21,7 +21,7 @@ def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
         for other in METHODS[1:]:
             theirs = samples[f"{other}|{measure}"]
             estimates.append(reduction(f"{other}|reduction_{measure}", ours, theirs))
-            estimates.append(paired_difference(f"{other}|advantage_{measure}", theirs, ours))
+            estimates.append(average(f"{other}|advantage_{measure}", theirs - ours))
     return estimates
 
 

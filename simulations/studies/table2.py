@@ -7,7 +7,7 @@ import numpy as np
 from simulations.bandits.calibration import calibrate, table_cells
 from simulations.bandits.gradient_diagnostic import GradientDiagnostic
 from simulations.bandits.value_diagnostic import METHODS
-from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, paired_difference, reduction
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, reduction
 from simulations.harness.performance import correlation, empirical_se
 from simulations.studies.table1 import DIAGNOSTIC as VALUE_DIAGNOSTIC
 
@@ -33,7 +33,7 @@ def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
     for other in RIVALS:
         theirs = samples[f"{other}|gradient_mse"]
         estimates.append(reduction(f"{other}|reduction_gradient_mse", ours, theirs))
-        estimates.append(paired_difference(f"{other}|advantage_gradient_mse", theirs, ours))
+        estimates.append(average(f"{other}|advantage_gradient_mse", theirs - ours))
     for prompts in PROMPTS:
         residuals = {other: _residual(cell, samples, other, prompts) for other in RIVALS}
         estimates += [empirical_se(f"{other}|residual_sd_{prompts}", column) for other, column in residuals.items()]

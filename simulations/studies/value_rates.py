@@ -15,8 +15,7 @@ import pandas as pd
 from kaestat import Groups, Visits, make_baseline
 from kaestat.theory import LinearError, algorithm1_error, integer_bandwidth_error, linear_error
 from kaestat.theory import optimal_integer_bandwidth as best_bandwidth
-from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, variance
-from simulations.harness.study import grid
+from simulations.harness import Cell, Estimate, Samples, Streams, Study, average, grid, variance
 
 GROUP_SIZE = 4
 VALUE, DRIFT, LEAST = 0.9, 0.8, 0.1  # V_t = VALUE - DRIFT log(i / t), the drift of a 1/i schedule, and at least LEAST

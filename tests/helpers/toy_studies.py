@@ -1,34 +1,26 @@
 """Small studies for the tests of the harness; at the top level of a module, so that workers can import them."""
 
 import os
-import time
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, Study, average, bias, grid, run
+from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, Study, average, grid, run
 
-LOG = "KAESTAT_TOY_LOG"  # folder where every computed shard leaves a file
-SLEEP = "KAESTAT_TOY_SLEEP"  # seconds that a shard takes
 POISON = (1.0, 17)  # factor and replicate that fail in `fragile`
 
 
 def simulate(cell: Cell, streams: Streams) -> Samples:
     """The mean and a matrix product of normal samples; wider where ``scale`` is larger, from the same numbers."""
-    if LOG in os.environ:
-        name = f"{cell['mean']}_{cell['scale']}_{streams.replicates[0]}-{streams.replicates[-1]}_{uuid.uuid4().hex}"
-        (Path(os.environ[LOG]) / name).touch()
-    time.sleep(float(os.environ.get(SLEEP, "0")))
     sample = cell["mean"] + cell["scale"] * streams.normal("sample", 20, 6)
     gram = np.einsum("rki,rkj->rij", sample, sample)
     return {"mean|estimate": sample.mean(axis=(1, 2)), "mean|trace": np.trace(gram, axis1=1, axis2=2)}
 
 
 def fragile(cell: Cell, streams: Streams) -> Samples:
-    """Fails in one replicate, unless the environment mends it."""
-    if "KAESTAT_TOY_MENDED" not in os.environ and cell["mean"] == POISON[0] and POISON[1] in streams.replicates:
+    """Fails in one replicate, unless the environment repairs it."""
+    if "KAESTAT_TOY_REPAIRED" not in os.environ and cell["mean"] == POISON[0] and POISON[1] in streams.replicates:
         raise ArithmeticError("replicate [17] went wrong")
     return simulate(cell, streams)
 
@@ -52,7 +44,8 @@ def big_product(cell: Cell, streams: Streams) -> Samples:
 
 
 def summarise(cell: Cell, samples: Samples) -> list[Estimate]:
-    return [bias("mean|bias", samples["mean|estimate"], cell["mean"]), average("mean|trace", samples["mean|trace"])]
+    error = samples["mean|estimate"] - cell["mean"]
+    return [average("mean|bias", error), average("mean|trace", samples["mean|trace"])]
 
 
 TOY = Study(
@@ -68,7 +61,6 @@ TOY = Study(
     simulate=simulate,
     summarise=summarise,
 )
-PAIRED = replace(TOY, name="paired", common=("scale",))
 FRAGILE = replace(TOY, name="fragile", simulate=fragile)
 NOT_FINITE = replace(TOY, name="not_finite", simulate=not_finite, cells=grid(mean=(0.0,), scale=(1.0,)))
 DEADLY = replace(TOY, name="deadly", simulate=deadly)
@@ -77,8 +69,8 @@ BIG_PRODUCT = replace(BIG_PRODUCT, summarise=lambda cell, samples: [average(*col
 
 
 def run_quietly(study: Study, out: Path, **settings) -> object:
-    """A run in this process, unless told otherwise."""
-    return run(study, RunSettings(out=out, **({"backend": "sequential"} | settings)))
+    """A run in this process, unless ``settings`` say otherwise."""
+    return run(study, RunSettings(out=out, **({"jobs": 1} | settings)))
 
 
 def shard_bytes(folder: Path) -> dict[str, bytes]:

@@ -6,16 +6,12 @@ from dataclasses import replace
 import pytest
 
 from simulations.harness import Cell, RunSettings, grid, study
-from tests.helpers.toy_studies import PAIRED, TOY
+from tests.helpers.toy_studies import TOY
 
 
 def test_grid_is_the_full_factorial_with_the_last_factor_fastest():
-    assert [(cell["a"], cell["b"]) for cell in grid(a=(1, 2), b=("x", None))] == [
-        (1, "x"),
-        (1, None),
-        (2, "x"),
-        (2, None),
-    ]
+    cells = grid(a=(1, 2), b=("x", None))
+    assert [(cell["a"], cell["b"]) for cell in cells] == [(1, "x"), (1, None), (2, "x"), (2, None)]
 
 
 def test_key_of_a_cell_is_its_content_in_any_order():
@@ -24,24 +20,13 @@ def test_key_of_a_cell_is_its_content_in_any_order():
     assert pickle.loads(pickle.dumps(Cell({"a": 1}))) == Cell({"a": 1})
 
 
-def test_cell_is_frozen_and_takes_plain_values_only():
-    cell = Cell({"a": 1})
-    with pytest.raises(TypeError):
-        cell.factors["a"] = 2
-    with pytest.raises(TypeError, match="factor 'a' must be a plain value, got list"):
-        Cell({"a": [1]})
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"cells": ()}, "has no cells"),
         ({"cells": [*TOY.cells, TOY.cells[0]]}, "two cells are the same"),
-        ({"replicates": 0}, "replicates must be a whole number of at least 1, got 0"),
-        ({"replicates": -5}, "replicates must be a whole number of at least 1, got -5"),
-        ({"replicates": 1.5}, "replicates must be a whole number of at least 1, got 1.5"),
-        ({"shard": True}, "shard must be a whole number of at least 1, got True"),
-        ({"common": ("scal",)}, "common names 'scal', which is not a factor"),
+        ({"replicates": 0}, "replicates must be a whole number of at least 1"),
+        ({"shard": 1.5}, "shard must be a whole number"),
     ],
 )
 def test_declaration_that_contradicts_itself_is_refused(change, message):
@@ -49,21 +34,12 @@ def test_declaration_that_contradicts_itself_is_refused(change, message):
         replace(TOY, **change)
 
 
-def test_common_factors_share_random_numbers_and_the_others_do_not():
-    def keys(one):
-        return {(cell["mean"], cell["scale"]): one.seed_key(cell) for cell in one.cells}
-
-    shared, separate = keys(PAIRED), keys(TOY)
-    assert len(set(separate.values())) == 6
-    assert shared[0.0, 1.0] == shared[0.0, 2.0] != shared[1.0, 1.0]
-
-
 @pytest.mark.parametrize("change", [{"cells": TOY.cells[:2]}, {"replicates": 7}, {"shard": 3}])
 def test_run_can_be_extended_and_cut_otherwise(change):
     assert replace(TOY, **change).run_id(0) == TOY.run_id(0)
 
 
-@pytest.mark.parametrize("change", [{"name": "other"}, {"mechanisms": "Cauchy samples."}, {"common": ("scale",)}])
+@pytest.mark.parametrize("change", [{"name": "other"}, {"mechanisms": "Cauchy samples."}])
 def test_results_of_another_declaration_lie_elsewhere(change):
     assert replace(TOY, **change).run_id(0) != TOY.run_id(0)
 
@@ -96,32 +72,17 @@ def test_study_outside_the_project_is_identified_by_its_own_source(tmp_path, mon
 def test_cell_is_found_by_as_many_factors_as_tell_it_from_the_others():
     assert TOY.cell({"mean": 1.0, "scale": 2.0}) is TOY.cells[3]
     assert replace(TOY, cells=TOY.cells[::2]).cell({"mean": 2.0}) is TOY.cells[4]
-    with pytest.raises(
-        ValueError, match=r'no cell with \{"mean": 9\}; one of its cells is \{"mean": 0.0, "scale": 1.0'
-    ):
-        TOY.cell({"mean": 9})
-    with pytest.raises(ValueError, match="2 cells with"):
-        TOY.cell({"mean": 1.0})
-    with pytest.raises(ValueError, match="no cell with"):
-        TOY.cell({"mean": 1.0, "scale": 1.0, "colour": None})
+    for factors, count in (({"mean": 9}, 0), ({"mean": 1.0}, 2), ({"mean": 1.0, "scale": 1.0, "colour": None}, 0)):
+        with pytest.raises(ValueError, match=f'{count} cells with .*; one of its cells is {{"mean": 0.0, "scale": 1.0'):
+            TOY.cell(factors)
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"scale": 0.0}, "scale must be positive, got 0.0"),
-        ({"scale": -1.0}, "scale must be positive"),
-        ({"scale": float("nan")}, "scale must be positive"),
-        ({"scale": float("inf")}, "scale must be positive"),
-        ({"seed": -1}, "seed must be a whole number"),
-        ({"seed": 1.5}, "seed must be a whole number"),
-        ({"jobs": 0}, "jobs must be a whole number of at least 1, got 0"),
-        ({"jobs": -2}, "jobs must be a whole number of at least 1"),
-        ({"backend": "threads"}, "backend must be one of loky, sequential, got 'threads'"),
-    ],
+    "setting",
+    [{"scale": 0.0}, {"scale": float("nan")}, {"scale": float("inf")}, {"seed": -1}, {"seed": 1.5}, {"jobs": 0}],
 )
-def test_settings_out_of_range_are_refused(setting, message):
-    with pytest.raises(ValueError, match=message):
+def test_settings_out_of_range_are_refused(setting):
+    with pytest.raises(ValueError, match=f"{next(iter(setting))} must be"):
         RunSettings(out="x", **setting)
 
 

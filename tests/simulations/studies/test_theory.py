@@ -22,7 +22,7 @@ def estimates(study: Study, cell: Cell, samples: Samples) -> dict[tuple[str, str
 
 @pytest.fixture(scope="module")
 def rates_run(tmp_path_factory):
-    settings = RunSettings(out=tmp_path_factory.mktemp("rates"), seed=SEED, scale=0.5, backend="sequential")
+    settings = RunSettings(out=tmp_path_factory.mktemp("rates"), seed=SEED, scale=0.5, jobs=1)
     return run(value_rates.STUDY, settings)
 
 
@@ -111,7 +111,7 @@ def test_looking_one_step_ahead_or_forgetting_to_normalise_is_caught():
 
 
 def test_a_run_too_small_for_a_logarithm_says_so_instead_of_failing(tmp_path):
-    result = run(value_rates.STUDY, RunSettings(out=tmp_path, seed=SEED, scale=0.0004, backend="sequential"))
+    result = run(value_rates.STUDY, RunSettings(out=tmp_path, seed=SEED, scale=0.0004, jobs=1))
     assert list(result.conclusion.columns) == ["quantity", "slope", "se", "exact_slope", "theory_slope"]
     assert np.isfinite(result.conclusion["exact_slope"]).all()
 
