@@ -47,7 +47,7 @@ def _case(case: str, path: Path, repetitions: int, most_seconds: float, most_mb:
 
 def _command(path: Path) -> tuple[float, float]:
     """Seconds, and MB of the highest resident set."""
-    program = "from kaestat.report.entry import main; main()"  # what the installed `kaestat` runs
+    program = "from kaestat.report.cli import main; main()"  # what the installed `kaestat` runs
     # Python keeps compiled modules as it has those of an installed package.
     compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as said:

@@ -1,6 +1,6 @@
 """``python -m kaestat.report``: the command ``kaestat``."""
 
-from kaestat.report.entry import main
+from kaestat.report.cli import main
 
 if __name__ == "__main__":
     main()

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD, METHODS, parse_method
-from kaestat.estimator.reach import OUT_OF_REACH_SHARE, reached
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import draws_of, eligible_visits, prompt_risks, risk_baseline, value_risk
+from kaestat.logs.risk import draws_of, prompt_risks, value_risk
 from kaestat.logs.selection import select_bandwidth
-from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, return_gaps, sample, wide_grid, with_tuned
+from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, sample, wide_grid, with_tuned
 from kaestat.report.facts import LogFacts
 from kaestat.report.gradient import GradientAnalysis, analyze_gradient
 from kaestat.report.law import LawAnalysis
 from kaestat.report.notes import notes
 from kaestat.report.recommendation import Recommendation, recommend
 from kaestat.report.sampling import NO_RETURNS, SamplingAnalysis
+from kaestat.report.unit import Unit
 from kaestat.smoothing.selectors import BandwidthSelection
 from kaestat.smoothing.selectors.base import PATH_COLUMNS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 REFERENCES = (DEFAULT_METHOD, "grpo")  # of the paired differences
 RIVAL_OF_SINGLES = "reinforce++"  # with one completion per visit there is no group mean to compare with
@@ -44,10 +42,9 @@ class Analysis:
     facts: LogFacts
     # `kaestat.value_risk` of every method, lowest first. None for a log with one completion per visit. Rows of methods
     # at bandwidths chosen on the log have a mark after their specification; see `tuned`
-    risk_columns: dict[str, Any] | None
-    # `kaestat.risk_differences` to ``kae`` (its bandwidth learned along the run) and to ``grpo``, lowest first within
-    # each
-    difference_columns: dict[str, Any]
+    risk: pd.DataFrame | None
+    # `kaestat.risk_differences` to the default and to ``grpo``, lowest first within each
+    differences: pd.DataFrame
     # Risk of KAE against its bandwidth at visits with at least one earlier, and the bandwidth of lowest risk. Empty
     # unless requested, and for a log with one completion per visit, or one visit per prompt
     paths: Mapping[str, BandwidthSelection]
@@ -58,7 +55,6 @@ class Analysis:
     # halves of the prompts. By default `TUNED_METHODS`; empty if methods were named, no prompt returns, or there are
     # fewer than ten prompts
     tuned: tuple[Tuned, ...]
-    out_of_reach: tuple[str, ...]  # Methods of a fixed bandwidth whose history reaches hardly any earlier visit
     min_visits: int  # Scored visits have at least this many earlier ones: 0 where every prompt occurs once
     gradient: GradientAnalysis | None  # The noise of the gradient; None for a log without weights and lengths
     # Worth of sampling prompts by their predicted values; None unless requested
@@ -66,29 +62,18 @@ class Analysis:
     # Methods of `default_methods` that were left out because reports do not recommend them
     unscored: tuple[str, ...] = ()
 
-    @cached_property
-    def risk(self) -> pd.DataFrame | None:
-        """``risk_columns`` as a table; the terminal needs none, and pandas takes a third of a second to load."""
-        import pandas as pd
-
-        return None if self.risk_columns is None else pd.DataFrame(self.risk_columns)
-
-    @cached_property
-    def differences(self) -> pd.DataFrame:
-        """``difference_columns`` as a table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.difference_columns)
-
     @property
     def law(self) -> LawAnalysis | None:
         """The predictions of the law of the baseline; None if it does not apply."""
         return None if self.gradient is None else self.gradient.law
 
+    @property
+    def unit(self) -> Unit:
+        """The unit of all risks."""
+        return Unit.of(self.differences["difference"] if self.risk is None else self.risk["mse"])
+
     def path_table(self) -> pd.DataFrame:
         """All of ``paths`` in one table: ``kernel, bandwidth, risk, se, difference_se``."""
-        import pandas as pd
-
         tables = [selection.path.assign(kernel=kernel) for kernel, selection in self.paths.items()]
         return pd.concat(tables, ignore_index=True)[["kernel", *PATH_COLUMNS]]
 
@@ -144,23 +129,22 @@ def analyze(
     if methods is not None and not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")
     again = draws_of(n_boot) > 0
-    facts = LogFacts.of(log)
-    returns = facts.visits_per_prompt[1] > 1
+    returns = bool((log.prompt_units.earlier > 0).any())
     ready = default_methods() if returns else tuple(name for name in default_methods() if name in METHODS)
-    may = set(offered_methods())
-    unscored = () if every or methods is not None else tuple(name for name in ready if name not in may)
+    offered = set(offered_methods())
+    unscored = () if every or methods is not None else tuple(name for name in ready if name not in offered)
     given = tuple(name for name in ready if name not in unscored) if methods is None else tuple(methods)
     if not returns and min_visits == 1:
         min_visits = 0
     scorer = partial(prompt_risks, min_visits=min_visits, differences_only=True, seed=seed, track=track)
-    scored, rows, tuned, left_out = _scored(log, given, methods is None and returns, again, seed, min_visits, scorer)
+    scored, rows, tuned = _scored(log, given, methods is None and returns, again, seed, min_visits, scorer)
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     reference = {name: len(given) + k for k, name in enumerate((*REFERENCES, RIVAL_OF_SINGLES))}
     risk = None
     if scored.absolute:
-        risk = _lowest_first(scored.take([*rows, reference["grpo"]]).risk_columns(**draw), "mse")
+        risk = _lowest_first(scored.take([*rows, reference["grpo"]]).risk_table(**draw), "mse")
     differences = [
-        _lowest_first(scored.take([*rows, reference[name]]).difference_columns(**draw), "difference")
+        _lowest_first(scored.take([*rows, reference[name]]).difference_table(**draw), "difference")
         for name in REFERENCES
     ]
     paths, levels = {}, None
@@ -169,27 +153,21 @@ def analyze(
         paths = {kernel: select_bandwidth(log, "loo_cv", kernel, grid, **draw) for kernel in PATH_KERNELS}
         levels = value_risk(log, LEVELS, **draw)
     rival = reference["grpo" if scored.absolute else RIVAL_OF_SINGLES]
-    out_of_reach = _out_of_reach(log, given, min_visits, scored.absolute) if returns else ()
-    offered = rows if methods is not None else [k for k in rows if k >= len(given) or given[k] in may]
-    recommendation = recommend(log, scored.take([*offered, rival]), min_visits=min_visits, **draw)
+    may = rows if methods is not None else [k for k in rows if k >= len(given) or given[k] in offered]
+    recommendation = recommend(log, scored.take([*may, rival]), min_visits=min_visits, **draw)
     gradient = None
     if log.weightings:
         gradient = analyze_gradient(log, methods, recommendation.row, min_visits=min_visits, track=track, **draw)
+    remarks = notes(log, scored, gradient, given, tuned, min_visits)
     return Analysis(
-        facts=facts,
-        risk_columns=risk,
-        difference_columns={name: [row for part in differences for row in part[name]] for name in differences[0]},
+        facts=LogFacts.of(log),
+        risk=risk,
+        differences=pd.concat(differences, ignore_index=True),
         paths=paths,
         levels=levels,
-        notes=tuple(
-            notes(
-                log, scored, gradient, left_out=left_out, tuned=tuned, out_of_reach=out_of_reach, min_visits=min_visits
-            )
-        )
-        + ((NO_RETURNS,) if sampling and not returns else ()),
+        notes=(*remarks, NO_RETURNS) if sampling and not returns else tuple(remarks),
         recommendation=recommendation,
         tuned=tuned,
-        out_of_reach=out_of_reach,
         min_visits=min_visits,
         gradient=gradient,
         sampling=SamplingAnalysis.of(log, **draw) if sampling and returns else None,
@@ -205,8 +183,8 @@ def _scored(
     seed: int,
     min_visits: int,
     scorer: Callable[..., PromptRisks],
-) -> tuple[PromptRisks, list[int], tuple[Tuned, ...], list[str]]:
-    """Risks of the methods, the references and the tuned methods; which are rows; and what is not identified."""
+) -> tuple[PromptRisks, list[int], tuple[Tuned, ...]]:
+    """Risks of the methods, the references and the tuned methods; and which of them are identified rows."""
     plain = [*given, *REFERENCES, RIVAL_OF_SINGLES]
     scored = scorer(log, plain, again=again)
     tuned: tuple[Tuned, ...] = ()
@@ -215,33 +193,14 @@ def _scored(
         tried = [candidates(method, grid) for method in TUNED_METHODS]
         on = sample(log, min_visits=min_visits, absolute=scored.absolute, seed=seed)
         scored, tuned = with_tuned(scored, tried, scorer, log, on, seed=seed)
-    kept = [k for k in range(len(given)) if np.isfinite(scored.per_prompt[:, k]).all()]
-    if not kept:
+    rows = [k for k in range(len(given)) if np.isfinite(scored.per_prompt[:, k]).all()]
+    if not rows:
         raise ValueError(
             "the log has one completion per visit (G = 1), and all methods given contain the completion's own reward: "
             "nothing is identified. Add one that does not, for example 'kae'."
         )
-    left_out = [str(given[k]) for k in range(len(given)) if k not in kept]
-    return scored, [*kept, *range(len(plain), len(plain) + len(tuned))], tuned, left_out
+    return scored, [*rows, *range(len(plain), len(plain) + len(tuned))], tuned
 
 
-def _lowest_first(columns: dict[str, Any], by: str) -> dict[str, Any]:
-    order = np.argsort(columns[by], kind="stable")
-    return {name: [column[k] for k in order] for name, column in columns.items()}
-
-
-def _out_of_reach(
-    log: RewardLog, methods: Sequence[str | Baseline], min_visits: int, absolute: bool
-) -> tuple[str, ...]:
-    """The methods with a history that still sees an earlier visit at hardly any scored one."""
-    units = log.prompt_units
-    lag = np.full(len(units.visit_step), np.inf)
-    later = units.by_unit[1:][units.visit_unit[units.by_unit][1:] == units.visit_unit[units.by_unit][:-1]]
-    lag[later] = return_gaps(log)
-    lag = lag[eligible_visits(log, min_visits, absolute)]
-    lag = lag[np.isfinite(lag)]
-
-    def is_out(baseline: Baseline) -> bool:
-        return baseline.horizon > 0 and bool(reached(baseline, lag).sum() <= (1 - OUT_OF_REACH_SHARE) * len(lag))
-
-    return tuple(str(method) for method in methods if is_out(risk_baseline(method)))
+def _lowest_first(table: pd.DataFrame, by: str) -> pd.DataFrame:
+    return table.sort_values(by, kind="stable", ignore_index=True)

@@ -1,8 +1,15 @@
-"""The command ``kaestat``: entry point and error messages; `kaestat.report.commands` holds the commands themselves."""
+"""The entry point of the shell's ``kaestat``; `kaestat.report.commands` holds the commands themselves.
 
+It loads nothing heavy, so that an interruption while NumPy and pandas are imported ends the process at once: extension
+modules turn exceptions into errors of their own.
+"""
+
+import os
+import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,42 +38,52 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-def run(arguments: list[str], *, imported: Callable[[], None] | None = None) -> int:
-    """The exit status after running the command line; ``imported`` is called once all modules are loaded."""
+def run(arguments: list[str]) -> int:
+    """The exit status after running the command line."""
     call = Call(arguments)
     try:
-        try:
-            from kaestat.report.application import Interruption, UsageError, application
+        with _ended_by_interruptions():
+            import typer
 
-            app = application(arguments)
-        except ModuleNotFoundError as error:
-            return _fail(f"{error.name} is not installed; the command line needs: pip install 'kaestat[cli]'")
-        if imported is not None:
-            imported()
-        try:
-            with on_command_line(), warnings.catch_warnings():
-                warnings.showwarning = _say_warning
-                status = app(arguments, prog_name="kaestat", standalone_mode=False, obj=call) or 0
-            return _interrupted(call, None) if status == INTERRUPTED else status
-        except Interruption as interruption:
-            return _interrupted(call, interruption.__cause__)
-        except UsageError as error:
-            message = error.format_message()
-            return _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See kaestat --help.")
-        except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-            return _fail(option_first(str(error) or type(error).__name__))
-    except KeyboardInterrupt as interruption:
-        return _interrupted(call, interruption)
+            from kaestat.report import commands, watch_command  # noqa: F401 - watch
+    except ModuleNotFoundError as error:
+        return _fail(f"{error.name} is not installed; the command line needs: pip install 'kaestat[cli]'")
+    usage_error: Any = typer.BadParameter.__base__  # typer exports it under no name of its own
+    try:
+        with on_command_line(), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *where, **also: _say(f"warning: {message}")
+            status = commands.app(arguments, prog_name="kaestat", standalone_mode=False, obj=call) or 0
+        return _interrupted(call) if status == INTERRUPTED else status
+    except (KeyboardInterrupt, typer.Abort) as interruption:
+        return _interrupted(call, str(interruption.__cause__ or interruption))
+    except usage_error as error:
+        message = error.format_message()
+        return _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See kaestat --help.")
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+        return _fail(option_first(str(error) or type(error).__name__))
 
 
-def _interrupted(call: Call, cause: BaseException | None) -> int:
-    _fail(str(cause or "") or f"interrupted; {call.outcome}.")
+@contextmanager
+def _ended_by_interruptions() -> Iterator[None]:
+    """While this lasts, an interruption ends the process at once; jobs in the background ignore them as before."""
+
+    def leave(*_: Any) -> None:
+        os.write(2, b"kaestat: interrupted; nothing was written.\n")
+        os._exit(INTERRUPTED)
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupted(call: Call, message: str = "") -> int:
+    _fail(message or f"interrupted; {call.outcome}.")
     return INTERRUPTED
-
-
-def _say_warning(message: Warning | str, *where: Any, **also: Any) -> None:
-    """What stands in for `warnings.showwarning`."""
-    _say(f"warning: {message}")
 
 
 def _fail(message: str) -> int:

@@ -1,34 +1,84 @@
-"""The commands ``kaestat analyze``, ``kaestat bandwidth`` and ``kaestat methods``. Imports typer and rich."""
+"""The commands of ``kaestat``, but for ``kaestat watch``. Imports typer and rich."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec
 
 import typer
-from rich.progress import track
 
-from kaestat.baselines.base import Baseline
+import kaestat
 from kaestat.core.provenance import Provenance, checksum, versions
 from kaestat.datasets import simulated_run
-from kaestat.logs.readers import read_log
+from kaestat.logs.readers import FORMATS, read_log
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.selection import select_bandwidth
 from kaestat.report import console
 from kaestat.report.analysis import analyze as analyze_log
-from kaestat.report.application import app
-from kaestat.report.files import write_report
-from kaestat.report.json_output import analysis_document, to_json
-from kaestat.report.options import Format, Hint, Json, Log, Missing, Simulated, check_out, hints_by_name, interruptible
-from kaestat.report.out_folder import replace_files
+from kaestat.report.comparison import compare_runs
+from kaestat.report.comparison_text import comparison_document, write_page
+from kaestat.report.files import analysis_json, check_folder, to_json, write_report
+from kaestat.report.progress import progress_bar
+from kaestat.report.tables import analysis_document, selection_document
 from kaestat.report.user_method import method_or_baseline
 from kaestat.smoothing.kernels import KERNELS
 from kaestat.smoothing.selectors import SELECTORS
 
 SIMULATED = "simulated run"
 MAIN_ROWS = 10
+P = ParamSpec("P")
+
+Log = Annotated[Path | None, typer.Argument(metavar="LOG", help="Reward log: a file or folder.", show_default=False)]
+Simulated = Annotated[bool, typer.Option("--simulated", help="Use the simulated run instead of LOG.")]
+Format = Annotated[str, typer.Option(metavar="NAME", help=f"Format of the log: auto, {', '.join(FORMATS)}.")]
+Hint = Annotated[
+    list[str],
+    typer.Option(metavar="KEY=VALUE", help="What a log cannot tell: group_size=8, prompt=question, ...; repeatable."),
+]
+Missing = Annotated[
+    str | None,
+    typer.Option(metavar="WHAT", help="Rows that lack a value: refuse or drop.", show_default=False),
+]
+Draws = Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts, at least 40; 0: none.")]
+Seed = Annotated[int, typer.Option(help="Seed of the bootstrap.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Folder for tables, figure and page.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+def interruptible(command: Callable[P, None]) -> Callable[P, None]:
+    """The command, which raises `typer.Abort` for KeyboardInterrupt: Typer would lose the message."""
+
+    @wraps(command)
+    def call(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as cause:
+            raise typer.Abort from cause
+
+    return call
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kaestat {kaestat.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def kaestat_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Which baseline would have had the lowest error on a reward log you already have?"""
 
 
 @app.command()
@@ -54,53 +104,44 @@ def analyze(
         bool, typer.Option("--sampling", help="Also tell what drawing prompts by predicted values would be worth.")
     ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Score every method, and show all rows, not ten.")] = False,
-    n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts, at least 40; 0: none.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    n_boot: Draws = 1000,
+    seed: Seed = 0,
     min_visits: Annotated[int, typer.Option(min=0, help="Score visits with at least this many earlier ones.")] = 1,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for tables, figure and report.", show_default=False)
-    ] = None,
+    out: Out = None,
     simulated: Simulated = False,
     as_json: Json = False,
 ) -> None:
     """Value MSE of every method on LOG, with intervals, from its rewards alone."""
     if out is not None:
-        check_out(out)
+        check_folder(out)
     methods = [method_or_baseline(specification) for specification in method]
     rewards = _read(log, format, hints_by_name(hint, missing), simulated, quiet=as_json)
-    analysis = analyze_log(
-        rewards,
-        methods or None,
-        every=show_all or as_json or out is not None,
-        bandwidth_paths=bandwidth_grid or out is not None,
-        sampling=sampling,
-        n_boot=n_boot,
-        seed=seed,
-        min_visits=min_visits,
-        track=iter if as_json else _progress,
-    )
+    with progress_bar(console.STDERR) as bar:
+        analysis = analyze_log(
+            rewards,
+            methods or None,
+            every=show_all or as_json or out is not None,
+            bandwidth_paths=bandwidth_grid or out is not None,
+            sampling=sampling,
+            n_boot=n_boot,
+            seed=seed,
+            min_visits=min_visits,
+            track=iter if as_json else lambda baselines: bar.track(baselines, description="Replaying the log"),
+        )
     source = SIMULATED if log is None else log.name
     if not as_json:
-        rows = None if show_all or method else MAIN_ROWS
-        console.show_analysis(analysis, source=source, with_paths=bandwidth_grid, rows=rows)
+        shown = analysis if bandwidth_grid else replace(analysis, paths={})
+        console.show(analysis_document(shown, source, rows=None if show_all or method else MAIN_ROWS))
         if out is None:
             return
     with console.stage("Checksum of the log", quiet=as_json):
-        provenance = Provenance(
-            command=shlex.join(["kaestat", *context.obj.arguments]),
-            source=source,
-            sha256=None if log is None else checksum(log),
-            seed=seed,
-            n_boot=n_boot,
-            min_visits=analysis.min_visits,
-            versions=versions(),
-        )
+        provenance = _provenance(context, log, source, n_boot, seed, analysis.min_visits)
     if as_json:
-        print(to_json(analysis_document(analysis, provenance)))
+        print(analysis_json(analysis, provenance))
     if out is None:
         return
     with console.stage(f"Writing to {out}", quiet=as_json):
-        written = replace_files(out, lambda folder: write_report(analysis, provenance, folder))
+        written = write_report(analysis, provenance, out)
     context.obj.outcome = f"the analysis was complete, and all its files are in {out}"
     if not as_json:
         console.show_written(written)
@@ -115,8 +156,8 @@ def bandwidth(
     format: Format = "auto",
     hint: Hint = [],  # noqa: B006
     missing: Missing = None,
-    n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap draws of prompts behind the standard errors.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    n_boot: Draws = 200,
+    seed: Seed = 0,
     simulated: Simulated = False,
     as_json: Json = False,
 ) -> None:
@@ -125,17 +166,10 @@ def bandwidth(
     with console.stage("Selecting the bandwidth", quiet=as_json):
         selection = select_bandwidth(rewards, selector, kernel, n_boot=n_boot, seed=seed)
     if as_json:
-        document = {
-            "bandwidth": selection.bandwidth,
-            "se": selection.se,
-            "time_axis": selection.time_axis,
-            "selector": selection.selector,
-            "kernel": kernel,
-            "path": selection.path.to_dict("records"),
-        }
-        print(to_json(document))
+        fields = ("bandwidth", "se", "time_axis", "selector", "path")
+        print(to_json({name: getattr(selection, name) for name in fields} | {"kernel": kernel}))
         return
-    console.show_selection(selection, kernel)
+    console.show(selection_document(selection, kernel))
 
 
 @app.command()
@@ -143,6 +177,62 @@ def bandwidth(
 def methods() -> None:
     """Names of all methods, with their values and sources."""
     console.show_methods()
+
+
+@app.command()
+@interruptible
+def compare(
+    context: typer.Context,
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Reward log of the first run.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Reward log of the second run.")],
+    format: Format = "auto",
+    hint: Hint = [],  # noqa: B006
+    missing: Missing = None,
+    n_boot: Draws = 1000,
+    seed: Seed = 0,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Two runs beside each other: rewards, dead groups, value errors, completions to the same mean reward."""
+    if out is not None:
+        check_folder(out)
+    hints = hints_by_name(hint, missing)
+    names = (before.name, after.name) if before.name != after.name else (str(before), str(after))
+    first, second = (_read(path, format, hints, False, quiet=as_json) for path in (before, after))
+    with console.stage("Comparing", quiet=as_json):
+        comparison = compare_runs(first, second, names, n_boot=n_boot, seed=seed)
+    sources = zip((before, after), names, strict=True)
+    provenance = [_provenance(context, path, name, n_boot, seed, 1) for path, name in sources]
+    if as_json:
+        fields = ("figures", "errors", "level", "share", "share_low", "share_high")
+        print(to_json({name: getattr(comparison, name) for name in fields} | {"provenance": provenance}))
+    else:
+        console.show(comparison_document(comparison))
+    if out is None:
+        return
+    page = write_page(comparison, provenance, out)
+    context.obj.outcome = f"the comparison was complete, and its page is in {out}"
+    if not as_json:
+        console.show_written([page])
+
+
+def hints_by_name(texts: list[str], missing: str | None = None) -> dict[str, Any]:
+    """The hints by name, with that of ``--missing``; a hint given several times is a list."""
+    hints: dict[str, list[Any]] = {}
+    for text in texts if missing is None else [*texts, f"missing={missing}"]:
+        key, _, value = text.partition("=")
+        if not (key and value):
+            raise ValueError(f"--hint {text!r}: write KEY=VALUE, for example group_size=8.")
+        hints.setdefault(key, []).append(_hint_value(key, value))
+    return {key: values if len(values) > 1 or key == "reward_weights" else values[0] for key, values in hints.items()}
+
+
+def _hint_value(key: str, value: str) -> str | int | float:
+    kinds: dict[str, type[int] | type[float]] = {"group_size": int, "reward_weights": float}
+    try:
+        return kinds[key](value) if key in kinds else value
+    except ValueError:
+        raise ValueError(f"--hint {key}={value}: {key} must be a number.") from None
 
 
 def _read(log: Path | None, format: str, hints: dict[str, Any], simulated: bool, *, quiet: bool) -> RewardLog:
@@ -154,8 +244,15 @@ def _read(log: Path | None, format: str, hints: dict[str, Any], simulated: bool,
         return read_log(log, format=format, **hints)
 
 
-def _progress(baselines: Sequence[Baseline]) -> Iterable[Baseline]:
-    screen = console.STDERR
-    if not screen.is_terminal:  # rich before 15 writes an empty line even where it is disabled
-        return baselines
-    return track(baselines, "Replaying the log", console=screen, transient=True)
+def _provenance(
+    context: typer.Context, log: Path | None, source: str, n_boot: int, seed: int, min_visits: int
+) -> Provenance:
+    return Provenance(
+        command=shlex.join(["kaestat", *context.obj.arguments]),
+        source=source,
+        sha256=None if log is None else checksum(log),
+        seed=seed,
+        n_boot=n_boot,
+        min_visits=min_visits,
+        versions=versions(),
+    )

@@ -1,7 +1,7 @@
 """Two runs compared from their reward logs alone: the computation behind `kaestat compare`."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -32,8 +32,6 @@ class RunComparison:
 
     names: tuple[str, str]  # Names of the two logs, before and after
     facts: tuple[LogFacts, LogFacts]
-    ids: tuple[Hashable, Hashable]  # The first prompt of each
-    n_shared: int  # Prompts that both have
     # One row per quantity: both values with 95 % intervals over prompts; the difference, after less before, with its
     # interval; and ``n_common``, the prompts that it is paired over, 0 where the runs count as independent
     figures: pd.DataFrame
@@ -71,32 +69,31 @@ def compare_runs(
     rows = [
         _figure(name, [side[name] for side in per_prompt], POSSIBLE.get(name, rewards), n_boot, seed)
         for name in per_prompt[0]
+        if not any(side[name].empty for side in per_prompt)
     ]
     curves = RewardCurve.of(before), RewardCurve.of(after)
     level, (share, low, high) = reaching(*curves, n_boot=n_boot, seed=seed)
-    figures = pd.DataFrame([row for row in rows if row is not None], columns=COLUMNS)
+    figures = pd.DataFrame(rows, columns=COLUMNS)
     tested: dict[str, Any] = {
         name: gap for name, *gap in figures.iloc[1:][["quantity", "difference", "low", "high"]].itertuples(index=False)
     }
-    known = bool(figures["n_common"].max() > 0) and not (math.isfinite(low) and math.isinf(high))
-    if known:
+    share_known = bool(figures["n_common"].max() > 0) and not (math.isfinite(low) and math.isinf(high))
+    if share_known:
         with np.errstate(divide="ignore"):
             tested[SHARE] = tuple(np.log([share, low, high]).tolist())
     return RunComparison(
         names=names,
         facts=(LogFacts.of(before), LogFacts.of(after)),
-        ids=(before.prompts[0], after.prompts[0]),
-        n_shared=len(set(before.prompts) & set(after.prompts)),
         figures=figures,
-        different=tuple(name for name, found in tested.items() if _is_shown(found, len(tested))),
-        n_tested=len(tested),
-        share_known=known,
         errors=_errors(before, after, n_boot, seed),
         curves=curves,
         level=level,
         share=share,
         share_low=low,
         share_high=high,
+        different=tuple(name for name, gap in tested.items() if _is_shown(gap, len(tested))),
+        n_tested=len(tested),
+        share_known=share_known,
     )
 
 
@@ -107,8 +104,8 @@ def _prompt_figures(log: RewardLog) -> dict[str, pd.Series]:
     prompts = pd.Index(log.prompts, dtype=object, tupleize_cols=False)
 
     def means(rows: pd.DataFrame, column: str) -> pd.Series:
-        found = rows.groupby("prompt")[column].mean()
-        return pd.Series(found.to_numpy(dtype=float), index=prompts[found.index])
+        mean = rows.groupby("prompt")[column].mean()
+        return pd.Series(mean.to_numpy(dtype=float), index=prompts[mean.index])
 
     units = log.group_units
     low, high = (pick.reduceat(units.reward, units.first) for pick in (np.minimum, np.maximum))
@@ -132,28 +129,22 @@ def _possible_rewards(before: RewardLog, after: RewardLog) -> tuple[float, float
 
 def _figure(
     quantity: str, runs: Sequence[pd.Series], possible: tuple[float, float], n_boot: int, seed: int
-) -> tuple[str | float, ...] | None:
+) -> tuple[str | float, ...]:
     """The row of a quantity; no interval leaves the ``possible`` range of a prompt's figure."""
     before, after = runs
-    if before.empty or after.empty:
-        return None
     sides = [_mean(side.to_numpy(), possible, n_boot, seed) for side in runs]
     common = before.index.intersection(after.index)
-    if len(common) >= ENOUGH_COMMON:
-        most = possible[1] - possible[0]
-        gap = _mean((after[common] - before[common]).to_numpy(), (-most, most), n_boot, seed)
-        return _row(quantity, sides, gap, len(common))
-    return _row(quantity, sides, _independent(sides), 0)
+    if len(common) < ENOUGH_COMMON:
+        return (quantity, *sides[0], *sides[1], *_independent(*sides), 0)
+    most = possible[1] - possible[0]
+    gap = _mean((after[common] - before[common]).to_numpy(), (-most, most), n_boot, seed)
+    return (quantity, *sides[0], *sides[1], *gap, len(common))
 
 
-Found = tuple[float, float, float]  # mean, and the ends of an interval
+Estimate = tuple[float, float, float]  # mean, and the ends of an interval
 
 
-def _row(quantity: str, sides: Sequence[Found], gap: Found, n_common: int) -> tuple[str | float, ...]:
-    return (quantity, *(number for three in (*sides, gap) for number in three), n_common)
-
-
-def _mean(samples: np.ndarray, possible: tuple[float, float], n_boot: int, seed: int) -> Found:
+def _mean(samples: np.ndarray, possible: tuple[float, float], n_boot: int, seed: int) -> Estimate:
     column = samples[:, None]
     draws = cluster_bootstrap(column, n_boot=n_boot, seed=seed)
     mean, _, *ends = (float(part[0]) for part in mean_with_interval(column, draws))
@@ -161,20 +152,17 @@ def _mean(samples: np.ndarray, possible: tuple[float, float], n_boot: int, seed:
     return mean, low, high
 
 
-def _independent(sides: Sequence[Found]) -> Found:
+def _independent(before: Estimate, after: Estimate) -> Estimate:
     """The difference of two means that share nothing, whose interval is as skewed as theirs (Zou and Donner, 2008)."""
-    (before, before_low, before_high), (after, after_low, after_high) = sides
-    gap = after - before
-    below, above = (
-        math.hypot(after - after_low, before_high - before),
-        math.hypot(after_high - after, before - before_low),
-    )
+    gap = after[0] - before[0]
+    below = math.hypot(after[0] - after[1], before[2] - before[0])
+    above = math.hypot(after[2] - after[0], before[0] - before[1])
     return gap, gap - below, gap + above
 
 
-def _is_shown(found: Found, n_tested: int) -> bool:
+def _is_shown(difference: Estimate, n_tested: int) -> bool:
     """Whether the interval leaves out 0 after it is widened to hold for so many at once (Bonferroni)."""
-    gap, low, high = found
+    gap, low, high = difference
     wide = NormalDist().inv_cdf(1 - 0.025 / n_tested) / NORMAL_975
     if math.isinf(gap):  # a level that is never reached
         return math.isinf(low) or math.isnan(low)
@@ -188,10 +176,5 @@ def _errors(before: RewardLog, after: RewardLog, n_boot: int, seed: int) -> pd.D
     except ValueError:  # one completion per visit, or no prompt that comes back
         return pd.DataFrame([], columns=COLUMNS)
     sides = [table[["mse", "ci_low", "ci_high"]].to_numpy().tolist() for table in tables]
-    return pd.DataFrame(
-        [
-            _row(method, pair, _independent(pair), 0)
-            for method, pair in zip(METHODS, zip(*sides, strict=True), strict=True)
-        ],
-        columns=COLUMNS,
-    )
+    rows = [(method, *one, *two, *_independent(one, two), 0) for method, one, two in zip(METHODS, *sides, strict=True)]
+    return pd.DataFrame(rows, columns=COLUMNS)

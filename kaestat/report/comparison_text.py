@@ -1,14 +1,24 @@
-"""A comparison of two runs in rows and sentences, the same on the terminal and on its page."""
+"""A comparison of two runs in tables and sentences, and its page."""
 
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from kaestat.core.provenance import Provenance
+from kaestat.core.storage import write_atomically
 from kaestat.report.comparison import RunComparison
-from kaestat.report.unit import Unit
+from kaestat.report.document import Document, Table
+from kaestat.report.files import provenance_lines
+from kaestat.report.html_page import Download, html_page
+from kaestat.report.plots import mean_rewards, render
+from kaestat.report.tables import fact_lines
+from kaestat.report.unit import PLAIN, Unit
 
+PAGE = "compare.html"
 HEADLINES = {
     "mean reward, last tenth": "Mean reward at the end",
     "dead groups": "Share of dead groups",
@@ -16,37 +26,56 @@ HEADLINES = {
 }
 
 
-def comparison_header(found: RunComparison) -> tuple[str, ...]:
-    """Names of the columns."""
-    return (
-        "quantity",
-        found.names[0],
-        "95 % interval",
-        found.names[1],
-        "95 % interval",
-        "difference",
-        "its 95 % interval",
+def comparison_document(found: RunComparison) -> Document:
+    """The document of a comparison."""
+    figures = [_cells(row, PLAIN, "3" if row.quantity != "mean length" else "1") for row in found.figures.itertuples()]
+    tables = [Table("Rewards and dead groups", _header(found, "quantity"), figures)]
+    if not found.errors.empty:
+        unit = Unit.of(pd.concat([found.errors["before"], found.errors["after"]]).astype(float))
+        errors = [_cells(row, unit, "2") for row in found.errors.itertuples()]
+        caption = f"In units of {unit.name}."
+        tables.append(Table("Value MSE of each method", _header(found, "method"), errors, caption))
+    return Document(
+        title=" and ".join(found.names),
+        headline=comparison_headline(found),
+        facts=[(name, fact_lines(facts)) for name, facts in zip(found.names, found.facts, strict=True)],
+        tables=tables,
+        notes=list(comparison_notes(found)),
     )
 
 
-def figure_rows(found: RunComparison) -> list[tuple[str, ...]]:
-    """Rewards, dead groups and lengths."""
-    row: Any
-    rows = []
-    for row in found.figures.itertuples():
-        rows.append(_shown(row, Unit(0), digits=3 if row.quantity != "mean length" else 1))
-    return rows
+def write_page(found: RunComparison, provenance: Sequence[Provenance], folder: str | os.PathLike[str]) -> Path:
+    """Write ``compare.html`` to the folder, which is made if absent; returns its path."""
+    frames = {"figures.csv": found.figures, "errors.csv": found.errors}
+    page = html_page(
+        comparison_document(found),
+        heading=" and ".join(found.names),
+        above="Two runs beside each other, from their rewards alone",
+        downloads=[Download(name, frame.to_csv(index=False).encode()) for name, frame in frames.items()],
+        provenance=provenance_lines(provenance),
+        figure=render(mean_rewards(found.names, found.curves), "svg"),
+        caption="Mean reward against completions: running means over a tenth of the run",
+    )
+    write_atomically(Path(folder) / PAGE, page)
+    return Path(folder) / PAGE
 
 
-def error_rows(found: RunComparison) -> list[tuple[str, ...]]:
-    """Value MSE of each method, in `error_unit`."""
-    unit = error_unit(found)
-    return [_shown(row, unit, digits=2) for row in found.errors.itertuples()]
+def _header(found: RunComparison, what: str) -> tuple[str, ...]:
+    before, after = found.names
+    return what, before, "95 % interval", after, "95 % interval", "difference", "its 95 % interval"
 
 
-def error_unit(found: RunComparison) -> Unit:
-    """The unit of the value errors."""
-    return Unit.of(pd.concat([found.errors["before"], found.errors["after"]]).astype(float))
+def _cells(row: Any, unit: Unit, digits: str) -> tuple[str, ...]:
+    form = f".{digits}f"
+    return (
+        str(row.quantity),
+        unit.number(row.before, form),
+        unit.interval(row.before_low, row.before_high, form),
+        unit.number(row.after, form),
+        unit.interval(row.after_low, row.after_high, form),
+        unit.number(row.difference, f"+{form}"),
+        unit.interval(row.low, row.high, form),
+    )
 
 
 def comparison_headline(found: RunComparison) -> list[str]:
@@ -93,11 +122,9 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
     else:
         yield "Value MSE of each method in each run, as in kaestat analyze: how well values can be estimated there."
     if not common:
-        n_prompts = " and ".join(f"{facts.n_prompts:,}" for facts in found.facts)
-        seen = ", ".join(f"of {name} {prompt!r:.60}" for name, prompt in zip(found.names, found.ids, strict=True))
         yield (
-            f"{found.n_shared:,} of the {n_prompts} prompts are in both runs, so completions to an equal mean reward "
-            f"cannot be compared. First ids are {seen}; a number and its text are two prompts."
+            "So completions to an equal mean reward cannot be compared. Prompts of two logs are the same if their ids "
+            "are equal; a number and its text are two ids."
         )
         return
     at = f"{found.share:.2f}" if math.isfinite(found.share) else "never"
@@ -106,26 +133,6 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
         f"completions the running mean over a tenth of the run reaches the level at which {found.names[0]} ends "
         f"({found.level:.3f}), as a share of the completions that {found.names[0]} takes; 95 % interval by bootstrap "
         "over prompts."
-    )
-
-
-def _shown(row: Any, unit: Unit, *, digits: int) -> tuple[str, ...]:
-    scale = 10.0**unit.power
-
-    def number(value: float, sign: str = "") -> str:
-        return "-" if math.isnan(value) else f"{value / scale + 0.0:{sign}.{digits}f}"
-
-    def span(low: float, high: float) -> str:
-        return "-" if math.isnan(low) else f"{number(low)} to {number(high)}"
-
-    return (
-        str(row.quantity),
-        number(row.before),
-        span(row.before_low, row.before_high),
-        number(row.after),
-        span(row.after_low, row.after_high),
-        number(row.difference, "+"),
-        span(row.low, row.high),
     )
 
 
@@ -139,5 +146,5 @@ def _interval(low: float, high: float) -> str:
 
 def _change(row: Any, shown: bool) -> str:
     digits = 1 if row.quantity == "mean length" else 3
-    told = f"{HEADLINES[row.quantity]}: {row.before:.{digits}f} before, {row.after:.{digits}f} after"
-    return f"{told}{'' if shown else ', not shown to differ'}."
+    change = f"{HEADLINES[row.quantity]}: {row.before:.{digits}f} before, {row.after:.{digits}f} after"
+    return f"{change}{'' if shown else ', not shown to differ'}."

@@ -1,65 +1,35 @@
 """An analysis of gradient noise in rows and sentences, the same on the terminal and in the report."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
+from kaestat.report.document import Table
 from kaestat.report.facts import LogFacts
 from kaestat.report.gradient import SAFEST, WITHOUT_HISTORY, GradientAnalysis
-from kaestat.report.unit import Unit, number
+from kaestat.report.unit import PLAIN, Unit
 
 NOISE_HEADER = (
     "method", "weights", "noise", "standard error", "95 % interval", "ratio to grpo", "its 95 % interval",
     "ratio to none",
 )  # fmt: skip
-NOISE_TITLE = "Noise of the gradient, E[W (R - b)^2] per completion"
 PAYS = 0.05  # share of the noise below which a history is not worth having: one completion in twenty
 PAYING = "pays"
 TOO_WIDE = 0.5  # an interval of a share that reaches further on both sides of 0 says nothing
-HOW_TO_LOG = (
-    "The log has no weights, so the noise that each baseline leaves in the gradient is unknown. To see it, log the "
-    "squared norm of each completion's score as score_norm, or its number of tokens as length."
-)
 
 
-def noise_unit(gradient: GradientAnalysis) -> Unit:
-    """The unit of the noises of an analysis."""
-    return Unit.of(gradient.noise["noise"])
-
-
-def noise_rows(gradient: GradientAnalysis) -> list[tuple[str, ...]]:
-    """Rows of the table of noises, under `NOISE_HEADER`."""
+def noise_table(gradient: GradientAnalysis) -> Table:
+    """The noise that each method leaves, as text."""
     row: Any
-    unit, rows = noise_unit(gradient), list[tuple[str, ...]]()
+    unit, rows = Unit.of(gradient.noise["noise"]), list[tuple[str, ...]]()
     for row in gradient.noise.itertuples():
         level = unit.number(row.noise), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
-        low, high = number(row.vs_grpo_low, ".3f"), number(row.vs_grpo_high, ".3f")
-        interval = low if low == "-" else f"{low} to {high}"
-        ratio = number(row.vs_grpo, ".3f"), interval, number(row.vs_none, ".3f")
-        rows.append((str(row.method), str(row.weights), *level, *ratio))
-    return rows
-
-
-def noise_unit_line(gradient: GradientAnalysis) -> str:
-    """A line that explains the numbers of the table."""
-    what = "the completion's squared score norm"
+        ratios = PLAIN.number(row.vs_grpo, ".3f"), PLAIN.interval(row.vs_grpo_low, row.vs_grpo_high, ".3f")
+        rows.append((str(row.method), str(row.weights), *level, *ratios, PLAIN.number(row.vs_none, ".3f")))
+    weight = "the completion's squared score norm"
     if gradient.by_length:
-        what = "the completion's length, used in place of its squared score norm: the noise is approximate"
-    return f"Noise is in units of {noise_unit(gradient).name}. Standard errors are over prompts. W is {what}."
-
-
-def noise_notes() -> Iterator[str]:
-    """Notes on how to read the table of noises."""
-    yield (
-        "The noise of the gradient is the mean of W (R - b)^2 over completions. The estimate is unbiased, since no "
-        "value here uses the completion's own reward. Methods whose values use it are left out. The column weights "
-        "says by what the values weight the rewards. The noise contains the squared norm of the mean gradient, "
-        "which is the same for all baselines."
-    )
-    yield (
-        "Weights of good and bad completions are compared within groups (the ratio of Mantel and Haenszel), so "
-        "differences between prompts, such as longer answers to hard prompts, do not matter."
-    )
+        weight = "the completion's length, used in place of its squared score norm: the noise is approximate"
+    caption = f"Noise is in units of {unit.name}. Standard errors are over prompts. W is {weight}."
+    return Table("Noise of the gradient, E[W (R - b)^2] per completion", NOISE_HEADER, rows, caption)
 
 
 def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:

@@ -7,7 +7,6 @@ from kaestat.core.spelling import counted
 from kaestat.report.analysis import Analysis
 from kaestat.report.gradient_text import on_history, on_weights
 from kaestat.report.sampling import SAMPLING_LINE, on_sampling
-from kaestat.report.tables import unit_of
 
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
 MANY_DEAD = 0.25  # of the groups
@@ -63,7 +62,7 @@ def _on_value(analysis: Analysis) -> str:
     elif found.tied:
         sentences.append(f"The log cannot tell it apart from {_in_words(found.tied)}.")
     sentences += _noise(analysis)
-    if analysis.risk_columns is None:
+    if analysis.risk is None:
         sentences.append(
             "With one completion per visit only differences of errors are known, not the errors themselves."
         )
@@ -198,7 +197,7 @@ def _setting(analysis: Analysis) -> str:
 
 
 def _difference(analysis: Analysis) -> str:
-    found, unit = analysis.recommendation, unit_of(analysis)
+    found, unit = analysis.recommendation, analysis.unit
     told = f"{unit.number(-found.difference)}{unit.times}"
     if math.isnan(found.difference_low):
         return told

@@ -1,4 +1,4 @@
-"""The common part of the HTML reports: layout, style, sortable tables, and embedded files to download.
+"""HTML pages: layout, style, sortable tables, and embedded files to download.
 
 A page made here is one file. It asks for nothing over the network, and a content security policy in its head keeps it
 so: only the images in the page are shown, and only the scripts of this package run, whatever a log calls its prompts.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from kaestat.baselines.registry import METHODS
+from kaestat.report.document import Document
 from kaestat.report.printable import printable
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ MEDIA_TYPES = {
     ".md": "text/markdown;charset=utf-8",
     ".tex": "application/x-tex;charset=utf-8",
 }
+SCRIPTS = ("sorting.js", "copying.js")
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,6 @@ class Cell:
 
     text: str  # Escaped by the template
     css: str = ""  # Classes
-    key: float | None = None  # What to sort by, where the text does not begin with that number
-    drawing: str = ""  # SVG shown instead of the text, made by `kaestat.report.interval_marks`; never text from outside
-    href: str = ""  # Where the text leads; empty for no link
     note: str = ""  # What stands below the text, in small print, where there is room
 
 
@@ -48,8 +49,7 @@ class Download:
     @property
     def href(self) -> str:
         """The whole file as a data link."""
-        kind = MEDIA_TYPES[PurePosixPath(self.name).suffix]
-        return f"data:{kind};base64,{base64.b64encode(self.content).decode()}"
+        return data_link(MEDIA_TYPES[PurePosixPath(self.name).suffix], self.content)
 
     @property
     def size(self) -> str:
@@ -58,15 +58,55 @@ class Download:
         return f"{length} bytes" if length < 1000 else f"{length / 1000:.0f} kB"
 
 
-def environment(package: str, *, charts: bool = False) -> Environment:
+def data_link(kind: str, content: bytes) -> str:
+    """Content of a media type as a link."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def html_page(
+    document: Document,
+    *,
+    heading: str,
+    above: str,
+    downloads: Sequence[Download],
+    provenance: Sequence[tuple[str, str]],
+    figure: bytes | None = None,
+    caption: str = "",
+) -> str:
+    """A document as one self-contained page, with a line ``above`` its heading, and an SVG figure with its caption."""
+    tables = []
+    for table in document.tables:
+        rows = [[method_cell(row[0]), *map(Cell, row[1:])] for row in table.rows]
+        tables.append((table, [Cell(name) for name in table.header], rows))
+    return (
+        environment("kaestat.report")
+        .get_template("report.html")
+        .render(
+            document=document,
+            heading=heading,
+            above=above,
+            tables=tables,
+            downloads=downloads,
+            provenance=provenance,
+            figure=None if figure is None else data_link("image/svg+xml", figure),
+            caption=caption,
+        )
+    )
+
+
+def method_cell(shown: str) -> Cell:
+    """The first cell of a row, with the method's summary if it names one."""
+    method = METHODS.get(shown.split(":")[0])
+    return Cell(shown, note="" if method is None else method.summary)
+
+
+def environment(package: str) -> Environment:
     """A Jinja environment with a package's templates and, as fallback, kaestat's ``layout.html`` and ``parts.html``.
 
     Parameters
     ----------
     package : str
         Name of an importable package with a folder ``templates``.
-    charts : bool
-        Whether pages have figures of `kaestat.report.charts`, for which uPlot (50 kB) goes into each.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -81,17 +121,11 @@ def environment(package: str, *, charts: bool = False) -> Environment:
         finalize=lambda value: type(value)(printable(value)) if isinstance(value, str) else value,
     )
     templates = files("kaestat.report") / "templates"
-    names = ["sorting.js", "copying.js", *(("uplot.js", "charts.js") if charts else ())]
-    scripts = [(templates / name).read_text(encoding="utf-8") for name in names]
-    styles = ["style.css", *(("uplot.css", "charts.css") if charts else ())]
+    scripts = [(templates / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     made.globals |= {
-        "style": Markup("\n".join((templates / name).read_text(encoding="utf-8") for name in styles)),
+        "style": Markup((templates / "style.css").read_text(encoding="utf-8")),
         "scripts": [Markup(script) for script in scripts],
-        "script_hashes": [_hash(script) for script in scripts],
+        "script_hashes": [f"sha256-{digest}" for digest in hashes],  # what the content security policy knows them by
     }
     return made
-
-
-def _hash(script: str) -> str:
-    """What the content security policy knows a script by."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"

@@ -1,8 +1,7 @@
-"""The predictions of the law of the baseline in rows and sentences, the same on the terminal and in the report."""
+"""The predictions of the law of the baseline on a log, and their table."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,12 @@ import numpy as np
 
 from kaestat.logs.baseline_law import BETWEEN, LawPrediction, law_applies, law_of_log
 from kaestat.logs.reward_log import RewardLog
+from kaestat.report.document import Table
+from kaestat.report.unit import PLAIN
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LAW_TITLE = "Noise of each design at equal completions, predicted by the law of the baseline"
 NAMES = {
     "none": "no baseline, rewards 0 and 1",
     "none_signed": "no baseline, rewards -1 and 1",
@@ -93,27 +93,17 @@ def design_name(design: str) -> str:
     return f"{GROUP_NAMES[kind]}, groups of {size}" if kind in GROUP_NAMES else NAMES[design]
 
 
-def law_header(law: LawAnalysis) -> tuple[str, ...]:
-    """Names of the columns of `law_rows`."""
-    unit = design_name(str(law.table["unit"].iloc[0]))
-    return "design", f"noise relative to {unit}", "95 % interval", "replayed", f"if between/within is {BETWEEN:g}"
-
-
-def law_rows(law: LawAnalysis) -> list[tuple[str, ...]]:
-    """Rows of the table of predictions, under `law_header`."""
+def law_table(law: LawAnalysis) -> Table:
+    """The predictions as text, and their basis."""
     row: Any
     rows = list[tuple[str, ...]]()
     for row in law.table.itertuples():
-        interval = "-" if math.isnan(row.ci_low) or row.design == row.unit else f"{row.ci_low:.2f} to {row.ci_high:.2f}"
-        numbers = (row.noise, row.measured, row.with_between)
-        noise, measured, between = ("-" if not math.isfinite(x) else f"{x:.2f}" for x in numbers)
+        interval = "-" if row.design == row.unit else PLAIN.interval(row.ci_low, row.ci_high)
+        noise, measured, between = map(PLAIN.number, (row.noise, row.measured, row.with_between))
         rows.append((design_name(row.design), noise, interval, measured, between))
-    return rows
-
-
-def law_line(law: LawAnalysis) -> str:
-    """A line that explains the numbers of the table and their basis."""
-    return (
+    unit = design_name(str(law.table["unit"].iloc[0]))
+    header = "design", f"noise relative to {unit}", "95 % interval", "replayed", f"if between/within is {BETWEEN:g}"
+    caption = (
         "The law predicts from the spread of success rates and the weights of right and wrong answers. The column "
         "replayed is measured by a replay of the log, in which a history has the rest of the group and the past. "
         f"The history has {law.history:.3g} effective completions of each prompt, and changes of the policy add "
@@ -121,4 +111,7 @@ def law_line(law: LawAnalysis) -> str:
         "between/within is 0 here, about as measured for long free answers. Tasks with short answers have "
         f"{BETWEEN:g}, where groups do worse. A log does not show the noise scale either: with batches far above it, "
         "the baseline hardly matters."
+    )
+    return Table(
+        "Noise of each design at equal completions, predicted by the law of the baseline", header, rows, caption
     )

@@ -4,42 +4,46 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.spelling import counted
-from kaestat.estimator.reach import wide_enough
+from kaestat.estimator.reach import OUT_OF_REACH_SHARE, reached, wide_enough
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import LEAVE_ONE_OUT_METHODS, risk_baseline
 from kaestat.logs.tuning import MARK, Tuned, return_gaps
 from kaestat.report.gradient import GradientAnalysis
-from kaestat.report.gradient_text import HOW_TO_LOG, noise_notes
 
 LATEST_FIRST_STEP = 100_000  # a run whose first step is later than this does not count from its start
 JUMP = 20  # times the usual distance between steps
+HOW_TO_LOG = (
+    "The log has no weights, so the noise that each baseline leaves in the gradient is unknown. To see it, log the "
+    "squared norm of each completion's score as score_norm, or its number of tokens as length."
+)
+ON_NOISE = (
+    "The noise of the gradient is the mean of W (R - b)^2 over completions. The estimate is unbiased, since no value "
+    "here uses the completion's own reward. Methods whose values use it are left out. The column weights says by what "
+    "the values weight the rewards. The noise contains the squared norm of the mean gradient, which is the same for "
+    "all baselines.",
+    "Weights of good and bad completions are compared within groups (the ratio of Mantel and Haenszel), so "
+    "differences between prompts, such as longer answers to hard prompts, do not matter.",
+)
 
 
 def notes(
     log: RewardLog,
     scored: PromptRisks,
     gradient: GradientAnalysis | None,
-    *,
-    left_out: Sequence[str],
+    given: Sequence[str | Baseline],
     tuned: Sequence[Tuned],
-    out_of_reach: Sequence[str],
     min_visits: int,
 ) -> Iterator[str]:
-    """The notes of an analysis, those about this log first."""
+    """The notes of an analysis of the ``given`` methods, those about this log first."""
     if renamed := {part: name for part, name in log.columns.items() if name.casefold() != part}:
         yield f"Columns: {', '.join(f'{part} is {name}' for part, name in renamed.items())}."
-    yield from _on_time(log)
-    if out_of_reach:
-        gap = float(np.median(return_gaps(log)))
-        yield (
-            f"The history of {', '.join(out_of_reach)} reaches hardly any earlier visit here, since prompts return "
-            f"about every {gap:.0f} {log.time_axis}s. A bandwidth of about {wide_enough(gap):g} would reach some."
-        )
+    yield from _on_time(log, given)
     yield from _on_rewards(log, scored)
     if log.group_size_inferred:
         size = int(log.group_sizes.max())
@@ -57,20 +61,17 @@ def notes(
         yield "With one prompt there are no intervals."
     if tuned:
         some = tuned[0].n_prompts
-        drawn = f" A random sample of {some:,} prompts chose." if some < len(scored.per_prompt) else ""
+        sampled = f" A random sample of {some:,} prompts chose." if some < len(scored.per_prompt) else ""
         yield (
-            f"Rows marked{MARK} have the bandwidth and kernel with the lowest MSE on this log. Bandwidths go from 1.5 "
-            "times a short gap between visits to 20 times the span. A choice looks too good on the data it was made "
-            f"on, so each half of the prompts is scored with the choice of the other half.{drawn}"
+            f"Rows marked{MARK} have the bandwidth and kernel with the lowest MSE on this log. A choice looks too good "
+            "on the data it was made on, so each half of the prompts is scored with the choice of the other half."
+            f"{sampled}"
         )
-    yield from _on_identification(scored, left_out)
-    if gradient is None:
-        yield HOW_TO_LOG
-    else:
-        yield from noise_notes()
+    yield from _on_identification(scored, given)
+    yield from (HOW_TO_LOG,) if gradient is None else ON_NOISE
 
 
-def _on_time(log: RewardLog) -> Iterator[str]:
+def _on_time(log: RewardLog, given: Sequence[str | Baseline]) -> Iterator[str]:
     units = log.prompt_units
     if not (units.earlier > 0).any():
         yield (
@@ -78,6 +79,13 @@ def _on_time(log: RewardLog) -> Iterator[str]:
             "other prompts of the step can help. All visits are scored, without a history."
         )
         return
+    gaps = return_gaps(log)
+    if blind := [str(method) for method in given if _sees_no_past(risk_baseline(method), gaps)]:
+        gap = float(np.median(gaps))
+        yield (
+            f"The history of {', '.join(blind)} reaches hardly any earlier visit here, since prompts return "
+            f"about every {gap:.0f} {log.time_axis}s. A bandwidth of about {wide_enough(gap):g} would reach some."
+        )
     if log.time_axis == "visit":
         yield (
             "The log has no training steps, so time is each prompt's visit index: bandwidths and lags count visits. In "
@@ -89,12 +97,13 @@ def _on_time(log: RewardLog) -> Iterator[str]:
     if len(between) < 2:
         return
     renumber = 'number the steps 0, 1, 2, ... first (in pandas: frame["step"].rank(method="dense") - 1)'
+    unit = int(np.gcd.reduce(between))
     if steps[0] > LATEST_FIRST_STEP:
         yield (
             f"Steps begin at {steps[0]:,}: they look like timestamps or token counts, and bandwidths are in these "
             f"units; {renumber}."
         )
-    elif (unit := int(np.gcd.reduce(between))) > 1:
+    elif unit > 1:
         yield (
             f"All steps are multiples of {unit} apart. If only every {unit}th step was logged, histories are shorter "
             "here than in training, where errors will be smaller (in TRL, logging_steps=1 logs every step). If the "
@@ -108,21 +117,22 @@ def _on_time(log: RewardLog) -> Iterator[str]:
         )
 
 
+def _sees_no_past(baseline: Baseline, gaps: np.ndarray) -> bool:
+    """Whether a method with a history reaches an earlier visit at hardly any visit."""
+    return baseline.horizon > 0 and bool(reached(baseline, gaps).mean() <= 1 - OUT_OF_REACH_SHARE)
+
+
 def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
     low, high = reward_range(log)
+    if (low, high) == (0.0, 1.0):
+        return
     named = _specified(scored)
-    ranged = dict.fromkeys(method for method in named if isinstance(risk_baseline(method), RangedBaseline))
-    if (low, high) != (0.0, 1.0):
-        if ranged:
-            yield (
-                f"Rewards lie between {low:g} and {high:g}. For methods that expect rewards in [0, 1] "
-                f"({', '.join(ranged)}) they are mapped from that range. In training, give the range that rewards can "
-                f"have, at least low={low:g}, high={high:g}."
-            )
-        if {"none", "krpo"} & set(named):
-            yield "none and krpo start from a value of 0, as published, whatever 0 means in these rewards."
-        if "bnpo" in named and (low < 0 or high > 1):
-            yield "bnpo refuses such rewards in training; shift and scale them to [0, 1]."
+    if ranged := dict.fromkeys(method for method in named if isinstance(risk_baseline(method), RangedBaseline)):
+        yield (
+            f"Rewards lie between {low:g} and {high:g}. For methods that expect rewards in [0, 1] "
+            f"({', '.join(ranged)}) they are mapped from that range. In training, give the range that rewards can "
+            f"have, at least low={low:g}, high={high:g}."
+        )
 
 
 def _specified(scored: PromptRisks) -> list[str]:
@@ -130,35 +140,32 @@ def _specified(scored: PromptRisks) -> list[str]:
     return [method for method in scored.methods if isinstance(method, str) and not method.endswith(MARK)]
 
 
-def _on_identification(scored: PromptRisks, left_out: Sequence[str]) -> Iterator[str]:
-    if scored.absolute:
-        there = {parse_method(name)[0]: METHODS[parse_method(name)[0]] for name in _specified(scored)}
-        by_rank = [name for name, method in there.items() if not method.default.estimates_mean]
-        with_own = [
-            name
-            for name, method in there.items()
-            if method.default.includes_own and name not in (*by_rank, *LEAVE_ONE_OUT_METHODS)
-        ]
-        note = f"{' and '.join(LEAVE_ONE_OUT_METHODS)} are scored in leave-one-out form, as in the paper."
-        if by_rank:
-            note += (
-                " So are the methods that use one reward of the group in place of its mean "
-                f"({', '.join(by_rank)}); they are not recommended."
-            )
-        if with_own:
-            note += (
-                f" Where a value contains its completion's own reward with weight w ({', '.join(with_own)}), "
-                "2 w Var(Z) is added back, so every row is the MSE of the value. Such methods are not recommended, "
-                "since their gradient is biased."
-            )
-        yield f"{note} Methods that differ only in the scale of advantages have equal rows."
-        return
-    yield (
-        "One completion per visit (G = 1): the reward variance and the MSE are not identified, but differences of "
-        "MSE are. Without other completions the values of grpo and rloo are 0, like those of none."
-    )
-    if left_out:
+def _on_identification(scored: PromptRisks, given: Sequence[str | Baseline]) -> Iterator[str]:
+    if not scored.absolute:
         yield (
-            f"Left out, since their values contain the completion's own reward: {', '.join(left_out)}. At G = 1 even "
-            "their differences are not identified."
+            "One completion per visit (G = 1): the reward variance and the MSE are not identified, but differences of "
+            "MSE are. Without other completions the values of grpo and rloo are 0, like those of none."
         )
+        unknown = np.isnan(scored.per_prompt).any(axis=0)
+        if left_out := [str(method) for k, method in enumerate(given) if unknown[k]]:
+            yield (
+                f"Left out, since their values contain the completion's own reward: {', '.join(left_out)}. At G = 1 "
+                "even their differences are not identified."
+            )
+        return
+    named = {parse_method(name)[0]: METHODS[parse_method(name)[0]].default for name in _specified(scored)}
+    by_rank = [name for name, default in named.items() if not default.estimates_mean]
+    left_in = [name for name, default in named.items() if default.includes_own and name not in LEAVE_ONE_OUT_METHODS]
+    note = f"{' and '.join(LEAVE_ONE_OUT_METHODS)} are scored in leave-one-out form, as in the paper."
+    if by_rank:
+        note += (
+            " So are the methods that use one reward of the group in place of its mean "
+            f"({', '.join(by_rank)}); they are not recommended."
+        )
+    if with_own := [name for name in left_in if name not in by_rank]:
+        note += (
+            f" Where a value contains its completion's own reward with weight w ({', '.join(with_own)}), "
+            "2 w Var(Z) is added back, so every row is the MSE of the value. Such methods are not recommended, "
+            "since their gradient is biased."
+        )
+    yield f"{note} Methods that differ only in the scale of advantages have equal rows."

@@ -1,4 +1,4 @@
-"""The paper's sensitivity figure for the user's own run: value MSE of KAE against its bandwidth."""
+"""Figures of reports: value MSE of KAE against its bandwidth on the user's own run, and mean rewards of two runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 
 from kaestat.core.bootstrap import NORMAL_975
 from kaestat.report.analysis import Analysis
-from kaestat.report.tables import unit_of
+from kaestat.report.reward_curve import RewardCurve
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
@@ -29,7 +30,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def risk_against_bandwidth(analysis: Analysis, kernels: Sequence[str] | None = None) -> Figure:
+def risk_against_bandwidth(analysis: Analysis) -> Figure:
     """A figure with a panel per kernel: risk path with 95 % band, and GRPO and REINFORCE++ as levels.
 
     A ValueError if the analysis has no bandwidth paths.
@@ -37,17 +38,58 @@ def risk_against_bandwidth(analysis: Analysis, kernels: Sequence[str] | None = N
     import matplotlib
     from matplotlib.figure import Figure
 
-    if not analysis.paths:
+    if not analysis.paths or analysis.levels is None:
         raise ValueError("the analysis has no bandwidth paths: call analyze with bandwidth_paths=True.")
-    kernels = list(analysis.paths) if kernels is None else list(kernels)
+    unit, n_panels = analysis.unit, len(analysis.paths)
+    risks = [analysis.levels["mse"], *(selection.path["risk"] for selection in analysis.paths.values())]
+    lowest, highest = (float(pick(pick(risk) for risk in risks)) / 10.0**unit.power for pick in (min, max))
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(4.6 * len(kernels), 4.2), layout="constrained")
-        panels = figure.subplots(1, len(kernels), sharey=True, squeeze=False)[0]
-        for axes, kernel in zip(panels, kernels, strict=True):
-            _draw(axes, analysis, kernel)
-        _scale(panels[0], analysis)
-        told = [unit_of(analysis).times.strip(), "log scale" if panels[0].get_yscale() == "log" else ""]
-        panels[0].set_ylabel(f"Value MSE ({', '.join(filter(None, told))})" if any(told) else "Value MSE")
+        figure = Figure(figsize=(4.6 * n_panels, 4.2), layout="constrained")
+        panels = figure.subplots(1, n_panels, sharey=True, squeeze=False)[0]
+        for axes, (kernel, selection) in zip(panels, analysis.paths.items(), strict=True):
+            _draw(axes, selection.path, analysis.levels, 10.0**unit.power, f"{analysis.facts.time_axis}s")
+            axes.set_title(f"{kernel.capitalize()} kernel", loc="left", fontsize=10, fontweight="bold")
+            axes.set_xscale("log")
+            plain_ticks(axes.xaxis)
+        if lowest > 0:  # an unbiased estimate of a small MSE may be negative
+            panels[0].set_yscale("log")
+            panels[0].set_ylim(0.4 * lowest, 2.0 * highest)
+            plain_ticks(panels[0].yaxis)
+        panels[0].set_ylabel(f"Value MSE{unit.times}")
+    return figure
+
+
+def _draw(axes: Axes, path: pd.DataFrame, levels: pd.DataFrame, scale: float, steps: str) -> None:
+    bandwidth = path["bandwidth"].to_numpy()
+    risk, reach = path["risk"].to_numpy() / scale, NORMAL_975 * path["se"].to_numpy() / scale
+    best = int(np.argmin(risk))
+    axes.fill_between(bandwidth, risk - reach, risk + reach, color=KAE_COLOR, alpha=0.25, linewidth=0)
+    label = f"KAE, lowest {risk[best]:.2f} at {bandwidth[best]:.1f} {steps}"
+    axes.plot(bandwidth, risk, color=KAE_COLOR, linewidth=2, label=label)
+    axes.plot(bandwidth[best], risk[best], "o", color=KAE_COLOR, markersize=5)
+    row: Any
+    for row in levels.itertuples():
+        name, color, dashes = LEVEL_STYLES[row.method]
+        axes.axhspan(row.ci_low / scale, row.ci_high / scale, color=color, alpha=0.15, linewidth=0)
+        label = f"{name}, {row.mse / scale:.1f}"
+        axes.axhline(row.mse / scale, color=color, linestyle=dashes, linewidth=1.6, label=label)
+    axes.set_xlabel(f"Bandwidth ({steps}, log scale)")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), frameon=False, fontsize=9)  # where no line runs
+
+
+def mean_rewards(names: Sequence[str], curves: Sequence[RewardCurve]) -> Figure:
+    """Mean reward of several runs against their completions."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for name, curve, color in zip(names, curves, (KAE_COLOR, "#D55E00"), strict=True):
+            axes.plot(curve.completions, curve.means(), color=color, label=name)
+        axes.set_xlabel("Completions")
+        axes.set_ylabel("Mean reward")
+        axes.legend(frameon=False)
     return figure
 
 
@@ -60,48 +102,6 @@ def render(figure: Figure, file_format: str) -> bytes:
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format=file_format, dpi=200, metadata=undated[file_format])
     return buffer.getvalue()
-
-
-def _draw(axes: Axes, analysis: Analysis, kernel: str) -> None:
-    selection, levels = analysis.paths[kernel], analysis.levels
-    unit = 10.0 ** unit_of(analysis).power
-    bandwidth = selection.path["bandwidth"].to_numpy()
-    risk, se = (selection.path[name].to_numpy() / unit for name in ("risk", "se"))
-    axes.fill_between(
-        bandwidth, risk - NORMAL_975 * se, risk + NORMAL_975 * se, color=KAE_COLOR, alpha=0.25, linewidth=0
-    )
-    best = int(np.argmin(risk))
-    lowest = f"KAE, lowest {risk[best]:.2f} at {bandwidth[best]:.1f} {analysis.facts.time_axis}s"
-    axes.plot(bandwidth, risk, color=KAE_COLOR, linewidth=2, label=lowest)
-    axes.plot(bandwidth[best], risk[best], "o", color=KAE_COLOR, markersize=5)
-    assert levels is not None  # levels exist if paths do
-    row: Any
-    for row in levels.itertuples():
-        label, color, dashes = LEVEL_STYLES[row.method]
-        axes.axhspan(row.ci_low / unit, row.ci_high / unit, color=color, alpha=0.15, linewidth=0)
-        told = f"{label}, {row.mse / unit:.1f}"
-        axes.axhline(row.mse / unit, color=color, linestyle=dashes, linewidth=1.6, label=told)
-    axes.set_xscale("log")
-    plain_ticks(axes.xaxis)
-    axes.grid(axis="y", color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_title(f"{kernel.capitalize()} kernel", loc="left", fontsize=10, fontweight="bold")
-    axes.legend(
-        loc="upper left", bbox_to_anchor=(0, -0.2), frameon=False, fontsize=9
-    )  # labels in the panel may collide
-    axes.set_xlabel(f"Bandwidth ({analysis.facts.time_axis}s, log scale)")
-
-
-def _scale(axes: Axes, analysis: Analysis) -> None:
-    """A logarithmic MSE axis for all panels; a linear one where some risk is estimated at or below 0."""
-    assert analysis.levels is not None
-    risks = [analysis.levels["mse"], *(selection.path["risk"] for selection in analysis.paths.values())]
-    unit = 10.0 ** unit_of(analysis).power
-    lowest, highest = (pick(pick(risk) for risk in risks) / unit for pick in (min, max))
-    if lowest > 0:
-        axes.set_yscale("log")
-        axes.set_ylim(0.4 * lowest, 2.0 * highest)
-        plain_ticks(axes.yaxis)
 
 
 def plain_ticks(axis: Axis, subs: Sequence[float] = (1, 2, 5), most: int | None = None) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.core.bootstrap import NORMAL_975
 from kaestat.core.checks import check_seed
 from kaestat.logs.reward_log import RewardLog
 
@@ -55,17 +54,6 @@ class RewardCurve:
         for sums in (total, count):
             sums[..., self.window :] -= sums[..., : -self.window].copy()
         return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-
-    def errors(self) -> np.ndarray:
-        """Half the width of a 95 % interval of `means`, over prompts, shape (B,)."""
-        mean = self.means()
-        total, count = (np.cumsum(sums, axis=1, dtype=float) for sums in (self.total, self.count))
-        for sums in (total, count):
-            sums[:, self.window :] -= sums[:, : -self.window].copy()
-        residual = total - mean * count
-        n = np.sum(count > 0, axis=0)
-        spread = np.sqrt((residual**2).sum(axis=0) * n / np.maximum(n - 1, 1)) / count.sum(axis=0)
-        return np.asarray(NORMAL_975 * np.where(n > 1, spread, np.nan))
 
 
 def reaching(

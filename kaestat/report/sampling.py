@@ -1,4 +1,4 @@
-"""The worth of sampling prompts by their predicted values on a log, in rows and sentences."""
+"""The worth of sampling prompts by their predicted values on a log, in a table and sentences."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kaestat.logs.reward_log import RewardLog
+from kaestat.report.document import Table
 from kaestat.report.facts import LogFacts
-from kaestat.report.unit import number
+from kaestat.report.unit import PLAIN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,17 +17,9 @@ if TYPE_CHECKING:
 POLICIES = ("neyman", "spo", "pools", "greso", "uniform")
 OURS, REFERENCE = "neyman", "uniform"
 BUDGET = 0.5
-SAMPLING_TITLE = "Worth of half of the completions, if a policy draws them and a correction keeps the objective"
-SAMPLING_HEADER = (
-    "policy",
-    "worth",
-    "standard error",
-    "95 % interval",
-    "all alike",
-    "signal",
-    "effective",
-    "correction up to",
-)
+HEADER = (
+    "policy", "worth", "standard error", "95 % interval", "all alike", "signal", "effective", "correction up to",
+)  # fmt: skip
 SAMPLING_LINE = ("TRL, which prompts", f'BaselineGRPOTrainer(..., prompt_sampler="{OURS}")')
 NO_RETURNS = "Sampling: every prompt occurs once, so there is no history that a sampler could predict from."
 
@@ -41,7 +34,7 @@ class SamplingAnalysis:
     @classmethod
     def of(cls, log: RewardLog, *, n_boot: int, seed: int) -> SamplingAnalysis:
         """The worth of the policies, from a replay of a log in which prompts return."""
-        from kaestat.logs.sampling_risk import sampling_risk  # a fifth of the modules of an analysis
+        from kaestat.logs.sampling_risk import sampling_risk
 
         table = sampling_risk(log, POLICIES, budget=BUDGET, n_boot=n_boot, seed=seed)
         return cls(table.sort_values("worth", ascending=False, kind="stable", ignore_index=True))
@@ -56,25 +49,22 @@ class SamplingAnalysis:
         return bool(self.row(OURS).ci_low > 1)
 
 
-def sampling_rows(found: SamplingAnalysis) -> list[tuple[str, ...]]:
-    """Rows of the table of policies, under `SAMPLING_HEADER`."""
+def sampling_table(found: SamplingAnalysis) -> Table:
+    """The worth of the policies as text."""
     row: Any
     rows: list[tuple[str, ...]] = []
     for row in found.table.itertuples():
-        alone = math.isnan(row.ci_low) or row.policy == REFERENCE
-        interval = "-" if alone else f"{row.ci_low:.2f} to {row.ci_high:.2f}"
-        shares = (number(share, ".2f") for share in (row.dead, row.signal, row.effective))
-        level = str(row.policy), number(row.worth, ".2f"), number(row.se, ".2f"), interval
-        rows.append((*level, *shares, f"{row.largest_correction:.1f}"))
-    return rows
-
-
-def sampling_unit_line() -> str:
-    """A line that explains the numbers of the table."""
-    return (
+        interval = "-" if row.policy == REFERENCE else PLAIN.interval(row.ci_low, row.ci_high)
+        shares = map(PLAIN.number, (row.dead, row.signal, row.effective))
+        worth = PLAIN.number(row.worth), PLAIN.number(row.se), interval
+        rows.append((str(row.policy), *worth, *shares, f"{row.largest_correction:.1f}"))
+    return Table(
+        "Worth of half of the completions, if a policy draws them and a correction keeps the objective",
+        HEADER,
+        rows,
         "worth: factor by which uniform sampling needs more completions for the same gradient noise; all alike: "
         "share of completions of prompts whose rewards at the step are all equal; signal: reward variance per "
-        "completion, relative to uniform sampling; effective: share of completions left after the corrections."
+        "completion, relative to uniform sampling; effective: share of completions left after the corrections.",
     )
 
 
@@ -82,15 +72,15 @@ def on_sampling(found: SamplingAnalysis, facts: LogFacts) -> str:
     """Advice on prompts without a learning signal, in a sentence or two."""
     ours, dead = found.row(OURS), found.row(REFERENCE).dead
     alike = "all right or all wrong" if facts.binary else "all alike"
-    told = "" if math.isnan(dead) else f"{100 * dead:.0f} % of your completions went to prompts that were {alike}. "
+    share = "" if math.isnan(dead) else f"{100 * dead:.0f} % of your completions went to prompts that were {alike}. "
     interval = "" if math.isnan(ours.ci_low) else f" ({ours.ci_low:.2f} to {ours.ci_high:.2f})"
     worth = f"{ours.worth:.2f}{interval} times"
     if found.gains:
         return (
-            f"{told}If you draw half of the completions by predicted values, with a correction that keeps the "
+            f"{share}If you draw half of the completions by predicted values, with a correction that keeps the "
             f"objective, they are worth {worth} as many drawn uniformly."
         )
     return (
-        f"{told}Drawing prompts by predicted values is not shown to help: half of the completions are worth {worth} as "
-        "many drawn uniformly."
+        f"{share}Drawing prompts by predicted values is not shown to help: half of the completions are worth {worth} "
+        "as many drawn uniformly."
     )

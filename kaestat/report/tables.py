@@ -1,14 +1,23 @@
-"""Rows of tables as text, the same on the terminal and in the report."""
+"""What an analysis found, as a document: its tables as text, and the facts about its log."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
+
+import pandas as pd
 
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.spelling import counted
 from kaestat.report.analysis import Analysis
+from kaestat.report.document import Document, Table
 from kaestat.report.facts import LogFacts
-from kaestat.report.unit import Unit, number
+from kaestat.report.gradient_text import noise_table
+from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sampling_hint
+from kaestat.report.law import law_table
+from kaestat.report.sampling import sampling_table
+from kaestat.report.unit import PLAIN, Unit
 from kaestat.smoothing.selectors import BandwidthSelection
 
 DIFFERENCE = "difference to default"
@@ -16,78 +25,117 @@ RISK_HEADER = (
     "method", "MSE", "standard error", "95 % interval", "ratio to grpo", DIFFERENCE, "its 95 % interval",
 )  # fmt: skip
 DIFFERENCE_HEADER = ("method", DIFFERENCE, "standard error", "95 % interval")
-NO_PAST = " (no past in reach)"
 PATH_HEADER = ("bandwidth", "risk", "standard error", "standard error of the difference to the lowest")
 
 
-def fact_lines(facts: LogFacts) -> Iterator[str]:
-    """The main facts about the log, in a few lines."""
-    yield (
-        f"{counted(facts.n_completions, 'completion')} of {counted(facts.n_prompts, 'prompt')}; "
-        f"{counted(facts.n_visits, 'visit')}, "
-        f"{_span(facts.visits_per_prompt)} per prompt; groups of {_span(facts.group_size)}."
+def analysis_document(analysis: Analysis, source: str, *, rows: int | None = None) -> Document:
+    """The document of an analysis of the log ``source``.
+
+    With ``rows`` its main table has so many rows, and those that the headline names.
+    """
+    header, every = comparison(analysis)
+    named = (analysis.recommendation.row, analysis.recommendation.rival)
+    shown = [row for k, row in enumerate(every) if rows is None or k < rows or row[0] in named]
+    more = len(every) - len(shown) + len(analysis.unscored)
+    caption = f"{more} more methods with --all. {unit_line(analysis)}" if more else unit_line(analysis)
+    tables = [Table("Value MSE of each method", header, shown, caption)]
+    if analysis.gradient is not None:
+        tables.append(noise_table(analysis.gradient))
+    if analysis.law is not None:
+        tables.append(law_table(analysis.law))
+    if analysis.sampling is not None:
+        tables.append(sampling_table(analysis.sampling))
+    for kernel, selection in analysis.paths.items():
+        title = f"MSE of kae, {kernel} kernel, at visits with an earlier one"
+        table = path_table(selection, title, analysis.unit)
+        tables.append(replace(table, caption=f"{selection_line(selection, kernel)} {table.caption}"))
+    return Document(
+        title=source,
+        headline=headline_parts(analysis),
+        lines=paste_lines(analysis),
+        remarks=list(filter(None, (*paste_notes(analysis), sampling_hint(analysis)))),
+        facts=[(source, fact_lines(analysis.facts))],
+        tables=tables,
+        notes=list(analysis.notes),
     )
+
+
+def frames(analysis: Analysis) -> dict[str, pd.DataFrame]:
+    """The numbers behind the tables, by name; without those that the log does not identify or nobody asked for."""
+    made = {
+        "risk": analysis.risk,
+        "differences": analysis.differences,
+        "gradient": None if analysis.gradient is None else analysis.gradient.noise,
+        "law": None if analysis.law is None else analysis.law.table,
+        "sampling": None if analysis.sampling is None else analysis.sampling.table,
+        "bandwidth": analysis.path_table() if analysis.paths else None,
+    }
+    return {name: frame for name, frame in made.items() if frame is not None}
+
+
+def fact_lines(facts: LogFacts) -> list[str]:
+    """The main facts about the log, in a few lines."""
     axis = "training step" if facts.time_axis == "step" else "visit index of each prompt (no training steps known)"
     gap = facts.return_gap
     returns = "no prompt comes back" if gap is None else f"prompts return after {gap:g} (median)"
-    yield f"Time axis: {axis}; {counted(facts.n_steps, facts.time_axis)}; {returns}."
-    yield (
+    lines = [
+        f"{counted(facts.n_completions, 'completion')} of {counted(facts.n_prompts, 'prompt')}; "
+        f"{counted(facts.n_visits, 'visit')}, "
+        f"{_span(facts.visits_per_prompt)} per prompt; groups of {_span(facts.group_size)}.",
+        f"Time axis: {axis}; {counted(facts.n_steps, facts.time_axis)}; {returns}.",
         f"Mean {'accuracy' if facts.binary else 'reward'}: {facts.reward_start:.3f} over the first tenth of the "
-        f"run, in whole steps, {facts.reward_end:.3f} over the last."
-    )
+        f"run, in whole steps, {facts.reward_end:.3f} over the last.",
+    ]
     if facts.dead_groups is not None:
         alike = "all right or all wrong" if facts.binary else "with all rewards alike"
-        yield (
+        lines.append(
             f"Dead groups ({alike}; without a history they give no gradient): {100 * facts.dead_groups:.0f} % of the "
             "groups of two completions or more."
         )
-
-
-def records(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of columns, as of `Analysis.risk_columns`."""
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def unit_of(analysis: Analysis) -> Unit:
-    """The unit of all risks of an analysis."""
-    risk = analysis.risk_columns
-    return Unit.of(analysis.difference_columns["difference"] if risk is None else risk["mse"])
+    return lines
 
 
 def unit_line(analysis: Analysis) -> str:
     """A line that explains the numbers of the main table."""
-    what = "Differences of MSE" if analysis.risk_columns is None else "MSE and differences"
-    return f"{what} are in units of {unit_of(analysis).name}. Standard errors are over prompts."
+    what = "Differences of MSE" if analysis.risk is None else "MSE and differences"
+    return f"{what} are in units of {analysis.unit.name}. Standard errors are over prompts."
 
 
 def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows of the main table: the MSE of each method, or only differences if no more is known."""
-    unit = unit_of(analysis)
-    to_default = [row for row in records(analysis.difference_columns) if row["reference"] == DEFAULT_METHOD]
+    unit = analysis.unit
+    row: Any
     difference: dict[str, tuple[str, str, str]] = {}
-    for row in to_default:
-        gap = unit.signed(row["difference"]), unit.number(row["se"]), unit.interval(row["ci_low"], row["ci_high"])
-        difference[str(row["method"])] = gap
-    difference[DEFAULT_METHOD] = ("reference", "", "")
-    if analysis.risk_columns is None:
-        names = [str(row["method"]) for row in to_default]
-        return DIFFERENCE_HEADER, [(_shown(analysis, name), *difference[name]) for name in names]
+    for row in analysis.differences[analysis.differences["reference"] == DEFAULT_METHOD].itertuples():
+        gap = unit.number(row.difference, "+.2f"), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
+        difference[str(row.method)] = gap
+    if DEFAULT_METHOD in difference or analysis.risk is not None:
+        difference[DEFAULT_METHOD] = ("reference", "", "")
+    if analysis.risk is None:
+        return DIFFERENCE_HEADER, [(method, *gap) for method, gap in difference.items()]
     rows: list[tuple[str, ...]] = []
-    for row in records(analysis.risk_columns):
-        method = str(row["method"])
-        gap_to_default, _, gap_interval = difference[method]
-        level = unit.number(row["mse"]), unit.number(row["se"]), unit.interval(row["ci_low"], row["ci_high"])
-        ratio = number(row["vs_grpo"], ".3f")
-        rows.append((_shown(analysis, method), *level, ratio, gap_to_default, gap_interval))
+    for row in analysis.risk.itertuples():
+        gap_to_default, _, gap_interval = difference[str(row.method)]
+        level = unit.number(row.mse), unit.number(row.se), unit.interval(row.ci_low, row.ci_high)
+        rows.append((str(row.method), *level, PLAIN.number(row.vs_grpo, ".3f"), gap_to_default, gap_interval))
     return RISK_HEADER, rows
 
 
-def path_rows(selection: BandwidthSelection, unit: Unit) -> list[tuple[str, ...]]:
-    """Rows of a selector's risk path."""
-    return [
+def path_table(selection: BandwidthSelection, title: str, unit: Unit) -> Table:
+    """A selector's risk along the bandwidths."""
+    rows = [
         (f"{row['bandwidth']:.2f}", *(unit.number(row[name]) for name in ("risk", "se", "difference_se")))
         for row in selection.path.to_dict("records")
     ]
+    units = f"Bandwidths are in {selection.time_axis}s, the rest in units of {unit.name}."
+    return Table(title, PATH_HEADER, rows, units)
+
+
+def selection_document(selection: BandwidthSelection, kernel: str) -> Document:
+    """The document of `kaestat bandwidth`."""
+    title = f"Risk of selector {selection.selector}, {kernel} kernel"
+    table = path_table(selection, title, Unit.of(selection.path["risk"]))
+    return Document(title, [selection_line(selection, kernel)], tables=[table] if table.rows else [])
 
 
 def selection_line(selection: BandwidthSelection, kernel: str) -> str:
@@ -103,10 +151,6 @@ def selection_line(selection: BandwidthSelection, kernel: str) -> str:
             f"{ends[1]:.2f}; the best one may lie beyond."
         )
     return line
-
-
-def _shown(analysis: Analysis, method: str) -> str:
-    return method + NO_PAST if method in analysis.out_of_reach else method
 
 
 def _span(ends: tuple[int, int]) -> str:

@@ -1,4 +1,4 @@
-"""The unit for a log's risks, chosen by their size."""
+"""The unit for a log's risks, chosen by their size, and numbers as text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ import numpy as np
 SMALLEST_SHOWN = 0.5  # of the middle risk, in its unit
 ROUNDING = 1e-12  # of the largest risk
 NAMES = {0: "1", -3: "0.001", 3: "1,000"}
-
-
-def number(value: float, form: str) -> str:
-    """A number as text; a dash if it is NaN."""
-    return "-" if math.isnan(value) else format(value, form)
 
 
 @dataclass(frozen=True)
@@ -44,18 +39,16 @@ class Unit:
         """The suffix for numbers in this unit; empty if it is one."""
         return "" if self.power == 0 else f" × {self.name}"
 
-    def value(self, risk: float) -> float:
-        """A risk in this unit, with two decimals; a rounded zero has no sign."""
-        return round(risk / 10.0**self.power, 2) + 0.0
+    def number(self, value: float, form: str = ".2f") -> str:
+        """A number in this unit as text, a rounded zero without its sign; a dash if it is not finite."""
+        if not math.isfinite(value):
+            return "-"
+        digits = int(form[-2])
+        return format(round(value / 10.0**self.power, digits) + 0.0, form)
 
-    def number(self, risk: float) -> str:
-        """A risk as text."""
-        return "-" if math.isnan(risk) else f"{self.value(risk):.2f}"
+    def interval(self, low: float, high: float, form: str = ".2f") -> str:
+        """An interval as text; a dash where there is none."""
+        return "-" if math.isnan(low) else f"{self.number(low, form)} to {self.number(high, form)}"
 
-    def signed(self, difference: float) -> str:
-        """A difference of risks as text."""
-        return "-" if math.isnan(difference) else f"{self.value(difference):+.2f}"
 
-    def interval(self, low: float, high: float) -> str:
-        """An interval of risks as text."""
-        return "-" if math.isnan(low) else f"{self.number(low)} to {self.number(high)}"
+PLAIN = Unit(0)

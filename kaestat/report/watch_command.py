@@ -14,10 +14,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-import kaestat.report.commands  # noqa: F401 - analyze
 from kaestat.report import console
-from kaestat.report.application import app
-from kaestat.report.options import check_out, hints_by_name, interruptible
+from kaestat.report.commands import app, hints_by_name, interruptible
+from kaestat.report.files import check_folder
 from kaestat.report.user_method import method_or_baseline
 
 EVERY = 60.0  # seconds: a step of training takes that long, an analysis takes seconds
@@ -74,7 +73,7 @@ def _parsed(context: typer.Context) -> Any:
         method_or_baseline(specification)
     hints_by_name(given["hint"])
     if given["out"] is not None:
-        check_out(given["out"])
+        check_folder(given["out"])
     return found
 
 

@@ -13,7 +13,7 @@ from kaestat.datasets import simulated_run
 from kaestat.report.analysis import Analysis, analyze
 from kaestat.report.files import write_report
 from kaestat.report.headline import headline
-from kaestat.report.tables import comparison, unit_line, unit_of
+from kaestat.report.tables import comparison, unit_line
 from paper_figures.report.sections import Built, PageTable
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
 
@@ -75,7 +75,7 @@ def log_sections(data: str | None, seed: int) -> tuple[LogSection, ...]:
 def findings(analysis: Analysis) -> list[Finding]:
     """The paper's KAE against GRPO, and the default against KAE, which learns its bandwidth; with 95 % intervals."""
     rows = analysis.differences.astype({"method": str}).set_index(["method", "reference"])
-    unit = unit_of(analysis)
+    unit = analysis.unit
     ours, default = rows.loc[("kae:bandwidth=10", "grpo")], rows.loc[("kae", DEFAULT_METHOD)]
 
     def judged(claim: str, row: pd.Series, *, lower: bool, source: Literal["paper", "ours"]) -> Finding:
@@ -83,8 +83,8 @@ def findings(analysis: Analysis) -> list[Finding]:
         return Finding(
             claim,
             HOLDS if high < 0 else FAILS if low > 0 else OPEN,
-            f"difference {unit.signed(row['difference'])}{unit.times}, standard error {unit.number(row['se'])}, 95 % "
-            f"interval {unit.interval(row['ci_low'], row['ci_high'])}",
+            f"difference {unit.number(row['difference'], '+.2f')}{unit.times}, standard error "
+            f"{unit.number(row['se'])}, 95 % interval {unit.interval(row['ci_low'], row['ci_high'])}",
             source,
         )
 

@@ -25,7 +25,7 @@ def modules_after(statement):
     ("statement", "left_out"),
     [
         ("import kaestat", BEFORE_USE),
-        ("import kaestat.report.entry", BEFORE_USE),
+        ("import kaestat.report.cli", BEFORE_USE),
         ("from kaestat import *", HEAVY),
         ("import kaestat; kaestat.AdvantageEstimator()", [*HEAVY, "pandas"]),
     ],
@@ -61,25 +61,3 @@ def test_command_line_without_its_extra_names_the_pip_command(package):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert "pip install 'kaestat[cli]'" in ran.stderr and len(ran.stderr.splitlines()) == 1
-
-
-ROWS = ({"prompt": k % 12, "step": k // 48, "reward": int(k % 5 < 2)} for k in range(144))
-LOGS = {
-    "run.json": json.dumps({f"p{k}": [0.25, k / 12, 0.5] for k in range(12)}),
-    "run.jsonl": "\n".join(map(json.dumps, ROWS)),
-}
-
-
-@pytest.mark.parametrize("name", LOGS)
-def test_a_log_is_analysed_without_pandas_and_modules_are_left_out_of_garbage_collection(tmp_path, name):
-    log = tmp_path / name
-    log.write_text(LOGS[name])
-    code = (
-        "import atexit, gc, sys\n"
-        "frozen = lambda: gc.isenabled() and len(gc.get_objects()) < gc.get_freeze_count()\n"
-        "atexit.register(lambda: print('pandas' in sys.modules, frozen()))\n"
-        f"sys.argv[1:] = ['analyze', {str(log)!r}]\n"
-        "from kaestat.report.entry import main\nmain()"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines()[-1] == "False True"

@@ -24,7 +24,6 @@ CHECKOUT = ("benchmarks", "llm_experiments", "paper_figures", "simulations")
 THROUGH_KAESTAT = (
     "kaestat.report.cli",
     "kaestat.report.commands",
-    "kaestat.report.interval_marks",
     "kaestat.report.plots",
     "kaestat.report.files",
 )
@@ -134,7 +133,7 @@ def test_wheel_s_metadata(built):
     assert set(package.metadata.get_all("Provides-Extra")) == set(project["optional-dependencies"])
     entry_points = {(point.group, point.name, point.value) for point in package.entry_points}
     assert entry_points == {
-        ("console_scripts", "kaestat", "kaestat.report.entry:main"),
+        ("console_scripts", "kaestat", "kaestat.report.cli:main"),
         ("verl.plugins", "kaestat", "kaestat.integrations.verl"),
     }
     assert package.metadata["License-Expression"] == "Apache-2.0"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.chromium import CHROMIUM, MISSING
 
-collect_ignore = ["test_charts_in_browser.py", "test_pages_in_browser.py"] if MISSING else []
+collect_ignore = ["test_pages_in_browser.py"] if MISSING else []
 
 
 def pytest_report_header():

@@ -1,124 +1,122 @@
 """The command line: what it prints, what it writes, and how it fails."""
 
+import io
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
+import kaestat
 from kaestat import read_log, risk_differences, select_bandwidth, value_risk
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.datasets import simulated_run
+from kaestat.report import commands, files
 from kaestat.report.analysis import TUNED_METHODS, analyze, default_methods
 from kaestat.report.tables import selection_line
 from kaestat.smoothing.selectors import BandwidthSelection
 
-
-def write_log(log, path):
-    """A long CSV file of a log."""
-    log.frame[["prompt", "step", "reward"]].to_csv(path, index=False)
-    return str(path)
+QUICK = ("--method", "kae", "--n-boot", "50")
+HEADER = "prompt,step,reward\n"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("logs")
-
-
-@pytest.fixture(scope="module")
-def log_file(folder):
-    return write_log(simulated_run(n_prompts=60, n_epochs=12).log, folder / "run.csv")
+def write_log(path, **sizes):
+    """A long CSV file of a simulated log."""
+    frame = simulated_run(n_prompts=60, n_epochs=12, **sizes).log.frame
+    frame[["prompt", "step", "reward"]].to_csv(path, index=False)
+    return path
 
 
 @pytest.fixture(scope="module")
-def singles_file(folder):
-    return write_log(simulated_run(n_prompts=60, n_epochs=12, group_size=1).log, folder / "singles.csv")
+def log(tmp_path_factory):
+    return write_log(tmp_path_factory.mktemp("logs") / "run.csv")
 
 
-def test_analyze_prints_every_method_lowest_first(command, log_file):
-    status, out, err = command("analyze", log_file, "--n-boot", 40, "--all")
+@pytest.fixture(scope="module")
+def singles(tmp_path_factory):
+    return write_log(tmp_path_factory.mktemp("logs") / "singles.csv", group_size=1)
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def rows_in(printed):
+    return [line.split()[0] for line in printed.splitlines() if line and line.split()[0] in default_methods()]
+
+
+def test_analyze_prints_every_method_lowest_first(command, log):
+    status, out, err = command("analyze", log, "--n-boot", 40, "--all")
     assert (status, err) == (0, "")
-    names = [line.split()[0] for line in out.splitlines() if line and line.split()[0] in default_methods()]
-    expected = value_risk(read_log(log_file), default_methods(), n_boot=0).sort_values("mse", kind="stable")
-    assert names[: len(expected)] == expected["method"].tolist()
-    assert "5,760 completions of 60 prompts" not in out  # some prompts sit out an epoch: not 60 * 12 * 8
-    assert f"{len(read_log(log_file).frame):,} completions of 60 prompts" in out
+    expected = value_risk(read_log(log), default_methods(), n_boot=0).sort_values("mse", kind="stable")
+    assert rows_in(out)[: len(expected)] == expected["method"].tolist()
+    assert f"{len(read_log(log).frame):,} completions of 60 prompts" in out
 
 
-def test_ten_rows_are_shown_with_those_that_the_answer_names(command, log_file):
-    _, out, _ = command("analyze", log_file, "--n-boot", 40)
-    shown = [line.split()[0] for line in out.splitlines() if line and line.split()[0] in default_methods()]
-    assert 10 <= len(shown) <= 12 and {DEFAULT_METHOD, "grpo"} <= set(shown)
-    assert re.search(r"\d+ more methods with --all", out)
-
-
-def test_methods_that_are_not_scored_change_neither_the_answer_nor_other_rows(command, log_file):
-    _, out, _ = command("analyze", log_file, "--n-boot", 40)
-    few, every = (analyze(read_log(log_file), every=every, n_boot=40) for every in (False, True))
+def test_methods_that_are_not_scored_change_neither_the_answer_nor_other_rows(command, log):
+    _, out, _ = command("analyze", log, "--n-boot", 40)
+    assert 10 <= len(rows_in(out)) <= 12 and {DEFAULT_METHOD, "grpo"} <= set(rows_in(out))
+    few, every = (analyze(read_log(log), every=every, n_boot=40) for every in (False, True))
     assert few.recommendation == every.recommendation and not every.unscored
     names = set(few.risk["method"])
-    assert {*names, *few.unscored} == set(every.risk["method"]) and {"sieve", "ebpo", "dr_grpo"} <= set(few.unscored)
+    assert {*names, *few.unscored} == set(every.risk["method"]) and {"ebpo", "dr_grpo"} <= set(few.unscored)
     for name in ("risk", "differences"):
         whole = getattr(every, name)
         kept = whole[whole["method"].isin(names)].reset_index(drop=True)
         pd.testing.assert_frame_equal(getattr(few, name), kept)
     table = out[out.index("method ") : out.index(" more methods")].splitlines()[1:-1]
-    more = int(re.search(r"(\d+) more methods", out)[1])
+    more = int(re.search(r"(\d+) more methods with --all", out)[1])
     assert sum(" to " in row for row in table) + more == len(default_methods()) + len(TUNED_METHODS)
 
 
 def test_default_methods_are_all_that_need_rewards_alone():
-    assert {"kae", "kae_eb", "grpo", "reinforce++", "spo", "sieve"} <= set(default_methods())
+    assert {"kae", "kae_eb", "grpo", "reinforce++", "spo"} <= set(default_methods())
     assert not {"oracle"} & set(default_methods())
 
 
-def test_json_holds_what_the_library_computes(command, log_file):
+def test_json_holds_what_the_library_computes(command, log):
     specifications = ["grpo", "kae:bandwidth=4,kernel=exponential"]
     options = [part for specification in specifications for part in ("--method", specification)]
-    status, out, err = command("analyze", log_file, *options, "--n-boot", 50, "--seed", 3, "--min-visits", 2, "--json")
-    found, log = json.loads(out), read_log(log_file)
+    status, out, err = command("analyze", log, *options, "--n-boot", 50, "--seed", 3, "--min-visits", 2, "--json")
+    document, rewards = json.loads(out), read_log(log)
     assert (status, err) == (0, "")
-    expected = value_risk(log, specifications, n_boot=50, seed=3, min_visits=2).sort_values("mse", ignore_index=True)
-    pd.testing.assert_frame_equal(pd.DataFrame(found["risk"]), expected)
-    differences = pd.DataFrame(found["differences"])
+    expected = value_risk(rewards, specifications, n_boot=50, seed=3, min_visits=2)
+    pd.testing.assert_frame_equal(pd.DataFrame(document["risk"]), expected.sort_values("mse", ignore_index=True))
+    differences = pd.DataFrame(document["differences"])
     for reference in (DEFAULT_METHOD, "grpo"):
         mine = differences[differences["reference"] == reference].sort_values("method", ignore_index=True)
-        library = risk_differences(log, specifications, reference, n_boot=50, seed=3, min_visits=2)
+        library = risk_differences(rewards, specifications, reference, n_boot=50, seed=3, min_visits=2)
         pd.testing.assert_frame_equal(mine, library.sort_values("method", ignore_index=True))
-    assert found["bandwidth"] is None
-    assert (found["provenance"]["seed"], found["provenance"]["min_visits"]) == (3, 2)
+    assert document["bandwidth"] is None
+    assert (document["provenance"]["seed"], document["provenance"]["min_visits"]) == (3, 2)
 
 
-def test_json_has_null_for_what_is_no_number(command, log_file):
-    status, out, _ = command("bandwidth", log_file, "--selector", "fixed", "--json")
-    assert status == 0
-    assert json.loads(out, parse_constant=pytest.fail)["se"] is None
-
-
-def test_bandwidth_grid_shows_the_path_of_both_kernels(command, log_file):
-    status, out, _ = command("analyze", log_file, "--method", "kae", "--bandwidth-grid", "--n-boot", 40, "--json")
-    path = pd.DataFrame(json.loads(out)["bandwidth"])
-    assert status == 0 and set(path["kernel"]) == {"triangular", "exponential"}
-    log = read_log(log_file)
+def test_bandwidth_grid_shows_the_path_of_both_kernels(command, log):
+    words = ("analyze", log, "--method", "kae", "--bandwidth-grid", "--n-boot", 40)
+    path = pd.DataFrame(json.loads(command(*words, "--json")[1])["bandwidth"])
+    assert set(path["kernel"]) == {"triangular", "exponential"}
     rows = path.iloc[[0, 12, -1]]
     methods = [f"kae:kernel={row.kernel},bandwidth={row.bandwidth!r}" for row in rows.itertuples()]
-    np.testing.assert_allclose(rows["risk"], value_risk(log, methods, n_boot=0)["mse"], rtol=1e-9)
-    _, text, _ = command("analyze", log_file, "--method", "kae", "--bandwidth-grid", "--n-boot", 40)
+    np.testing.assert_allclose(rows["risk"], value_risk(read_log(log), methods, n_boot=0)["mse"], rtol=1e-9)
+    text = command(*words)[1]
     assert "triangular kernel" in text and "exponential kernel" in text
 
 
-def test_bandwidth_agrees_with_select_bandwidth(command, log_file):
-    status, out, _ = command("bandwidth", log_file, "--kernel", "exponential", "--json")
-    expected = select_bandwidth(read_log(log_file), "forward_cv", "exponential")
-    found = json.loads(out)
-    assert status == 0
-    assert (found["bandwidth"], found["se"]) == (expected.bandwidth, expected.se)
-    _, text, _ = command("bandwidth", log_file, "--kernel", "exponential")
+def test_bandwidth_agrees_with_select_bandwidth(command, log):
+    words = ("bandwidth", log, "--kernel", "exponential")
+    document = json.loads(command(*words, "--json")[1])
+    expected = select_bandwidth(read_log(log), "forward_cv", "exponential")
+    assert (document["bandwidth"], document["se"]) == (expected.bandwidth, expected.se)
     answer = f"By forward_cv, exponential kernel: bandwidth {expected.bandwidth:.2f} steps (standard error "
-    assert text.startswith(answer)
+    assert command(*words)[1].startswith(answer)
+    without = command("bandwidth", log, "--selector", "fixed", "--json")[1]
+    assert json.loads(without, parse_constant=pytest.fail)["se"] is None  # no number is null
 
 
 @pytest.mark.parametrize(
@@ -131,83 +129,252 @@ def test_a_bandwidth_at_the_edge_of_its_grid_is_said_to_be_there(chosen, words):
     assert words in line if words else line.endswith("bandwidth 3.00 steps (standard error 1.00).")
 
 
-def test_rows_without_a_reward_are_dropped_if_wanted(command, log_file, tmp_path):
-    frame = pd.read_csv(log_file)
-    holes = frame.iloc[:1].assign(reward=None)
-    pd.concat([frame, holes]).to_csv(tmp_path / "run.csv", index=False)
+def test_rows_without_a_reward_are_dropped_if_wanted(command, log, tmp_path):
+    frame = pd.read_csv(log)
+    pd.concat([frame, frame.iloc[:1].assign(reward=None)]).to_csv(tmp_path / "run.csv", index=False)
     assert command("bandwidth", tmp_path / "run.csv", "--json")[0] == 2
     status, out, err = command("bandwidth", tmp_path / "run.csv", "--json", "--missing", "drop")
-    assert (status, out) == command("bandwidth", log_file, "--json")[:2] and "left out for lack of reward" in err
+    assert (status, out) == command("bandwidth", log, "--json")[:2] and "left out for lack of reward" in err
 
 
-def test_one_completion_per_visit_gives_differences_with_an_explanation(command, singles_file):
-    status, out, err = command("analyze", singles_file, "--n-boot", 40, "--all")
+def test_one_completion_per_visit_gives_differences_with_an_explanation(command, singles):
+    status, out, err = command("analyze", singles, "--n-boot", 40, "--all")
     assert (status, err) == (0, "")
     assert "difference to default" in out and "One completion per visit (G = 1)" in out
     assert "Left out" in out and "krpo" in out
-    _, text, _ = command("analyze", singles_file, "--method", "spo", "--n-boot", 40, "--json")
-    found = json.loads(text)
-    expected = risk_differences(read_log(singles_file), ["spo"], DEFAULT_METHOD, n_boot=40)
-    assert found["risk"] is None
-    assert found["differences"][0]["difference"] == expected["difference"].item()
+    document = json.loads(command("analyze", singles, "--method", "spo", "--n-boot", 40, "--json")[1])
+    expected = risk_differences(read_log(singles), ["spo"], DEFAULT_METHOD, n_boot=40)
+    assert document["risk"] is None
+    assert document["differences"][0]["difference"] == expected["difference"].item()
 
 
-def test_visit_index_as_time_is_said_plainly(command, folder):
-    path = folder / "accuracies.json"
+def test_visit_index_as_time_is_said_plainly(command, tmp_path):
+    path = tmp_path / "accuracies.json"
     path.write_text(json.dumps({f"p{k}": [0.25 * (k % 4), 0.5, 0.25, 1.0] for k in range(6)}))
     status, out, _ = command("analyze", path, "--hint", "group_size=4", "--n-boot", 0)
     assert status == 0
     assert "visit index of each prompt" in out and "groups of 4" in out and "count visits" in out
 
 
+def test_one_step_is_one_step(command, tmp_path):
+    (tmp_path / "run.csv").write_text(f"{HEADER}a,0,1\na,0,0\n")
+    _, out, err = command("analyze", tmp_path / "run.csv", *QUICK)
+    assert "2 completions of 1 prompt; 1 visit, 1 per prompt" in out and "; 1 step; " in out
+    assert "n_boot" not in err
+
+
 def test_methods_lists_all_with_what_they_need(command):
     status, out, _ = command("methods")
-    assert status == 0
-    assert all(name in out for name in ("kae_eb", "local_polynomial", "none"))
-    assert "needs greedy=" in out
+    assert status == 0 and "kae_eb" in out and "none" in out and "needs " in out
 
 
 def test_simulated_run_can_stand_for_a_log(command):
     status, out, _ = command("analyze", "--simulated", "--method", "grpo", "--n-boot", 0, "--json")
-    found = json.loads(out)
-    assert status == 0 and found["provenance"]["sha256"] is None
-    assert found["risk"][0]["mse"] == pytest.approx(
-        value_risk(simulated_run().log, ["grpo"], n_boot=0)["mse"].item(), rel=1e-12
-    )
+    document = json.loads(out)
+    assert status == 0 and document["provenance"]["sha256"] is None
+    expected = value_risk(simulated_run().log, ["grpo"], n_boot=0)["mse"].item()
+    assert document["risk"][0]["mse"] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["analyze", "LOG", "--method", "kae:bandwidth=-1"], "--method kae:bandwidth=-1: bandwidth must be positive"),
+        (["analyze", "LOG", "--method", "kea"], "(did you mean 'kae'?)"),
+        (["analyze", "LOG", "--method", "kae:bandwith=3"], "(did you mean 'bandwidth'?)"),
         (["analyze", "LOG", "--method", "oracle"], "needs value="),
         (["analyze", "LOG", "--min-visits", "99"], "lower --min-visits"),
         (["analyze", "LOG", "--n-boot", "-1"], "--n-boot"),
+        (["analyze", "LOG", "--seed", "-1"], "--seed must be"),
         (["analyze", "LOG", "--hint", "nope"], "write KEY=VALUE"),
+        (["analyze", "LOG", "--hint", "promt=x"], "(did you mean 'prompt'?)"),
+        (["analyze", "LOG", "--hint", "prompt=5"], "has no column '5'"),
+        (["analyze", "LOG", "--format", "cvs"], "(did you mean 'csv'?)"),
         (["analyze", "LOG", "--simulated"], "not both"),
         (["analyze"], "give a reward log"),
         (["analyze", "missing.csv"], "no such file"),
         (["analyze", "TORN"], "torn.json"),
+        (["analyze", "ACCURACIES", "--hint", "group_size=2"], "--hint group_size=2 does not fit"),
+        (["analyze", "ACCURACIES", "--hint", "group_size=x"], "group_size must be a number"),
         (["analyze", "SINGLES", "--method", "ebpo"], "nothing is identified"),
         (["bandwidth", "LOG", "--selector", "nope"], "--selector: unknown name"),
         (["bandwidth", "LOG", "--kernel", "nope"], "--kernel: unknown name"),
+        (["analyse", "LOG"], "Did you mean 'analyze'? See kaestat --help."),
+        (["bandwidth", "LOG", "--fast"], "No such option: --fast"),
         ([], "Missing command"),
     ],
 )
-def test_errors_are_one_line_with_status_two_and_write_nothing(
-    command, log_file, singles_file, tmp_path, arguments, message
-):
-    torn = tmp_path / "torn.json"
-    torn.write_text('{"a": [0.25, 0.5')
-    out = tmp_path / "out"
-    places = {"LOG": log_file, "SINGLES": singles_file, "TORN": torn}
+def test_errors_are_one_line_with_status_two_and_write_nothing(command, log, singles, tmp_path, arguments, message):
+    (tmp_path / "torn.json").write_text('{"a": [0.25, 0.5')
+    (tmp_path / "accuracies.json").write_text('{"a": [0.3, 1]}')
+    places = {"LOG": log, "SINGLES": singles}
+    places |= {"TORN": tmp_path / "torn.json", "ACCURACIES": tmp_path / "accuracies.json"}
     arguments = [places.get(argument, argument) for argument in arguments]
     if arguments[:1] == ["analyze"]:
-        arguments += ["--out", out]
+        arguments += ["--out", tmp_path / "out"]
     status, printed, err = command(*arguments)
     assert (status, printed) == (2, "")
     assert message in err and len(err.splitlines()) == 1 and err.startswith("kaestat: ")
-    assert not out.exists()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("run.csv", "prompt,s,reward\na,0,1\n", "Name it with --hint step=..., or"),
+        ("run.csv", "prompt,step,score,correct\na,0,1,0\n", "choose with --hint reward=score."),
+        ("run.csv", f"{HEADER}a,0,1\na,0,\n", "leave such rows out by --missing drop."),
+        (
+            "run.csv",
+            "loss,epoch,train/reward\n1,0,1\n",
+            "no prompt and no step column; it has loss, epoch, train/reward.",
+        ),
+        ("run.json", '{"a": [0, 1]}', "Pass --hint group_size=...\n"),
+        ("run.txt", f"{HEADER}a,0,1\n", "pass --format ... with one of"),
+    ],
+)
+def test_advice_is_in_the_command_line_s_own_words(command, tmp_path, name, content, words):
+    (tmp_path / name).write_text(content)
+    status, _, err = command("analyze", tmp_path / name, *QUICK)
+    assert status == 2 and words in err
+
+
+def test_python_s_advice_stays_python_s(tmp_path, command):
+    path = tmp_path / "run.csv"
+    path.write_text("prompt,s,reward\na,0,1\n")
+    command("analyze", path)
+    with pytest.raises(ValueError, match="Name it with step=, or call"):
+        read_log(path)
+
+
+def test_hints_given_several_times_are_lists():
+    hints = ["reward=right", "reward=form", "reward_weights=1", "reward_weights=0.5", "group_size=4"]
+    expected = {"reward": ["right", "form"], "reward_weights": [1.0, 0.5], "group_size": 4, "missing": "drop"}
+    assert commands.hints_by_name(hints, "drop") == expected
+    assert commands.hints_by_name(["reward_weights=1"]) == {"reward_weights": [1.0]}
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_log_is_read(command, log, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "read_log", lambda *a, **k: pytest.fail("the log was read"))
+    for place in (log, log / "deeper" / "still"):
+        status, _, err = command("analyze", log, *QUICK, "--out", place)
+        assert status == 2 and "name a folder" in err
+
+    def deny(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(files.tempfile, "TemporaryFile", deny)
+    status, printed, err = command("analyze", log, *QUICK, "--out", tmp_path / "new" / "out")
+    assert (status, printed) == (2, "") and "Permission denied); name another folder" in err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_result_is_printed_even_if_writing_fails(command, log, tmp_path, monkeypatch, form):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "write_atomically", full)
+    options = ["--json"] if form == "json" else []
+    status, printed, err = command("analyze", log, *QUICK, "--out", tmp_path / "out", *options)
+    assert status == 2 and "No space left on device; written to" in err and "nothing; not written: risk.csv" in err
+    assert json.loads(printed)["risk"] if form == "json" else "kae" in printed
+
+
+def test_files_of_an_earlier_analysis_never_stay_beside_new_ones(command, log, singles, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "bandwidth.csv").write_text("mine")
+    assert command("analyze", singles, *QUICK, "--out", out)[0] == 0
+    assert (out / "bandwidth.csv").read_text() == "mine"  # no analysis was here
+    assert command("analyze", log, *QUICK, "--out", out)[0] == 0
+    assert {"risk.csv", "bandwidth.csv", "risk_vs_bandwidth.png"} <= names_in(out)
+    (out / "notes.txt").write_text("mine")
+    assert command("analyze", singles, *QUICK, "--out", out)[0] == 0
+    assert names_in(out) == {"differences.csv", "provenance.json", "report.html", "notes.txt"}
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_reading_and_writing_are_shown_on_a_terminal(command, log, tmp_path, monkeypatch, form):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(commands.console, "STDERR", screen)
+    options = ["--json"] if form == "json" else []
+    assert command("analyze", log, *QUICK, "--out", tmp_path / "out", *options)[0] == 0
+    shown = screen.file.getvalue()
+    assert ("Reading run.csv" in shown) == ("Writing to" in shown) == (form == "text")
+
+
+def test_the_shell_runs_and_completes_commands():
+    def run(*arguments, **words):
+        program = [sys.executable, "-m", "kaestat.report", *arguments]
+        return subprocess.run(program, env=os.environ | words, capture_output=True, text=True, check=False)
+
+    words = {"_KAESTAT_COMPLETE": "complete_bash", "COMP_WORDS": "kaestat ana", "COMP_CWORD": "1"}
+    assert run(**words).stdout.split() == ["analyze"]
+    assert run("--version").stdout == f"kaestat {kaestat.__version__}\n"
+
+
+MINE = '''
+import math
+
+from kaestat.baselines.base import Baseline
+
+
+class Mean(Baseline):
+    """Mean of the past, 1/2 to begin with."""
+
+    horizon = math.inf
+
+    def __init__(self, weight=1.0):
+        object.__setattr__(self, "weight", weight)
+
+    def __repr__(self):
+        return f"Mean({self.weight})"
+
+    def values(self, groups, visits, *, step, carry=None):
+        xp = groups.xp
+        total, count = (xp.sum(part, axis=-1, keepdims=True) for part in (visits.total, visits.count))
+        return (total + self.weight / 2) / (count + self.weight) + 0 * groups.reward
+
+
+class Cheat(Mean):
+    def values(self, groups, visits, *, step, carry=None):
+        return 0.9 * groups.reward
+
+
+ready = Mean(3.0)
+'''
+
+
+def test_a_baseline_of_the_user_s_own_is_scored_and_reported(command, log, tmp_path, monkeypatch):
+    (tmp_path / "my_baselines.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    chosen = ["my_baselines:Mean", "my_baselines:Mean:weight=2", "my_baselines:ready"]
+    options = [word for name in chosen for word in ("--method", name)]
+    status, out, err = command("analyze", log, *QUICK, *options, "--out", tmp_path / "out")
+    assert status == 0, err
+    page = (tmp_path / "out" / "report.html").read_text()
+    rows = pd.read_csv(tmp_path / "out" / "risk.csv")["method"].tolist()
+    assert sorted(rows) == ["Mean(1.0)", "Mean(2)", "Mean(3.0)", "kae"]
+    assert all(name in out and name in page for name in rows)
+    assert str(tmp_path) not in sys.path
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("my_baselines:Cheat", "Cheat fails 1 of the checks of a baseline: - own_reward: "),
+        ("my_baselines:Nothing", "my_baselines.py has no Nothing."),
+        ("my_baselines:math", "math must be a subclass of kaestat.baselines.base.Baseline."),
+        ("nowhere.at_all:Mean", "there is no module nowhere, here or installed."),
+    ],
+)
+def test_what_is_not_a_baseline_is_refused(command, log, tmp_path, monkeypatch, method, words):
+    (tmp_path / "my_baselines.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_baselines", raising=False)
+    status, _, err = command("analyze", log, *QUICK, "--method", method)
+    assert status == 2 and words in err
 
 
 @pytest.mark.slow
@@ -217,9 +384,9 @@ def test_real_run_has_the_known_risks(command):
     if not folder or not path.exists():
         pytest.skip("KAESTAT_DATA points to no folder with acc_step_500_dev.json")
     status, out, _ = command("analyze", path, "--json")
-    found = json.loads(out)
-    risk = {row["method"]: row for row in found["risk"]}
-    assert status == 0 and found["facts"]["time_axis"] == "visit" and found["facts"]["group_size"] == [8, 8]
+    document = json.loads(out)
+    risk = {row["method"]: row for row in document["risk"]}
+    assert status == 0 and document["facts"]["time_axis"] == "visit" and document["facts"]["group_size"] == [8, 8]
     # E p(1-p) / 7 of the leave-one-out mean, from the group accuracies alone
     groups = json.loads(path.read_text())
     spread = [np.mean([k * (8 - k) / 56 for k in np.rint(8 * np.array(a[1:]))]) for a in groups.values()]

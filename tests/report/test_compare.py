@@ -13,7 +13,7 @@ from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.bootstrap import mean_with_interval
 from kaestat.report.cli import run
 from kaestat.report.comparison import METHODS, compare_runs
-from kaestat.report.comparison_text import comparison_headline, comparison_notes, figure_rows
+from kaestat.report.comparison_text import comparison_document, comparison_headline, comparison_notes
 from kaestat.report.facts import LogFacts
 from kaestat.report.reward_curve import RewardCurve
 
@@ -79,10 +79,7 @@ def test_runs_on_other_prompts_count_as_independent():
     row = other.figures.set_index("quantity").loc["dead groups"]
     assert row["difference"] == pytest.approx(row["after"] - row["before"]) and row["low"] < 0 < row["high"]
     assert not other.share_known and "completions" not in " ".join(comparison_headline(other))
-    told = [note for note in comparison_notes(other) if "0 of the" in note]
-    assert (
-        len(told) == 1 and f"First ids are of before {other.ids[0]!r}, of after {other.ids[1]!r}; a number" in told[0]
-    )
+    assert any("cannot be compared" in note for note in comparison_notes(other))
 
 
 @pytest.mark.parametrize(
@@ -137,14 +134,6 @@ def test_curves_are_running_means_by_a_slow_way():
     assert curve.completions[-1] == len(reward) and len(curve.completions) == 50
 
 
-def test_errors_of_curves_are_those_of_a_bootstrap_over_prompts():
-    curve = RewardCurve.of(made(0.03, n_steps=100))
-    rng, n = np.random.default_rng(0), len(curve.prompts)
-    drawn = np.array([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(2000)])
-    spread = curve.means(drawn).std(axis=0)
-    assert np.median(curve.errors() / 1.96 / spread) == pytest.approx(1.0, abs=0.1)
-
-
 def test_the_command_prints_and_writes(tmp_path, capsys):
     for name, log in (("a.csv", made(0.02)), ("b.csv", made(0.04, seed=1))):
         frame = log.frame
@@ -160,7 +149,7 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert run(["compare", *logs, "--n-boot", "50", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     shown = pd.DataFrame(document["figures"]).set_index("quantity")
-    assert f"{shown.loc['dead groups', 'before']:.3f}" in printed and document["completions"]["share"] < 1
+    assert f"{shown.loc['dead groups', 'before']:.3f}" in printed and document["share"] < 1
     assert run(["compare", logs[0], str(tmp_path / "none.csv")]) == 2
 
 
@@ -188,7 +177,8 @@ def test_a_log_of_a_few_large_steps_has_the_same_ends_whatever_the_order_of_its_
 
 def test_of_one_prompt_no_interval_is_shown():
     log = RewardLog(["a"] * 8, np.repeat(np.arange(4), 2), [0.0, 1] * 4)
-    assert all(row[2] == row[4] == row[6] == "-" for row in figure_rows(compare_runs(log, log, n_boot=0)))
+    rows = comparison_document(compare_runs(log, log, n_boot=0)).tables[0].rows
+    assert all(row[2] == row[4] == row[6] == "-" for row in rows)
 
 
 def test_a_running_mean_covers_a_tenth_of_a_short_run_and_not_most_of_it():

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kaestat.report import commands, out_folder
+from kaestat.report import commands, files
 from kaestat.report.cli import run
 from tests.helpers.tiers import slow_after
 
@@ -49,15 +49,15 @@ def test_an_interruption_before_the_files_are_there_writes_nothing(analyze, tmp_
 
 
 def test_an_interruption_between_files_tells_which_are_there(analyze, tmp_path, monkeypatch):
-    replace, calls = out_folder.os.replace, []
+    write, calls = files.write_atomically, []
 
-    def once(source, target):
-        if ".tmp" in str(source.parent) and len(calls) == 2:
+    def twice(path, content):
+        if len(calls) == 2:
             raise KeyboardInterrupt
-        calls.extend([target] if str(source.parent).endswith(".tmp") and ".tmp" not in str(target.parent) else [])
-        replace(source, target)
+        calls.append(path)
+        write(path, content)
 
-    monkeypatch.setattr(out_folder.os, "replace", once)
+    monkeypatch.setattr(files, "write_atomically", twice)
     status, printed, err = analyze()
     there = {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
     written, left = err.split("; not written: ")
@@ -79,7 +79,7 @@ def test_a_signal_at_any_time_ends_the_command_quietly(log, tmp_path, seconds):
     log.write_text("prompt,step,reward\n" + "".join(f"p{k % 997},{k // 800},{k % 2}\n" for k in range(400_000)))
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from kaestat.report.entry import main\nprint('on', flush=True)\nmain()"
+        "from kaestat.report.cli import main\nprint('on', flush=True)\nmain()"
     )
     command = [sys.executable, "-c", code, "analyze", str(log), "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -14,6 +14,8 @@ from kaestat.report.analysis import analyze
 from kaestat.report.files import write_report
 from kaestat.report.plots import render, risk_against_bandwidth
 
+pytestmark = pytest.mark.filterwarnings("ignore::kaestat.logs.prompt_risks.FewPromptsWarning")
+
 ALL_FILES = {
     "risk.csv",
     "differences.csv",
@@ -62,17 +64,14 @@ def test_provenance_can_be_read_back(written):
 
 def test_page_needs_no_other_file_and_shows_every_method(analysis, written):
     page = written["report.html"].read_text()
-    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:|#method-)""", page) and "url(" not in page
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:)""", page) and "url(" not in page
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     allowed = [f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" for code in scripts]
-    assert len(scripts) == page.count("<script>") == 4 and f"script-src {' '.join(allowed)} ;" in page
+    assert len(scripts) == page.count("<script>") == 2 and f"script-src {' '.join(allowed)} ;" in page
     for row in analysis.risk.itertuples():
-        name = re.sub("([:,_])", r"\1<wbr>", row.method)
-        assert re.search(rf">{re.escape(name)}</a>[^\n]*?</td><td>{1e3 * row.mse:.2f}</td>", page), row.method
-    targets = set(re.findall(r'<dt id="(method-[^"]+)"', page))
-    assert set(re.findall(r'href="#(method-[^"]+)"', page)) == targets
+        assert re.search(rf"<td>{re.escape(row.method)}<[^\n]*?</td><td>{1e3 * row.mse:.2f}</td>", page), row.method
     figures = re.findall(r'data:image/svg\+xml;base64,([^"]+)"', page)
-    assert len(figures) == 2 and all(b"<svg" in base64.b64decode(figure) for figure in figures)
+    assert len(figures) == 1 and all(b"<svg" in base64.b64decode(figure) for figure in figures)
     assert "ab12" in page and "seed 0" in page and "kaestat analyze run.csv" in page
 
 

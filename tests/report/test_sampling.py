@@ -11,7 +11,7 @@ from kaestat.datasets import simulated_run
 from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
 from kaestat.report.headline import headline, paste_lines, sampling_hint
-from kaestat.report.sampling import BUDGET, NO_RETURNS, POLICIES, SAMPLING_HEADER, SAMPLING_LINE, sampling_rows
+from kaestat.report.sampling import BUDGET, NO_RETURNS, POLICIES, SAMPLING_LINE, sampling_table
 
 METHODS = ["grpo", "kae:bandwidth=6"]
 FRAME = simulated_run(n_prompts=60, n_epochs=8).log.frame[["prompt", "step", "reward"]]
@@ -47,8 +47,8 @@ def test_the_table_is_that_of_the_library_most_worth_first(ordinary):
     table = sampling_risk(RewardLog.from_frame(FRAME), POLICIES, budget=BUDGET, n_boot=100)
     expected = table.sort_values("worth", ascending=False, kind="stable", ignore_index=True)
     pd.testing.assert_frame_equal(ordinary.sampling.table, expected)
-    rows = sampling_rows(ordinary.sampling)
-    assert len(rows) == len(POLICIES) and {len(row) for row in rows} == {len(SAMPLING_HEADER)}
+    shown = sampling_table(ordinary.sampling)
+    assert len(shown.rows) == len(POLICIES) and {len(row) for row in shown.rows} == {len(shown.header)}
 
 
 def test_where_it_gains_it_says_by_how_much_and_gives_the_line(ordinary):
@@ -69,7 +69,7 @@ def test_where_nothing_is_gained_it_says_so_and_gives_no_line(all_alike):
 def test_rewards_of_several_kinds_are_alike_and_not_right_or_wrong():
     found = analysis_of(FRAME.assign(reward=2 * FRAME["reward"] - 1), n_boot=0)
     assert "went to prompts that were all alike" in headline(found)
-    assert sampling_rows(found.sampling)[0][3] == "-"
+    assert sampling_table(found.sampling).rows[0][3] == "-"
 
 
 def test_a_log_whose_prompts_do_not_come_back_has_a_note_instead():

@@ -3,7 +3,6 @@
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?/i;
 
 function keyOf(cell) {
-  if (cell.dataset.key !== undefined) return Number(cell.dataset.key);
   const text = cell.textContent.trim().replace(/,(?=\d{3})/g, "").replace("−", "-");
   if (text === "" || text === "-") return null;
   if (text.startsWith("∞")) return Infinity;
@@ -20,7 +19,6 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const original = [...body.rows];
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
-    if (head.classList.contains("drawing")) return;
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
