@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kaestat.asynchronous.delta import HistoryDelta, common, concat
+from kaestat.asynchronous.delta import HistoryDelta, RecordedVisits, common
 from kaestat.asynchronous.late_history import LateHistory
 from kaestat.asynchronous.received_deltas import Origin, Received
 from kaestat.asynchronous.recent_scores import scores_before, visits_to_keep
@@ -39,6 +39,7 @@ from kaestat.estimator.step import Batch, Past, StepRecord, check_finite_results
 from kaestat.history.fields import visit_sums
 from kaestat.history.prior import Prior
 
+NO_SENDER = 0, ""
 LEAST_ALLOWANCE = 16  # steps; the limits that asynchronous trainers set are mostly below
 OTHERS = "one that computes from the visits, such as kae, kae_eb, kalman, local_linear or sieve"
 
@@ -48,15 +49,15 @@ class AsynchronousState(EstimatorState):
     """What an `AsynchronousEstimator` knows in addition."""
 
     received: Received = field(default_factory=Received)  # The numbered deltas that it has, including its own
-    pending: tuple[HistoryDelta, ...] = ()  # Deltas to send
+    pending: HistoryDelta = field(default_factory=HistoryDelta)  # To send
     # Scores of candidate bandwidths by step, as far as computed; they follow from the visits
     scores: dict[int, Any] = field(default_factory=dict)
     warned_late: bool = False  # Whether a warning said that completions were too late
 
     def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
-        """As of the base class; the deltas to send are one."""
-        plain, received, pending, last_step = super().snapshot(method), self.received, self.pending, self.last_step
-        return lambda: plain() | {"received": received.plain(), "pending": concat(pending, last_step).plain()}
+        """As of the base class."""
+        plain, received, pending = super().snapshot(method), self.received, self.pending
+        return lambda: plain() | {"received": received.plain(), "pending": pending.plain()}
 
 
 class AsynchronousEstimator(AdvantageEstimator):
@@ -98,7 +99,7 @@ class AsynchronousEstimator(AdvantageEstimator):
         prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str] | None = None,
         **options: Any,
     ):
-        self.keep_deltas, self._asked_late, self._sender = keep_deltas, late, Sender()
+        self.keep_deltas, self._asked_late, self._sender = keep_deltas, late, NO_SENDER
         if late is not None:
             check_whole("late", late, least=0, most=MAX_STEP)
         super().__init__(method, prior=prior, **options)
@@ -112,7 +113,7 @@ class AsynchronousEstimator(AdvantageEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """As of the base class; a copy sends under a name of its own."""
         super().__setstate__(state)
-        self._sender = Sender()
+        self._sender = NO_SENDER
 
     def _described(self) -> str:
         late = "" if self._asked_late is None else f", late={self._asked_late}"
@@ -266,15 +267,20 @@ class AsynchronousEstimator(AdvantageEstimator):
             raise ValueError(f"method {self.method!r} keeps no history, so there is nothing to merge.")
         with self.lock:
             state: Any = settle(self.cell).state
-            common("stream_ids", state.with_streams, delta.with_streams)
-            common("weights and importance", state.weighting, delta.weighting)
+            with_streams = common("stream_ids", state.with_streams, delta.with_streams)
+            weighting = common("weights and importance", state.weighting, delta.weighting)
             new = delta.without(state.received)
-            state, visits = replace(state, received=state.received.joined(new.origins)), new.plain_visits()
-            if visits.keys:
-                weighting = visits.weighting or ("weights" if "weight" in visits.sums else "none")
-                state = _with_visits(self._begun(state, weighting, center=visits.center), visits)
-            else:
-                state = replace(state, last_step=max(state.last_step, visits.last_step))
+            state = replace(
+                state,
+                received=state.received.joined(new.origins),
+                last_step=max(state.last_step, delta.last_step),
+                with_streams=with_streams,
+                weighting=weighting,
+            )
+            if new.parts:
+                recorded = RecordedVisits.joined([*new.parts.values()])
+                begun = self._begun(state, str(weighting), center=recorded.center)
+                state = _with_visits(begun, recorded, delta.last_step)
             self._put(state)
 
     def take_delta(self) -> HistoryDelta:
@@ -286,7 +292,7 @@ class AsynchronousEstimator(AdvantageEstimator):
         with self.lock:
             delta = self.pending_delta()
             state: Any = settle(self.cell).state
-            self._put(replace(state, pending=()))
+            self._put(replace(state, pending=HistoryDelta()))
             return delta
 
     def pending_delta(self) -> HistoryDelta:
@@ -294,15 +300,14 @@ class AsynchronousEstimator(AdvantageEstimator):
         if not self.keep_deltas:
             raise ValueError("deltas are kept only by an estimator made with keep_deltas=True.")
         state: Any = self.current.state
-        return concat(state.pending, state.last_step)
+        return replace(state.pending, last_step=state.last_step)
 
     def acknowledge(self, origins: Iterable[Origin]) -> None:
         """Drop the parts of the pending delta that all others have, by origin (`HistoryDelta.origins`)."""
         elsewhere = frozenset(origins)
         with self.lock:
             state: Any = settle(self.cell).state
-            parts = (delta.without(elsewhere) for delta in state.pending)
-            self._put(replace(state, pending=tuple(part for part in parts if part.origins)))
+            self._put(replace(state, pending=state.pending.without(elsewhere)))
 
     def _put(self, state: Any) -> None:
         make_changes([Change(self.cell, settle(self.cell)._replace(state=state))])
@@ -316,7 +321,7 @@ class AsynchronousEstimator(AdvantageEstimator):
         return AsynchronousState()
 
     def _stored_state(self, state: Any) -> AsynchronousState:
-        self._sender = Sender()  # numbers after those of the state may have been given already
+        self._sender = NO_SENDER  # numbers after those of the state may have been given already
 
         def history_of(plain: dict[str, Any]) -> LateHistory:
             if "late" not in plain:
@@ -333,8 +338,7 @@ class AsynchronousEstimator(AdvantageEstimator):
         if not {"received", "pending"} <= set(state):
             raise ValueError("state: not a state_dict of an AsynchronousEstimator.")
         received, pending = Received.of_plain(state["received"]), HistoryDelta.of_plain(state["pending"])
-        kept = (pending,) if self.keep_deltas and pending.origins else ()
-        return AsynchronousState(**parts, received=received, pending=kept)
+        return AsynchronousState(**parts, received=received, pending=pending if self.keep_deltas else HistoryDelta())
 
     def _begun(
         self, state: Any, weighting: str, *, center: float = 0.0, with_divergence: bool = False
@@ -389,14 +393,25 @@ class AsynchronousEstimator(AdvantageEstimator):
             return replace(begun, last_step=max(step, state.last_step)), record
         if record is None:  # what a later step would refuse is refused now
             self.baseline.less(batch.center).values(batch.groups, Visits.empty(batch.groups), step=step)
-        delta = _delta(batch)
-        check_finite_results(self.method, *delta.sums.values())
-        after: Any = _with_visits(begun, delta)
+        recorded = _recorded(batch)
+        check_finite_results(self.method, *recorded.sums.values())
+        marks: Any = {"with_streams": samples.with_streams, "weighting": samples.weighting}
+        after: Any = replace(_with_visits(begun, recorded, step), **marks)
         if self.keep_deltas:
-            origin = after.received.next_of(self._sender.name)
-            pending = (*after.pending, delta.from_sender(origin))
+            origin = after.received.next_of(self._sender_name())
+            pending = HistoryDelta(after.pending.parts | {origin: recorded}, after.last_step, **marks)
             after = replace(after, received=after.received.joined([origin]), pending=pending)
         return after, record
+
+    def _sender_name(self) -> str:
+        """The name under which this estimator in this process numbers its deltas.
+
+        Copies, forks and loaded estimators get new names. If two used one name, they would give the same number to two
+        deltas, and one of these would be lost.
+        """
+        if self._sender[0] != os.getpid():
+            self._sender = os.getpid(), secrets.token_hex(8)
+        return self._sender[1]
 
     def _known(self, state: Any, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
         history = state.history
@@ -429,24 +444,6 @@ class AsynchronousEstimator(AdvantageEstimator):
         return after._replace(state=replace(state, warned_late=True)), (text,)
 
 
-class Sender:
-    """The name under which an estimator in one process numbers its deltas.
-
-    Copies, forks and loaded estimators get new names. If two used one name, they would give
-    the same number to two deltas, and one of these would be lost.
-    """
-
-    def __init__(self) -> None:
-        self._named = 0, ""
-
-    @property
-    def name(self) -> str:
-        """The name, generated at its first use."""
-        if self._named[0] != os.getpid():
-            self._named = os.getpid(), secrets.token_hex(8)
-        return self._named[1]
-
-
 def newest_versions(samples: StepSamples, packing: Packing, step: int) -> np.ndarray:
     """The newest version among the completions of each prompt, shape (P,)."""
     if samples.version is None:
@@ -456,7 +453,7 @@ def newest_versions(samples: StepSamples, packing: Packing, step: int) -> np.nda
     return newest
 
 
-def _delta(batch: Batch) -> HistoryDelta:
+def _recorded(batch: Batch) -> RecordedVisits:
     """The sums of a call by prompt and version."""
     samples, packing = batch.samples, batch.packing
     version = np.full(len(packing.codes), batch.step) if samples.version is None else samples.version
@@ -465,18 +462,15 @@ def _delta(batch: Batch) -> HistoryDelta:
     weight = None if samples.weight is None else pairs.pack(samples.weight)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = visit_sums(replace(batch.groups, reward=pairs.pack(samples.reward), mask=pairs.mask, weight=weight))
-    marks = samples.with_streams, samples.weighting
-    return HistoryDelta(packing.keys, row, step, sums, batch.step, *marks, center=batch.center)
+    return RecordedVisits(packing.keys, row, step, sums, batch.center)
 
 
-def _with_visits(state: Any, delta: HistoryDelta) -> EstimatorState:
+def _with_visits(state: Any, recorded: RecordedVisits, last_step: int) -> EstimatorState:
     """The state with a write of the visits; the history itself is unchanged."""
-    first = int(delta.step.min(initial=delta.last_step))
+    first = int(recorded.step.min())
     return replace(
         state,
-        write=state.history.added(delta),
+        write=state.history.added(recorded, last_step),
         scores={step: scores for step, scores in state.scores.items() if step < first},
-        last_step=max(state.last_step, delta.last_step),
-        with_streams=common("stream_ids", state.with_streams, delta.with_streams),
-        weighting=common("weights and importance", state.weighting, delta.weighting),
+        last_step=max(state.last_step, last_step),
     )

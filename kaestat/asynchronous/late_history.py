@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from kaestat.asynchronous.delta import HistoryDelta, order_by
+from kaestat.asynchronous.delta import RecordedVisits
 from kaestat.core.arrays import Visits
 from kaestat.core.checks import check_whole
 from kaestat.history.columns import HistoryWrite, wider
@@ -41,30 +41,39 @@ class LateHistory(RewardHistory):
         """The oldest step still needed by the next step, or by the latest completion allowed."""
         return self.last_step - self.late - self.horizon
 
-    def added(self, delta: HistoryDelta) -> HistoryWrite:
-        """The write that adds the completions of a delta, each to the visit of its step; the history is unchanged.
+    def added(self, recorded: RecordedVisits, last_step: int) -> HistoryWrite:
+        """The write that adds completions, each to the visit of its step; the history is unchanged.
 
         Visits are left out if neither the next step nor the latest completion that ``late`` allows can reach them.
+
+        Parameters
+        ----------
+        recorded : RecordedVisits
+            Sums over the completions, with the columns of this history.
+        last_step : int
+            The newest step known where they were recorded.
 
         Raises
         ------
         ValueError
-            If the delta has other sums than this history.
+            If the sums are others than those of this history.
         """
         columns = self.columns
-        names = sorted(set(columns.fields) - {"step"})
-        given = delta.sums if len(delta) else dict.fromkeys(names, np.zeros(0))  # without visits there are no sums
-        if set(given) != set(names):
-            raise ValueError(f"this history keeps {', '.join(names)}; the delta has {', '.join(sorted(given))}.")
-        rows = columns.rows(delta.keys)
-        last_step = max(self.last_step, delta.last_step, int(delta.step.max(initial=-1)))
+        if (names := set(columns.fields) - {"step"}) != set(recorded.sums):
+            raise ValueError(f"this history keeps {', '.join(sorted(names))}; got {', '.join(sorted(recorded.sums))}.")
+        rows = columns.rows(recorded.keys)
+        last_step = max(self.last_step, last_step, int(recorded.step.max(initial=-1)))
         row, column = np.nonzero(columns.fields["count"][rows] > 0)
-        known = {name: column_[rows[row], column] for name, column_ in columns.fields.items()}
-        row, step = np.concatenate([row, delta.row]), np.concatenate([known["step"], delta.step])
-        new = about(given, columns.center - delta.center)
-        order, first = order_by(row, step)
-        sums = {name: np.add.reduceat(np.concatenate([known[name], new[name]])[order], first) for name in names}
-        row, step = row[order][first], step[order][first]
+        added = about(recorded.sums, columns.center - recorded.center) | {"step": recorded.step}
+        merged = {
+            name: np.concatenate([field[rows[row], column], added[name]]) for name, field in columns.fields.items()
+        }
+        row, step = np.concatenate([row, recorded.row]), merged.pop("step")
+        order = np.lexsort([step, row])
+        row, step = row[order], step[order]
+        first = np.flatnonzero(np.append(True, (np.diff(row) != 0) | (np.diff(step) != 0))[: len(row)])
+        sums = {name: np.add.reduceat(column[order], first) for name, column in merged.items()}
+        row, step = row[first], step[first]
         place = _place_from_newest(row)
         # Whatever may come is after these, and looks back at max_visits of them at most.
         settled = step < last_step - self.late
@@ -74,27 +83,10 @@ class LateHistory(RewardHistory):
         if (needed := int(place[kept].max(initial=0)) + 1) > width:
             width = max(needed, wider(width, self.horizon + self.late + 1))
         at = row[kept], width - 1 - place[kept]
-        blocks = {}
-        for name, column_ in columns.fields.items():
-            blocks[name] = np.zeros((len(rows), width), dtype=column_.dtype)
-            blocks[name][at] = step[kept] if name == "step" else sums[name][kept]
-        return columns.write(blocks, delta.keys, rows, last_step)
-
-    def add(self, delta: HistoryDelta) -> None:
-        """Add the completions of a delta, none of which is recorded already; a ValueError as of `added`."""
-        self.columns.carry_out(self.added(delta))
-
-    def merge(self, other: Self) -> None:
-        """Add all visits of a history of other completions: associative and commutative, up to rounding."""
-        self.add(other.as_delta())
-
-    def as_delta(self) -> HistoryDelta:
-        """All visits as a delta: added to an empty history it gives this one."""
-        size = len(self) + 1
-        row, column = np.nonzero(self.columns.fields["count"][:size] > 0)
-        sums = {name: field[row, column] for name, field in self.columns.fields.items()}
-        step, center = sums.pop("step"), self.columns.center
-        return HistoryDelta(list(self.columns.row), row - 1, step, sums, self.last_step, center=center)
+        blocks = {name: np.zeros((len(rows), width), dtype=field.dtype) for name, field in columns.fields.items()}
+        for name, block in blocks.items():
+            block[at] = step[kept] if name == "step" else sums[name][kept]
+        return columns.write(blocks, recorded.keys, rows, last_step)
 
     def visits_known(
         self, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kaestat.asynchronous.delta import HistoryDelta
 from kaestat.asynchronous.estimator import AsynchronousEstimator
@@ -15,6 +15,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.checks import check_whole
 from kaestat.core.storage import load_state, save_state
+from kaestat.estimator.changes import make_changes
 
 
 def estimator_actor(
@@ -51,12 +52,12 @@ def estimator_actor(
     except ImportError as error:
         raise ImportError("an estimator in an actor needs Ray: pip install ray.") from error
     # An actor that fails at the start reports it late.
-    asked = SavedEstimator(method, path=path, every=every, **options).plan()
+    asked = SavedEstimator(method, path=path, every=every, **options).made_with()
     kept = {} if name is None else {"name": name, "get_if_exists": True}
     restarts = {} if path is None else {"max_restarts": -1}
     made = ray.remote(num_cpus=0)(SavedEstimator).options(**kept, **restarts)
     actor = made.remote(method, path=path, every=every, **options)
-    found = ray.get(actor.plan.remote())
+    found = ray.get(actor.made_with.remote())
     if found != asked:
         raise ValueError(f"name: the actor {name!r} was made with {found}, asked for is {asked}; take another name.")
     resumed = ray.get(actor.resumed.remote())
@@ -76,29 +77,33 @@ def send(estimator: AsynchronousEstimator, actor: Any) -> None:
     estimator.acknowledge(ray.get(actor.merge.remote(estimator.pending_delta())))
 
 
-def _then_kept(call: Callable[..., Any]) -> Callable[..., Any]:
+def _then_written(call: Callable[..., Any]) -> Callable[..., Any]:
     """The call of an estimator that changes its state, followed by the write of the file where one is due.
 
     If the file cannot be written, the call changes nothing, so a repeated call does not count twice.
     """
 
     @wraps(call)
-    def kept(self: SavedEstimator, *args: Any, **options: Any) -> Any:
-        before = self.estimator.state_snapshot() if self.is_due() else None
-        found = call(self.estimator, *args, **options)
-        try:
-            self.keep()
-        except BaseException:
-            if before is not None:
-                self.estimator.load_state_dict(before())
-            raise
-        return found
+    def written(self: SavedEstimator, *args: Any, **options: Any) -> Any:
+        due = self.path is not None and self.calls + 1 >= self.every
+        before = self.state_snapshot() if due else None
+        result = call(self, *args, **options)
+        self.calls += 1
+        if before is not None:
+            try:
+                save_state(cast(Path, self.path), self.content() | {"plan": self.made_with()})
+            except BaseException:
+                AsynchronousEstimator.load_state_dict(self, before())
+                self.calls -= 1
+                raise
+            self.in_file, self.calls = self.received, 0
+        return result
 
-    return kept
+    return written
 
 
-class SavedEstimator:
-    """The actor's content: an estimator and the file of its state."""
+class SavedEstimator(AsynchronousEstimator):
+    """The actor's content: an estimator that writes its state to a file."""
 
     def __init__(
         self,
@@ -108,66 +113,42 @@ class SavedEstimator:
         every: int = 1,
         **options: Any,
     ):
-        self.estimator = AsynchronousEstimator(method, **options)
-        self._plan = f"{self.estimator!r}".partition(" before its first step")[0]
-        self._path, self._every, self._calls = None if path is None else Path(path), check_whole("every", every), 0
-        self._resumed: str | None = None
-        self._in_file = self.estimator.received
-        if self._path is not None and self._path.exists():
-            content = load_state(self._path)
-            if content.get("plan") != self.plan():
+        self.path: Path | None = None  # a prior given here writes no file
+        self.every, self.calls = check_whole("every", every), 0
+        super().__init__(method, **options)
+        self.path, self.calls, self.in_file = None if path is None else Path(path), 0, self.received
+        self.resumed_from: str | None = None
+        if self.path is not None and self.path.exists():
+            content = load_state(self.path)
+            if content.get("plan") != self.made_with():
                 raise ValueError(
-                    f"path: the state at {self._path} was made with {content.get('plan')}, asked for is {self.plan()}; "
-                    "take another path."
+                    f"path: the state at {self.path} was made with {content.get('plan')}, asked for is "
+                    f"{self.made_with()}; take another path."
                 )
-            self.estimator = AsynchronousEstimator.of_content(content, self._path)
-            self._in_file = self.estimator.received
-            self._resumed = (
-                f"the actor goes on from {self._path}, after step {self.estimator.last_step}; what came later and was "
-                "not sent again is lost."
+            make_changes([self.taken(content["state"])])
+            self.in_file = self.received
+            self.resumed_from = (
+                f"the actor goes on from {self.path}, after step {self.last_step}; what came later and was not sent "
+                "again is lost."
             )
 
-    def plan(self) -> str:
+    def made_with(self) -> str:
         """The method and options, to compare."""
-        return f"{self._plan}, path={None if self._path is None else str(self._path)!r}, every={self._every}"
+        path = None if self.path is None else str(self.path)
+        return f"{self._described()}, path={path!r}, every={self.every}"
 
     def resumed(self) -> str | None:
         """A message if the state came from the file; None if it did not."""
-        return self._resumed
+        return self.resumed_from
 
-    step = _then_kept(AsynchronousEstimator.step)
-    observe = _then_kept(AsynchronousEstimator.observe)
-    add_prior = _then_kept(AsynchronousEstimator.add_prior)
-    load_state_dict = _then_kept(AsynchronousEstimator.load_state_dict)
+    step = _then_written(AsynchronousEstimator.step)
+    observe = _then_written(AsynchronousEstimator.observe)
+    add_prior = _then_written(AsynchronousEstimator.add_prior)
+    load_state_dict = _then_written(AsynchronousEstimator.load_state_dict)
+    _merge = _then_written(AsynchronousEstimator.merge)
 
-    _merge = _then_kept(AsynchronousEstimator.merge)
-
-    def merge(self, delta: HistoryDelta) -> Sequence[tuple[str, int]]:
+    def merge(self, delta: HistoryDelta) -> Sequence[tuple[str, int]]:  # type: ignore[override]
         """The origins that a crash would not lose, after `AsynchronousEstimator.merge`."""
         self._merge(delta)
-        held = self.estimator.received if self._path is None else self._in_file
-        return [origin for origin in delta.origins if origin in held]
-
-    def is_due(self) -> bool:
-        """Whether the next call that changes the state also writes the file."""
-        return self._path is not None and self._calls + 1 >= self._every
-
-    def keep(self) -> None:
-        """Write the file if it is due."""
-        if self._path is None or not self.is_due():
-            self._calls += 1
-            return
-        save_state(self._path, self.estimator.content() | {"plan": self.plan()})
-        self._in_file, self._calls = self.estimator.received, 0
-
-    def advantages(self, *args: Any, **options: Any) -> Any:
-        """`AsynchronousEstimator.advantages`."""
-        return self.estimator.advantages(*args, **options)
-
-    def predict(self, *args: Any, **options: Any) -> Any:
-        """`AsynchronousEstimator.predict`."""
-        return self.estimator.predict(*args, **options)
-
-    def state_dict(self) -> dict[str, Any]:
-        """`AsynchronousEstimator.state_dict`."""
-        return self.estimator.state_dict()
+        safe = self.received if self.path is None else self.in_file
+        return [origin for origin in delta.origins if origin in safe]

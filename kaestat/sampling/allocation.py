@@ -1,10 +1,9 @@
 """Numbers of completions with an exact sum: expected ones between bounds, and random ones that match them."""
 
 import numpy as np
+from scipy.optimize import brentq
 
 from kaestat.core.checks import check_column
-
-ROUNDS = 200  # of Newton's method or bisection; a handful is usual
 
 
 def allocate(
@@ -51,7 +50,7 @@ def allocate(
             f"{most:g}: lower the floor to {np.floor(1000 * floor * most / largest) / 1000:g}, or the budget."
         )
     score = score if (score > 0).any() else share
-    return _water_filling(score / score.max(), budget, least, np.full(len(score), float(most)))
+    return _water_filling(score / score.max(), budget, least, most)
 
 
 def systematic(expected: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -69,24 +68,15 @@ def systematic(expected: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return drawn
 
 
-def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """``clip(c score, least, most)`` of sum ``budget``, c by Newton's method within a bracket."""
-    reachable = np.where(score > 0, most, least).sum()
-    if reachable < budget * (1 - 1e-12):  # prompts of score 0 must take the rest, in proportion to their room
-        rest = np.where(score > 0, 0.0, most - least)
-        return np.where(score > 0, most, least) + (budget - reachable) * rest / rest.sum()
-    low, high, factor = 0.0, np.inf, budget / score.sum()
-    for _ in range(ROUNDS):
-        found = factor * score
-        between = (found > least) & (found < most)
-        np.clip(found, least, most, out=found)
-        excess = found.sum() - budget
-        if abs(excess) <= 1e-12 * budget:
-            break
-        low, high = (low, factor) if excess > 0 else (factor, high)
-        slope = score.sum(where=between)
-        step = factor - excess / slope if slope > 0 else np.inf
-        if not low < step < high:
-            step = (low + high) / 2 if np.isfinite(high) else 2 * factor
-        factor = step
-    return found
+def _water_filling(score: np.ndarray, budget: float, least: np.ndarray, most: float) -> np.ndarray:
+    """``clip(c score, least, most)`` of sum ``budget``."""
+    scored = score > 0
+    rest = budget - np.where(scored, most, least).sum()
+    if rest > -1e-12 * budget:  # prompts of score 0 must take the rest, in proportion to their room
+        room = np.where(scored, 0.0, most - least)
+        return np.where(scored, most, least) + max(rest, 0.0) * room / max(room.sum(), 1e-300)
+    low, high = 0.0, 1.0  # scores are 1 at most
+    while np.clip(high * score, least, most).sum() < budget:
+        low, high = high, 2 * high
+    factor = brentq(lambda c: np.clip(c * score, least, most).sum() - budget, low, high, xtol=1e-300, rtol=1e-13)
+    return np.clip(factor * score, least, most)

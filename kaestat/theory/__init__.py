@@ -10,13 +10,12 @@ from kaestat.theory.rates import (
     optimal_bandwidth,
     optimal_integer_bandwidth,
 )
-from kaestat.theory.value import ValueBound, algorithm1_error, theorem1_bound
+from kaestat.theory.value import algorithm1_error, theorem1_bound
 
 __all__ = [
     "DesignNoise",
     "LinearError",
     "PromptMoments",
-    "ValueBound",
     "algorithm1_error",
     "excess_gradient_mse",
     "gradient_mse_reduction",

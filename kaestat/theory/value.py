@@ -5,7 +5,6 @@ stand at n of the steps 0..i-1, every choice of them equally likely.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -70,11 +69,8 @@ def algorithm1_error(
     """
     kernel = as_kernel(kernel)
     path, h = check_numbers("path", path, ndim=1), check_positive("h", h)
-    visits, group_size, steps = (
-        check_whole("visits", visits, least=0),
-        check_whole("group_size", group_size),
-        path.shape[-1] - 1,
-    )
+    visits, group_size = check_whole("visits", visits, least=0), check_whole("group_size", group_size)
+    steps = path.shape[-1] - 1
     if steps < 2 or visits > steps or visits + group_size < 2:
         raise ValueError(
             f"need a path of 3 values or more, 0 to i visits and a completion to learn from; got i={steps}, "
@@ -98,35 +94,6 @@ def algorithm1_error(
     return LinearError(bias=(past + kernel.at_zero * others * target) / mass - target, variance=variance / mass**2)
 
 
-@dataclass(frozen=True)
-class ValueBound:
-    """Theorem 1's bounds on ``|bias|`` and variance.
-
-    Attributes
-    ----------
-    drift : float
-        The O(h) part of the bias: ``c h (mu1 + 1 / (i h)) / (1 - h)``.
-    discretisation : float
-        The O(1 / (i h)) part: ``v K(0) / (i h)``.
-    variance : float
-        ``max(R (s2 + G v^2), K(0) s2) / (N h)``.
-    """
-
-    drift: float
-    discretisation: float
-    variance: float
-
-    @property
-    def bias(self) -> float:
-        """Bound on the absolute bias."""
-        return self.drift + self.discretisation
-
-    @property
-    def mse(self) -> float:
-        """``bias^2 + variance``."""
-        return self.bias**2 + self.variance
-
-
 def theorem1_bound(
     *,
     step: int,
@@ -137,8 +104,8 @@ def theorem1_bound(
     value_bound: float = 1.0,
     noise_variance: float = 0.25,
     kernel: str | Kernel | Callable[[Array], Array] = "triangular",
-) -> ValueBound:
-    """Theorem 1 with explicit constants, for `algorithm1_error`.
+) -> LinearError:
+    """Theorem 1's bounds on ``|bias|`` and variance with explicit constants, for `algorithm1_error`.
 
     With ``b = i h`` and a kernel that is non-increasing on its support [0, 1], right Riemann sums of K and K^2 lie
     below their integrals, by at most ``K(0) / b`` for K, and ``sum_t K(t / b) t / b^2 <= mu1 + 1 / b``. A value that
@@ -182,21 +149,16 @@ def theorem1_bound(
         raise ValueError(f"h must lie in (0, 1), got {h!r}: Theorem 1 holds for bandwidths below the elapsed time.")
     if kernel.support > 1:
         raise ValueError(f"kernel {kernel.name!r} has support {kernel.support:g}; Theorem 1 requires [0, 1].")
-    step, visits, group_size = (
-        check_whole("step", step),
-        check_whole("visits", visits, least=0),
-        check_whole("group_size", group_size),
-    )
+    step, visits = check_whole("step", step), check_whole("visits", visits, least=0)
+    group_size = check_whole("group_size", group_size)
     if visits > step or visits + group_size < 2:
         raise ValueError(f"need step >= 1 and 0 to step visits, got {step}, {visits}, group_size={group_size}.")
     width, size = step * h, group_size * visits + group_size - 1
-    drift, value_bound, noise_variance = (
-        check_positive(name, value, allow_zero=True)
-        for name, value in (("drift", drift), ("value_bound", value_bound), ("noise_variance", noise_variance))
-    )
+    drift = check_positive("drift", drift, allow_zero=True)
+    value_bound = check_positive("value_bound", value_bound, allow_zero=True)
+    noise_variance = check_positive("noise_variance", noise_variance, allow_zero=True)
     spread = kernel.roughness * (noise_variance + group_size * value_bound**2)
-    return ValueBound(
-        drift=drift * h * (kernel.mu1 + 1 / width) / (1 - h),
-        discretisation=value_bound * kernel.at_zero / width,
+    return LinearError(
+        bias=drift * h * (kernel.mu1 + 1 / width) / (1 - h) + value_bound * kernel.at_zero / width,
         variance=max(spread, kernel.at_zero * noise_variance) / (size * h),
     )

@@ -4,11 +4,10 @@ import math
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat.asynchronous.delta import HistoryDelta
+from kaestat.asynchronous.delta import RecordedVisits
 from kaestat.asynchronous.late_history import LateHistory
 
 KEYS = ["a", "b", "c"]
@@ -18,11 +17,11 @@ allowances = st.sampled_from([0, 1, 4, 9])
 seeds = st.integers(0, 2**32 - 1)
 
 
-def delta_of(visits, now):
-    """Visits (key, step) with one completion each, whose reward tells the step."""
-    row, step = (np.array(column, dtype=np.intp) for column in zip(*visits, strict=True))
-    sums = {"count": np.ones(len(row)), "total": step * 1.0, "total_sq": step**2.0}
-    return HistoryDelta(KEYS, row, step, sums, now)
+def add(history, visit, now):
+    """One completion of a prompt at a step, whose reward tells the step."""
+    row, step = (np.array([number]) for number in visit)
+    sums = {"count": np.ones(1), "total": step * 1.0, "total_sq": step**2.0}
+    history.columns.carry_out(history.added(RecordedVisits(KEYS, row, step, sums), now))
 
 
 def arrivals(seed, late, n_steps=40):
@@ -57,7 +56,7 @@ def test_a_completion_within_the_allowance_finds_all_that_it_would_have_found_in
     for now, visits in enumerate(arrivals(seed, late)):
         for part in {visit: [visit] * visits.count(visit) for visit in visits}.values():
             for visit in part:  # one by one: a visit that is there already grows
-                history.add(delta_of([visit], now))
+                add(history, visit, now)
                 arrived.append(visit)
         if now == stop:
             history = LateHistory.from_state_dict(history.state_dict(), late=late)
@@ -68,24 +67,3 @@ def test_a_completion_within_the_allowance_finds_all_that_it_would_have_found_in
         assert history.width <= 1.25 * (math.ceil(horizon) + late + 2)
     if most < math.inf:
         assert history.width <= 1.25 * (most + late + 3)
-
-
-@given(seed=seeds, horizon=horizons, most=limits, late=allowances)
-def test_what_is_kept_does_not_depend_on_the_order_in_which_it_came(seed, horizon, most, late):
-    visits = sorted({visit for part in arrivals(seed, 0) for visit in part})
-    in_order, mixed = (LateHistory(horizon, max_visits=most, late=late) for _ in range(2))
-    for visit in visits:
-        in_order.add(delta_of([visit], visit[1]))
-    for place in np.random.default_rng(seed).permutation(len(visits)):
-        mixed.add(delta_of([visits[place]], visits[place][1]))
-    kept = [
-        {(delta.keys[row], step) for row, step in zip(delta.row.tolist(), delta.step.tolist(), strict=True)}
-        for delta in (in_order.as_delta(), mixed.as_delta())
-    ]
-    assert kept[0] == kept[1]
-
-
-@pytest.mark.parametrize("late", [-1, 1.5, True, "3"])
-def test_an_allowance_is_a_whole_number_of_steps(late):
-    with pytest.raises(ValueError, match="late must be a whole number"):
-        LateHistory(3, late=late)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, AsynchronousEstimator, Groups, make_baseline
-from kaestat.asynchronous.recent_scores import WINDOW, scores_before, visits_to_keep
+from kaestat.asynchronous.recent_scores import WINDOW, scores_before
 from tests.helpers.arrivals import run
 
 IDS = np.repeat(np.arange(6), 4)
@@ -76,11 +76,3 @@ def test_a_bandwidth_does_not_depend_on_who_recorded_the_completions(weighted):
     one.merge(other.take_delta())
     found, wanted = (estimator.predict(range(6), 20).value for estimator in (one, whole))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
-
-
-def test_other_baselines_have_nothing_to_learn():
-    for method, options in (("kae", {"bandwidth": 5}), ("kalman", {})):
-        estimator = AsynchronousEstimator(method, **options)
-        estimator.step(["a", "a"], [1.0, 0.0], 0)
-        assert scores_before(estimator.baseline, estimator.history, 1, {}) is None
-        assert visits_to_keep(estimator.baseline) == estimator.baseline.max_visits

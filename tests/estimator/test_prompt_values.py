@@ -8,12 +8,10 @@ import pytest
 from kaestat import (
     AdvantageEstimator,
     AsynchronousEstimator,
-    HistoryDelta,
     Prior,
     make_baseline,
     methods,
 )
-from kaestat.asynchronous.late_history import LateHistory
 from kaestat.baselines import Kae
 from tests.helpers.estimators import PARAMETERS
 
@@ -81,25 +79,12 @@ def test_workers_with_the_same_prior_count_it_once():
     other.observe(["b"], [1.0], 0)
     alone.observe(["a", "b"], [1.0, 1.0], 0)
     delta = one.take_delta()
-    assert delta.step.tolist() == [0]
+    assert [part.step.tolist() for part in delta.parts.values()] == [[0]]
     fresh = AsynchronousEstimator("kae_eb", prior=PRIOR)
     fresh.merge(delta)
     fresh.merge(other.take_delta())
     one.merge(AsynchronousEstimator("kae_eb", keep_deltas=True, prior=PRIOR).take_delta())
     np.testing.assert_allclose(fresh.predict(IDS, 1).value, alone.predict(IDS, 1).value, rtol=1e-12)
-
-
-def test_histories_with_a_prior_are_merged_and_sent():
-    estimator = AsynchronousEstimator("kae", prior=Prior.of_mapping(PRIOR, step=-3))
-    advantages(estimator, 2)
-    history = estimator.history
-    sent = HistoryDelta.from_bytes(history.as_delta().to_bytes())
-    assert sorted(set(sent.step.tolist())) == [-3, 0, 1]
-    again = LateHistory(history.horizon, max_visits=history.max_visits, late=history.late)
-    again.add(sent)
-    for name in ("lag", "count", "total"):
-        one, two = (getattr(each.visits(IDS, 2), name) for each in (again, history))
-        np.testing.assert_array_equal(one[:, -3:], two[:, -3:])
 
 
 def test_ids_of_another_kind_are_told_at_the_first_step_alone():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat import AdvantageEstimator, AsynchronousEstimator
+from kaestat import AdvantageEstimator, AsynchronousEstimator, RewardHistory
 from kaestat.baselines import registry
 
 METHODS = {
@@ -75,12 +75,17 @@ def mixed(steps: list[Arrival], seed: int) -> list[Arrival]:
     return [whole.part(part) for part in np.array_split(order, n_parts) if len(part)]
 
 
+def visits_in(history: RewardHistory) -> dict[tuple, dict[str, float]]:
+    """Sums of all visits, by prompt and step."""
+    found, fields = {}, history.columns.fields
+    for key, row in history.columns.row.items():
+        for column in np.flatnonzero(fields["count"][row]):
+            sums = {name: float(field[row, column]) for name, field in fields.items()}
+            found[key, int(sums.pop("step"))] = sums
+    return found
+
+
 def visits_of(estimator: AdvantageEstimator, now: int) -> dict[tuple, dict[str, float]]:
     """Sums of the visits that a step ``now`` reaches, by prompt and step."""
-    history, found = estimator.history, {}
-    for key, row in history.columns.row.items():
-        for column in np.flatnonzero(history.columns.fields["count"][row]):
-            sums = {name: float(field[row, column]) for name, field in history.columns.fields.items()}
-            if now - (step := int(sums.pop("step"))) <= history.horizon:
-                found[key, step] = sums
-    return found
+    history = estimator.history
+    return {visit: sums for visit, sums in visits_in(history).items() if now - visit[1] <= history.horizon}
