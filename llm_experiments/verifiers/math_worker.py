@@ -7,7 +7,7 @@ from functools import lru_cache
 from llm_experiments.verifiers.worker_loop import serve
 
 
-def prepare(arguments: dict) -> Callable[[list[str]], bool]:
+def prepare() -> Callable[[list[str]], bool]:
     """Import math-verify, and make the function that grades one request: ground truth and passage."""
     from latex2sympy2_extended import NormalizationConfig
     from latex2sympy2_extended.sets import FiniteSet

@@ -68,7 +68,6 @@ class MathVerifier:
     ):
         self._pool = WorkerPool(
             "llm_experiments.verifiers.math_worker",
-            {},
             timeout=timeout,
             memory_mib=memory_mib,
             workers=workers,

@@ -4,18 +4,17 @@ import time
 from threading import Lock
 
 QUICK = 0.1
-"""Share of its limit of time that each request has at first, however slow the others are."""
+"""Share of its limit of time that each request has, however slow the others are."""
 
 REFILL = 0.1
 """Seconds that come back in each second."""
 
 
 class Patience:
-    """Limits of time for requests that are not quick, which get shorter when many are slow.
+    """Limits of time for requests, which get shorter when many are slow.
 
-    Each of ``n`` requests on ``workers`` processes first has ``QUICK * timeout`` seconds. However slow they are, they
-    take no longer than about ``(n * QUICK * timeout / workers + budget) / (1 - REFILL)`` seconds together. Safe to use
-    from several threads.
+    However slow they are, ``n`` requests on ``workers`` processes take no longer than about
+    ``(n * QUICK * timeout / workers + budget) / (1 - REFILL)`` seconds together. Safe to use from several threads.
 
     timeout: Seconds for a request, as long as half of the budget is left; from there on, in proportion to what is left.
     budget: Seconds of each worker.
@@ -25,20 +24,15 @@ class Patience:
         self._timeout, self._full, self._workers = timeout, budget * workers, workers
         self._left, self._at, self._lock = self._full, time.monotonic(), Lock()
 
-    @property
-    def quick(self) -> float:
-        """Seconds that each request has, whatever is left."""
-        return QUICK * self._timeout
-
     def limit(self) -> float:
-        """Seconds for the next slow request; 0 where nothing is left for it."""
+        """Seconds for the next request."""
         with self._lock:
-            return self._timeout * min(1.0, max(0.0, 2 * self._refilled() / self._full))
+            return self._timeout * min(1.0, max(QUICK, 2 * self._refilled() / self._full))
 
     def spend(self, seconds: float) -> None:
-        """Count the time of a slow request."""
+        """Count the time of a request, if it was not quick."""
         with self._lock:
-            self._left = self._refilled() - seconds
+            self._left = self._refilled() - max(0.0, seconds - QUICK * self._timeout)
 
     def _refilled(self) -> float:
         now = time.monotonic()

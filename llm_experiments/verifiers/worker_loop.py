@@ -1,8 +1,8 @@
-"""What a bounded worker runs: requests in, replies out, one line of JSON each, within limits set before anything else.
+"""What a bounded worker runs: requests in, outcomes out, one line of JSON each.
 
 Started by `llm_experiments.verifiers.worker_pool` as ``python -m MODULE``; never imports torch. The process that is
-started prepares and then forks the child that answers. A child that ends, or is ended at its limit, is forked anew in
-milliseconds, where a new process would take a second to import its libraries.
+started prepares and then forks the child that answers. A child that the system ends at its limit of time, also amid a
+loop in C, is forked anew in milliseconds, where a new process would take a second to import its libraries.
 """
 
 import json
@@ -13,51 +13,60 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+AGAIN = 10  # exit code of a child that another one shall follow
 
-def serve(prepare: Callable[[dict], Callable[[Any], Any]]) -> None:
+
+def serve(prepare: Callable[[], Callable[[Any], bool]]) -> None:
     """Answer requests until the standard input closes.
 
-    The first line of input holds ``memory_bytes``, ``seconds`` and the ``arguments`` of ``prepare``, which makes the
-    function that answers requests. The first line of output, and one more whenever a child takes the place of another,
-    holds the ``child``'s process id. Each later line of input is a number and a request, and its reply repeats the
-    number. A request that raises is answered by an error; one that runs out of memory or time ends the child, as its
-    state is then unknown.
+    The first line of input is the size of the address space in bytes. The first line of output is ``null``, or why
+    ``prepare``, which makes the function that answers requests, could not. Each later line of input holds a request and
+    its seconds, and has one line of output: ``right``, ``wrong``, ``failed`` where it raised, or ``late`` where the
+    seconds were over. If the child ends in any other way, this process ends too.
     """
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints must not look like a reply
-    settings = json.loads(sys.stdin.readline())
-    _limit(resource.RLIMIT_AS, settings["memory_bytes"])
+    outcomes = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints goes elsewhere
+
+    def say(line: str | None) -> None:
+        outcomes.write(json.dumps(line) + "\n")
+        outcomes.flush()
+
+    _limit(resource.RLIMIT_AS, json.loads(sys.stdin.readline()))
     _limit(resource.RLIMIT_CORE, 0)
-    # By its default action the alarm ends the child even in the middle of a C loop: it does not outlive a parent that
-    # was killed.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # whose action ends a process
     try:
-        answer = prepare(settings["arguments"])
+        answer = prepare()
     except Exception as error:
-        _write(replies, {"error": f"{type(error).__name__}: {error}"})
+        say(f"{type(error).__name__}: {error}")
         return
-    ended = None
-    while ended != 0:  # a child exits with 0 where the input is closed
+    say(None)
+    while True:
         child = os.fork()
         if child == 0:
-            _answer(replies, answer, settings["seconds"])
-            os._exit(0)
-        _write(replies, {"child": child})
-        ended = os.waitpid(child, 0)[1]
+            os._exit(_answer(answer, say))
+        status = os.waitpid(child, 0)[1]
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+            say("late")
+        elif os.waitstatus_to_exitcode(status) != AGAIN:
+            return
 
 
-def _answer(replies: Any, answer: Callable[[Any], Any], seconds: float) -> None:
+def _answer(answer: Callable[[Any], bool], say: Callable[[str], None]) -> int:
+    """Answer until the input closes, or memory was short: what is left of the state is then unknown."""
     for line in sys.stdin:
+        request, seconds = json.loads(line)
         signal.setitimer(signal.ITIMER_REAL, seconds)
-        number, request = json.loads(line)
         try:
-            reply = {"reply": answer(request)}
+            outcome, code = "right" if answer(request) else "wrong", 0
         except MemoryError:
-            os._exit(1)
-        except Exception as error:
-            reply = {"error": type(error).__name__}
+            outcome, code = "failed", AGAIN
+        except Exception:
+            outcome, code = "failed", 0
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _write(replies, reply | {"number": number})
+        say(outcome)
+        if code:
+            return code
+    return 0
 
 
 def _limit(which: int, amount: int) -> None:
@@ -67,8 +76,3 @@ def _limit(which: int, amount: int) -> None:
         resource.setrlimit(which, (amount, amount))
     except (ValueError, OSError):  # macOS has no limit on address space; the limit on time remains
         pass
-
-
-def _write(stream: Any, reply: dict) -> None:
-    stream.write(json.dumps(reply) + "\n")
-    stream.flush()

@@ -7,17 +7,15 @@ import sys
 from llm_experiments.verifiers.worker_loop import serve
 
 
-def prepare(arguments: dict):
+def prepare():
     """Make the function that does harm."""
-    if arguments.get("refuse"):
-        raise LookupError("nothing to work with")
 
     def answer(request):
         match request:
             case ["memory", int(mib)]:
-                return len(bytearray(mib << 20))
+                return len(bytearray(mib << 20)) > 0
             case "spin":
-                return pow(3, 10**9) % 2  # one call that no Python-level signal handler interrupts
+                return pow(3, 10**9) > 0  # one call that no Python-level signal handler interrupts
             case "exit":
                 os._exit(3)
             case "crash":
@@ -25,13 +23,13 @@ def prepare(arguments: dict):
             case "raise":
                 raise ZeroDivisionError
             case "print":
-                print('{"reply": "forged"}', flush=True)
-                os.write(1, b'{"reply": "forged"}\n')
-                return "printed"
-            case "modules":
-                return sorted(set(sys.modules) & {"torch", "transformers", "vllm", "jax"})
+                print('"right"', flush=True)
+                os.write(1, b'"right"\n')
+                return False
+            case "light":
+                return not {"torch", "transformers", "vllm", "jax"} & set(sys.modules)
             case _:
-                return request
+                return request == "yes"
 
     return answer
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,33 +83,23 @@ def ends(pid: int, within: float = SLACK) -> bool:
     return not alive(pid)
 
 
-def peak_mib(pid: int) -> float | None:
-    """Largest address space that a process had; None where the system does not say."""
-    status = Path(f"/proc/{pid}/status")
-    if not status.is_file():
-        return None
-    return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmPeak"))
-
-
 @pytest.mark.parametrize("name", [*QUICK, *slow_after(2, SLOW)])
 def test_a_hostile_completion_gets_no_reward_in_bounded_time_and_memory_and_the_next_is_graded(verifier, name):
     assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]  # and the worker runs
     start = time.monotonic()
     assert verifier.rewards("81", [(SLOW | QUICK)[name]]) == [0]
     assert time.monotonic() - start < TIMEOUT + SLACK
-    peaks = [peak_mib(pid) for pid in verifier.processes()]
-    assert all(peak is None or peak <= MEMORY_MIB for peak in peaks)
     assert verifier.rewards("81", [r"\boxed{81.0}"]) == [1]
 
 
 @pytest.mark.filterwarnings("ignore:.*skipped")
 def test_quick_requests_use_up_no_patience_however_many_and_time_brings_it_back():
-    pool = WorkerPool(GREEDY, {}, timeout=0.5, memory_mib=MEMORY_MIB, budget=0.5)
-    assert pool.ask(["x"] * 3000) == ["x"] * 3000  # longer than the budget
-    replies = pool.ask(["spin"] * 6 + ["after"])
-    assert replies[0] is None and replies[5:] == [PASSED_OVER, "after"]
+    pool = WorkerPool(GREEDY, timeout=0.5, memory_mib=MEMORY_MIB, budget=0.5)
+    assert pool.ask(["yes"] * 100) == [True] * 100  # together longer than the budget
+    replies = pool.ask(["spin"] * 6 + ["yes"])
+    assert replies[0] is None and replies[5:] == [PASSED_OVER, True]
     assert pool.ask(["spin"], patient=True) == [None]
-    time.sleep(3)  # half of the budget, at a tenth of a second each second, and a little more
+    time.sleep(7)  # all of the budget, at a tenth of a second each second, and a little more
     assert pool.ask(["spin"]) == [None]
     pool.close()
 
@@ -119,15 +108,15 @@ def test_limits_shorten_in_proportion_once_half_of_the_patience_is_gone(monkeypa
     clock = [0.0]
     monkeypatch.setattr("llm_experiments.verifiers.patience.time.monotonic", lambda: clock[0])
     patience = Patience(timeout=5.0, budget=10.0, workers=2)  # 20 seconds in all
-    assert patience.quick == 0.5
-    patience.spend(10)
-    assert patience.limit() == 5  # half is left
-    patience.spend(5)
+    patience.spend(0.5)
+    patience.spend(10.5)
+    assert patience.limit() == 5  # half is left: quick time does not count
+    patience.spend(5.5)
     assert patience.limit() == 2.5
-    patience.spend(30)
-    assert patience.limit() == 0 and patience.quick == 0.5
+    patience.spend(30.5)
+    assert patience.limit() == 0.5
     clock[0] = 125.0  # 25 seconds were owed, and each worker gets back a tenth of the time
-    assert patience.limit() == 0
+    assert patience.limit() == 0.5
     clock[0] = 150.0
     assert patience.limit() == pytest.approx(2.5)
     clock[0] = 1e6
@@ -144,7 +133,7 @@ def test_numbers_are_read_in_linear_time(text):
 
 @pytest.fixture
 def greedy():
-    pool = WorkerPool(GREEDY, {}, timeout=TIMEOUT, memory_mib=MEMORY_MIB)
+    pool = WorkerPool(GREEDY, timeout=TIMEOUT, memory_mib=MEMORY_MIB)
     yield pool
     pool.close()
 
@@ -152,77 +141,62 @@ def greedy():
 @pytest.mark.parametrize("harm", [["memory", 600], "spin", "exit", "crash", "raise"], ids=str)
 def test_a_request_that_does_harm_is_answered_none_and_the_others_as_ever(greedy, harm):
     start = time.monotonic()
-    assert greedy.ask(["before", harm, "after", harm, ["memory", 100]]) == ["before", None, "after", None, 100 << 20]
+    assert greedy.ask(["yes", harm, "no", harm, ["memory", 100]]) == [True, None, False, None, True]
     assert time.monotonic() - start < 2 * TIMEOUT + SLACK
 
 
 def test_what_a_library_prints_is_no_reply(greedy):
-    assert greedy.ask(["print", "next"]) == ["printed", "next"]
+    assert greedy.ask(["print", "yes", "no"]) == [False, True, False]
 
 
 def test_workers_are_light(greedy):
-    assert greedy.ask(["modules"]) == [[]]
-    code = "import sys, llm_experiments.verifiers.math_worker as worker; worker.prepare({}); print(*sys.modules)"
+    assert greedy.ask(["light"]) == [True]
+    code = "import sys, llm_experiments.verifiers.math_worker as worker; worker.prepare(); print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "datasets", "pandas"} & set(run.stdout.split())
 
 
-def test_a_worker_that_can_not_start_says_why():
-    with pytest.raises(RuntimeError, match="LookupError: nothing to work with"):
-        WorkerPool(GREEDY, {"refuse": True}, timeout=1, memory_mib=512).ask(["x"])
+def test_a_worker_that_can_not_start_says_so():
     with pytest.raises(RuntimeError, match="memory_mib = 1"):
         MathVerifier(memory_mib=1).rewards("1", ["2"])
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["worker", "child"])
-def test_a_process_that_was_killed_while_idle_costs_no_reward(greedy, which):
-    greedy.ask(["x"])
-    pid = greedy.processes()[which]
+def test_a_process_that_was_killed_while_idle_costs_no_reward(greedy):
+    greedy.ask(["yes"])
+    (pid,) = greedy.processes()
     os.kill(pid, signal.SIGKILL)
     assert ends(pid)
-    assert greedy.ask(["y", "z"]) == ["y", "z"] and pid not in greedy.processes()
-
-
-def test_a_reply_to_a_request_that_was_given_up_answers_no_other():
-    pool = WorkerPool(GREEDY, {}, timeout=20, memory_mib=512)
-    pool.ask(["x"])
-    worker, child = pool.processes()
-    os.kill(worker, signal.SIGSTOP)  # so that it notices the end of its child only after the next request was sent
-    os.kill(child, signal.SIGKILL)
-    threading.Timer(0.2, os.kill, (worker, signal.SIGCONT)).start()
-    assert pool.ask(["y", "z", "w"]) == ["y", "z", "w"]
-    pool.close()
+    assert greedy.ask(["yes", "no"]) == [True, False] and pid not in greedy.processes()
 
 
 def test_processes_end_with_close_and_with_the_pool_and_come_back_on_demand():
-    pool = WorkerPool(GREEDY, {}, timeout=1, memory_mib=512, workers=2)
+    pool = WorkerPool(GREEDY, timeout=5, memory_mib=512, workers=2)
     assert pool.processes() == []
-    assert pool.ask(list("abcdef")) == list("abcdef")
+    assert pool.ask(["yes", "no"] * 3) == [True, False] * 3
     first = pool.processes()
     pool.close()
-    assert len(first) in (2, 4) and all(map(ends, first)) and pool.processes() == []
-    assert pool.ask(["x"]) == ["x"]
+    assert len(first) in (1, 2) and all(map(ends, first)) and pool.processes() == []
+    assert pool.ask(["yes"]) == [True]
     second = pool.processes()
     del pool
     gc.collect()
-    assert len(second) == 2 and all(map(ends, second))
+    assert len(second) == 1 and all(map(ends, second))
 
 
 def test_threads_share_a_pool():
-    pool = WorkerPool(GREEDY, {}, timeout=20, memory_mib=512, workers=2)
+    pool = WorkerPool(GREEDY, timeout=20, memory_mib=512, workers=2)
     with ThreadPoolExecutor(4) as threads:
-        asked = [[f"{thread}-{i}" for i in range(200)] for thread in range(4)]
-        assert list(threads.map(pool.ask, asked)) == asked
-    assert len(pool.processes()) == 4
+        asked = [["yes" if (thread + i) % 3 else "no" for i in range(30)] for thread in range(4)]
+        assert list(threads.map(pool.ask, asked)) == [[each == "yes" for each in part] for part in asked]
+    assert len(pool.processes()) == 2
     pool.close()
 
 
 START = f"""
-import os, sys, threading, time
-from llm_experiments.verifiers.patience import Patience
+import os, sys, time
 from llm_experiments.verifiers.worker_pool import WorkerPool
-pool = WorkerPool({GREEDY!r}, {{}}, timeout=2, memory_mib=512)
-assert pool.ask(["x"]) == ["x"]
+pool = WorkerPool({GREEDY!r}, timeout=2, memory_mib=512)
+assert pool.ask(["yes"]) == [True]
 print(*pool.processes(), flush=True)
 """
 
@@ -248,12 +222,12 @@ def test_a_forked_child_has_workers_of_its_own_and_leaves_its_parents_alone():
     code = """
 child = os.fork()
 if child == 0:
-    assert pool.ask(["child"]) == ["child"]
+    assert pool.ask(["yes"]) == [True]
     print(*pool.processes(), flush=True)
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 before = pool.processes()
-assert pool.ask(["parent"]) == ["parent"] and pool.processes() == before
+assert pool.ask(["yes"]) == [True] and pool.processes() == before
 print("unharmed", flush=True)
 """
     with run(code) as process:

@@ -101,8 +101,8 @@ def test_tables_leave_out_what_is_ungraded_and_count_it(tmp_path):
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the system shows no environments")
 def test_a_workers_environment_holds_no_secret(monkeypatch):
     monkeypatch.setenv("A_SECRET_TOKEN", "s3cret")
-    pool = WorkerPool("tests.fakes.greedy_worker", {}, timeout=5, memory_mib=512)
-    assert pool.ask(["x"]) == ["x"]
+    pool = WorkerPool("tests.fakes.greedy_worker", timeout=5, memory_mib=512)
+    assert pool.ask(["yes"]) == [True]
     for pid in pool.processes():
         with open(f"/proc/{pid}/environ") as file:
             names = {each.partition("=")[0] for each in file.read().split("\0") if each}

@@ -261,7 +261,7 @@ def test_every_ground_truth_of_mathematics_grades_itself_right_and_a_changed_one
     "name", slow_after(1, ["inline", *(["math500.jsonl"] if (DATA / "math500.jsonl").is_file() else [])])
 )
 def test_math_verify_alone_grades_ground_truths_right_without_the_comparison_of_texts(name):
-    grade = prepare({})
+    grade = prepare()
     answers = ground_truths(name)[::3]
     assert [answer for answer in answers if not grade([answer, answer])] == []
 
