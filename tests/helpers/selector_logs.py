@@ -3,6 +3,7 @@
 import numpy as np
 
 from kaestat import RewardLog, Visits
+from tests.helpers.cases import visits
 from tests.helpers.selector_references import Log
 
 
@@ -37,15 +38,7 @@ GRID = (1.5, 2.5, 4.0, 7.0, 12.0, 30.0)
 def visits_of(log: Log, *, now: float | None = None, padding: str = "right") -> Visits:
     """The whole log as past visits seen from ``now``; padding on the right, on the left, or between the visits."""
     now = 1.0 + max(prompt[-1][0] for prompt in log) if now is None else now
-    depth = max(len(prompt) for prompt in log)
-    width = 2 * depth + 1 if padding == "between" else depth
-    columns = np.zeros((4, len(log), width))
-    columns[0] = 3.0  # a lag in the padding means nothing
-    for p, prompt in enumerate(log):
-        for v, (time, rewards) in enumerate(prompt):
-            column = {"right": v, "left": width - len(prompt) + v, "between": 2 * v + 1}[padding]
-            columns[:, p, column] = now - time, len(rewards), sum(rewards), sum(z * z for z in rewards)
-    return Visits(*columns)
+    return visits(*[[(now - time, rewards) for time, rewards in prompt] for prompt in log], padding=padding)
 
 
 def reward_log(log: Log) -> RewardLog:

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 from hypothesis import strategies as st
 
 from kaestat import Groups, Visits
-from kaestat.history.fields import WEIGHTED_FIELDS
+from tests.helpers.cases import groups, visits
 from tests.helpers.references import Case, PastVisit
 
 # Multiples of 1/4: sums are exact, so that "does not depend on" can be tested to the last bit.
@@ -74,40 +73,15 @@ def case_at(run: list[Step], index: int) -> Case:
 
 def groups_of(case: Case, *, weighted: bool = False, padding: float = 0.0, spare: int = 0) -> Groups:
     """The current groups as arrays; ``padding`` is what stands outside the mask, ``spare`` adds columns of it."""
-    width = max(len(row) for row in case.rewards) + spare
-    mask = np.array([[g < len(row) for g in range(width)] for row in case.rewards])
-    full = bool(mask.all())
-    return Groups(
-        reward=_padded(case.rewards, width, padding),
-        mask=None if full else mask,
-        weight=_padded(case.weights, width, abs(padding)) if weighted else None,
-        prompt_ids=case.prompts,
-    )
+    weights = case.weights if weighted else None
+    return groups(*case.rewards, weights=weights, prompt_ids=case.prompts, padding=padding, spare=spare)
 
 
 def visits_of(case: Case, *, weighted: bool = False, scatter_padding: bool = False) -> Visits:
-    """The past as padded arrays: padding on the left, or (lags arbitrary) before, between and after the visits."""
-    depth = max((len(past) for past in case.past), default=0)
-    columns = 2 * depth + 1 if scatter_padding else depth
-    shape = (len(case.past), columns)
-    weighted_names = WEIGHTED_FIELDS
-    names = ("count", "total", "total_sq", *weighted_names, "divergence")
-    arrays = {name: np.zeros(shape) for name in names}
-    lag = np.arange(shape[0] * columns, dtype=float).reshape(shape) % 5 if scatter_padding else np.zeros(shape)
-    for p, past in enumerate(case.past):
-        for k, visit in enumerate(past):
-            column = 2 * k + 1 if scatter_padding else columns - len(past) + k
-            z, w = np.array(visit.rewards), np.array(visit.weights)
-            lag[p, column] = case.step - visit.step
-            plain_sums = (len(z), z.sum(), (z**2).sum())
-            weighted_sums = [(w**i * z**j).sum() for i, j in ((1, 0), (2, 0), (1, 1), (1, 2), (2, 1), (2, 2))]
-            sums = (*plain_sums, *weighted_sums)
-            for name, value in zip(names, (*sums, visit.divergence), strict=True):
-                arrays[name][p, column] = value
-    plain = {name: arrays[name] for name in names[:3]}
-    extra = {name: arrays[name] for name in weighted_names} if weighted else {}
-    return Visits(lag=lag, **plain, **extra, divergence=arrays["divergence"])
-
-
-def _padded(rows: list[list[float]], width: int, padding: float) -> np.ndarray:
-    return np.array([row + [padding] * (width - len(row)) for row in rows])
+    """The past as padded arrays: padding on the left, or before, between and after the visits."""
+    past = [
+        [(case.step - each.step, each.rewards, *([each.weights] if weighted else [])) for each in mine]
+        for mine in case.past
+    ]
+    divergence = [[each.divergence for each in mine] for mine in case.past]
+    return visits(*past, divergence=divergence, padding="between" if scatter_padding else "left")
