@@ -33,17 +33,12 @@ def array(elements: st.SearchStrategy, *shape: int) -> st.SearchStrategy:
 
 
 EITHER, ROW = NUMBER | array(SHARES, 3), array(SHARES, 3)
-PARAMETERS: dict[str, st.SearchStrategy] = {  # of every formula that takes one of this name
+PARAMETERS: dict[str, st.SearchStrategy] = {  # of every formula that takes one of this name; others are EITHER
     **dict.fromkeys(("visits", "group_size", "step", "batch", "seed"), WHOLE),
-    **dict.fromkeys(("h", "drift", "value_bound", "lipschitz", "per_step", "target"), NUMBER),
-    **dict.fromkeys(("initial_gap", "pl", "smoothness"), NUMBER),
-    **dict.fromkeys(("value_mse", "other_value_mse", "reward_variance", "bias", "covariance"), EITHER),
-    **dict.fromkeys(("own_derivative", "value_gradient_norm2"), EITHER),
     **dict.fromkeys(("weights", "path", "gradient_mse"), ROW),
     **dict.fromkeys(("lags", "learning_rate"), array(POSITIVE, 3)),
     **dict.fromkeys(("n_boot", "n_prompts", "n_epochs"), mostly(SIZES, ODD_SIZES)),
     "kernel": KERNEL,
-    "noise_variance": EITHER,
     "score_norm2": NUMBER | array(POSITIVE, 3),
     "sizes": mostly(st.lists(st.integers(1, 10**6), max_size=4), ODD_ARRAYS),
     "samples": array(SHARES, 4, 2),
@@ -54,21 +49,10 @@ VISITS = Visits(
     *(np.array(rows) for rows in ([[3.0, 1], [4, 2]], [[3.0, 3], [2, 0]], [[1.0, 2], [2, 0]], [[1.0, 2], [2, 0]]))
 )
 FORMULAS: dict[Callable[..., Any], dict[str, st.SearchStrategy]] = {  # with what differs from the above
+    **{getattr(theory, name): {} for name in theory.__all__ if name.islower() and not name.startswith("predict")},
     theory.algorithm1_error: {"path": array(SHARES, 4), "noise_variance": st.none() | array(SHARES, 4)},
-    theory.theorem1_bound: {"noise_variance": NUMBER},
-    theory.integer_bandwidth_error: {
-        "bandwidth": WHOLE | array(POSITIVE, 2),
-        "noise_variance": NUMBER | array(POSITIVE, 2),
-    },
-    theory.optimal_integer_bandwidth: {"noise_variance": NUMBER},
-    theory.local_rate_slopes: {"noise_variance": NUMBER},
-    theory.optimal_bandwidth: {"noise_variance": NUMBER},
-    theory.linear_error: {},
-    theory.worst_case_error: {},
+    theory.integer_bandwidth_error: {"bandwidth": WHOLE | array(POSITIVE, 2)},
     theory.minimax_weights: {"noise_variance": NUMBER | array(POSITIVE, 3)},
-    theory.excess_gradient_mse: {},
-    theory.gradient_mse_reduction: {},
-    theory.suboptimality_recursion: {},
     bootstrap.cluster_bootstrap: {},
     bootstrap.mean_with_interval: {},
     inference.value_interval: {
@@ -86,7 +70,8 @@ FORMULAS: dict[Callable[..., Any], dict[str, st.SearchStrategy]] = {  # with wha
 
 def arguments_of(formula: Callable[..., Any]) -> dict[str, st.SearchStrategy]:
     """A strategy for each of its parameters."""
-    return {name: (PARAMETERS | FORMULAS[formula])[name] for name in inspect.signature(formula).parameters}
+    strategies = PARAMETERS | FORMULAS[formula]
+    return {name: strategies.get(name, EITHER) for name in inspect.signature(formula).parameters}
 
 
 def numbers_of(result: Any) -> list[np.ndarray]:

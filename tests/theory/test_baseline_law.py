@@ -88,16 +88,6 @@ def test_grpo_leaves_what_enumeration_says(size):
     assert found.signal == pytest.approx((mean.mean(0) @ ahead) ** 2, rel=0.02)  # prompts' directions are assumed
 
 
-def test_the_error_of_a_history_costs_its_square_times_the_weight():
-    """By drawing histories: E[W (R - b)^2] of a value from 10 completions, without shrinkage since p differ much."""
-    bandit, rng = Bandit(), np.random.default_rng(0)
-    moments = bandit.moments()
-    drawn = rng.binomial(10, bandit.value, size=(400_000, 3)) / 10
-    expected = moments.second_moment(drawn).mean(0)
-    error = bandit.value * (1 - bandit.value) / 10
-    np.testing.assert_allclose(moments.second_moment(bandit.value, error), expected, rtol=2e-3)
-
-
 def test_shrinkage_is_between_the_constant_and_the_prompts_own_and_better_than_both():
     moments = Bandit().moments()
     alone = moments.square_moment(moments.best) / (10 * moments.weight**2)

@@ -4,7 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
@@ -59,13 +58,6 @@ def test_worst_case_bias_is_the_maximum_over_the_lipschitz_class(seed, n, signed
     assert worst_case_error(weights, lags, 0.25, 0.3).bias == pytest.approx(expected, rel=1e-7, abs=1e-9)
     if not signed:
         assert expected == pytest.approx(0.3 * weights @ lags, rel=1e-7, abs=1e-9)
-
-
-def test_worst_case_error_agrees_between_numpy_and_torch():
-    rng = np.random.default_rng(1)
-    weights, lags = rng.normal(size=(3, 6)), rng.integers(0, 9, size=6).astype(float)
-    error = worst_case_error(torch.from_numpy(weights), torch.from_numpy(lags), 0.25, 0.1)
-    np.testing.assert_allclose(error.mse.numpy(), worst_case_error(weights, lags, 0.25, 0.1).mse, rtol=1e-14)
 
 
 def worst_case_mse(weights, lags, noise, lipschitz) -> float:
