@@ -30,16 +30,3 @@ def verdict(printed: Printed, accuracy: float) -> str:
     """Whether an exact accuracy rounds to the printed one (ties either way)."""
     fits = abs(accuracy - printed.value) <= printed.half_unit * (1 + 1e-9)
     return "k/n" if fits else "no multiple of 1/n"
-
-
-def coverage() -> pd.DataFrame:
-    """How telling the agreement is: the share of four-digit numbers in [0, 1] that are some k/n, rounded.
-
-    Returns: ``benchmark, n, share, entries, chance``; chance is ``share ** entries``, the probability that as many
-        arbitrary numbers would all pass.
-    """
-    found = accuracy_counts().groupby("benchmark", sort=False).agg(n=("n", "first"), entries=("k", "size"))
-    share = [len(np.unique(np.round(np.arange(n + 1) / n, 4))) / 10001 for n in found["n"]]
-    return found.assign(share=share, chance=np.power(share, found["entries"])).reset_index()[
-        ["benchmark", "n", "share", "entries", "chance"]
-    ]

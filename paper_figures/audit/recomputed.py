@@ -55,12 +55,9 @@ def reductions() -> pd.DataFrame:
         entries that round to the printed ones.
     """
     rows = []
-    for number, levels, stated in (
-        (1, paper.table1(), paper.table1_reductions()),
-        (2, paper.table2(), paper.table2_reductions()),
-    ):
-        entries = levels.set_index(["dataset", "step", "method"])["printed"]
-        for row in stated.itertuples():
+    for number in (1, 2):
+        entries = paper.levels(number).set_index(["dataset", "step", "method"])["printed"]
+        for row in paper.reductions(number).itertuples():
             ours, theirs = (Printed(entries[row.dataset, row.step, name]) for name in ("kae", row.versus))
             recomputed, low, high = reduction_range(ours, theirs)
             rows.append((number, row.dataset, row.step, row.versus, row.printed, recomputed, low, high))
@@ -128,23 +125,15 @@ def _claim_verdict(claimed_low: str, claimed_high: str, low: float, high: float)
 
 
 def _stated_reductions(number: int, versus: str) -> pd.Series:
-    frame = reductions()
-    return frame.loc[(frame["table"] == number) & (frame["versus"] == versus), "recomputed"]
+    return reductions().query("table == @number and versus == @versus")["recomputed"]
 
 
-def _won(number: int) -> pd.Series:
-    frame = improvements()
-    return frame.loc[(frame["table"] == number) & frame["kae_is_best"], "improvement_pct"]
+def _won(number: int) -> pd.DataFrame:
+    return improvements().query("table == @number and kae_is_best")
 
 
 def _mean_improvement(number: int) -> list[float]:
-    frame = improvements()
-    return [frame.loc[(frame["table"] == number) & (frame["benchmark"] != "average"), "improvement_pct"].mean()]
-
-
-def _columns_won(number: int) -> list[int]:
-    frame = improvements()
-    return [frame.loc[(frame["table"] == number) & frame["kae_is_best"], "benchmark"].nunique()]
+    return [improvements().query("table == @number and benchmark != 'average'")["improvement_pct"].mean()]
 
 
 QUANTITIES: dict[str, Callable[[], Iterable[float]]] = {
@@ -156,10 +145,10 @@ QUANTITIES: dict[str, Callable[[], Iterable[float]]] = {
     "mean_improvement_math": lambda: _mean_improvement(3),
     "mean_improvement_dapo": lambda: _mean_improvement(4),
     "largest_improvement": lambda: [improvements()["improvement_pct"].max()],
-    "improvements_won_math": lambda: _won(3),
-    "improvements_won_dapo": lambda: _won(4),
-    "columns_won_math": lambda: _columns_won(3),
-    "columns_won_dapo": lambda: _columns_won(4),
+    "improvements_won_math": lambda: _won(3)["improvement_pct"],
+    "improvements_won_dapo": lambda: _won(4)["improvement_pct"],
+    "columns_won_math": lambda: [_won(3)["benchmark"].nunique()],
+    "columns_won_dapo": lambda: [_won(4)["benchmark"].nunique()],
     "figure": list,
 }
 NOTES = {

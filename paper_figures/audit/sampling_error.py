@@ -15,11 +15,11 @@ Neither holds the largest part: each method was trained once, and the variation 
 import numpy as np
 import pandas as pd
 
+from kaestat.core.bootstrap import NORMAL_975
 from paper_figures.shared import paper
 
 INTRACLASS = 0.7
 BETWEEN_METHODS = 0.9
-NORMAL_975 = 1.959964
 
 
 def difference_errors() -> pd.DataFrame:
@@ -30,30 +30,21 @@ def difference_errors() -> pd.DataFrame:
         "average" is the mean over the six. The verdict says which intervals exclude 0.
     """
     sizes = paper.benchmarks().set_index("benchmark")
+    wide = paper.accuracies().query("benchmark != 'average'")
+    wide = wide.pivot_table(index=["table", "benchmark"], columns="method", values="accuracy", sort=False)
+    assumed = {"binomial": (0.0, 0.0), "problems": (INTRACLASS, BETWEEN_METHODS)}
     rows = []
-    for (number, benchmark), part in paper.accuracies().groupby(["table", "benchmark"], sort=False):
-        if benchmark == "average":
-            continue
-        accuracy = part.set_index("method")["accuracy"]
-        problems, samples = sizes.loc[benchmark]
-        for versus in accuracy.index.drop("kae"):
-            ours, theirs = accuracy["kae"], accuracy[versus]
-            rows.append(
-                (
-                    number,
-                    benchmark,
-                    versus,
-                    ours - theirs,
-                    difference_variance(ours, theirs, problems, samples, intraclass=0.0, between=0.0),
-                    difference_variance(
-                        ours, theirs, problems, samples, intraclass=INTRACLASS, between=BETWEEN_METHODS
-                    ),
-                )
-            )
-    frame = pd.DataFrame(rows, columns=["table", "benchmark", "versus", "difference", "binomial", "problems"])
-    frame = pd.concat([frame, _averages(frame)], ignore_index=True)
-    se = np.sqrt(frame.pop("binomial"))
-    clustered = np.sqrt(frame.pop("problems"))
+    for (number, benchmark), accuracy in wide.iterrows():
+        ours = accuracy["kae"]
+        for versus, theirs in accuracy.drop("kae").items():
+            variances = [difference_variance(ours, theirs, *sizes.loc[benchmark], *each) for each in assumed.values()]
+            rows.append((number, benchmark, versus, ours - theirs, *variances))
+    frame = pd.DataFrame(rows, columns=["table", "benchmark", "versus", "difference", *assumed])
+    grouped = frame.groupby(["table", "versus"], sort=False)[["difference", *assumed]]
+    averages = grouped.mean()
+    averages[list(assumed)] = averages[list(assumed)].div(grouped.size(), axis=0)  # the benchmarks are independent
+    frame = pd.concat([frame, averages.reset_index().assign(benchmark="average")], ignore_index=True)
+    se, clustered = (np.sqrt(frame.pop(name)) for name in assumed)
     frame = frame.assign(
         se_binomial=se,
         low=frame["difference"] - NORMAL_975 * se,
@@ -62,11 +53,13 @@ def difference_errors() -> pd.DataFrame:
         se_problems=clustered,
         z_problems=frame["difference"] / clustered,
     )
-    return frame.assign(verdict=_verdicts(frame))
+    names = {(True, True): "both", (True, False): "binomial only", (False, True): "problems only"}
+    clear = zip(frame["z_binomial"].abs() > NORMAL_975, frame["z_problems"].abs() > NORMAL_975, strict=True)
+    return frame.assign(verdict=[names.get(each, "neither") for each in clear])
 
 
 def difference_variance(
-    ours: float, theirs: float, problems: int, samples: int, *, intraclass: float, between: float
+    ours: float, theirs: float, problems: int, samples: int, intraclass: float, between: float
 ) -> float:
     """Variance of the difference of two accuracies on the same problems.
 
@@ -82,25 +75,3 @@ def difference_variance(
     v1, v2 = ours * (1 - ours), theirs * (1 - theirs)
     alone = (v1 + v2) * (intraclass + (1 - intraclass) / samples)
     return float((alone - 2 * between * intraclass * np.sqrt(v1 * v2)) / problems)
-
-
-def _averages(frame: pd.DataFrame) -> pd.DataFrame:
-    grouped = frame.groupby(["table", "versus"], sort=False)
-    count = grouped["difference"].size()
-    return (
-        pd.DataFrame(
-            {
-                "difference": grouped["difference"].mean(),
-                "binomial": grouped["binomial"].sum() / count**2,
-                "problems": grouped["problems"].sum() / count**2,
-            }
-        )
-        .reset_index()
-        .assign(benchmark="average")
-    )
-
-
-def _verdicts(frame: pd.DataFrame) -> list[str]:
-    names = {(True, True): "both", (True, False): "binomial only", (False, True): "problems only"}
-    clear = zip(frame["z_binomial"].abs() > NORMAL_975, frame["z_problems"].abs() > NORMAL_975, strict=True)
-    return [names.get((bool(one), bool(other)), "neither") for one, other in clear]

@@ -13,22 +13,16 @@ CAPTIONS = {
     "audit_claims": "Numbers in the paper's text, computed again from its tables.",
     "audit_averages": "Average column of the paper's Tables 3 and 4, computed again.",
     "audit_counts": "Accuracies of the paper's Tables 3 and 4 as k of n.",
-    "audit_chance": "Share of four-digit numbers that are some k of n, and the chance that as many arbitrary numbers "
-    "as there are entries would all be.",
     "audit_differences": "KAE's differences in the paper's Tables 3 and 4 with their sampling errors, under two sets "
     "of assumptions; the variation between training runs is in neither.",
-    "configurations": "Training configurations of the paper's appendix.",
 }
-
 
 _MAKE = {
     "audit_percentages": recomputed.reductions,
     "audit_claims": recomputed.text_claims,
     "audit_averages": recomputed.averages,
     "audit_counts": counts.accuracy_counts,
-    "audit_chance": counts.coverage,
     "audit_differences": sampling_error.difference_errors,
-    "configurations": paper.configurations,
 }
 TABLES = {name: cache(make) for name, make in _MAKE.items()}
 

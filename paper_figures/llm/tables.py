@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,13 +9,12 @@ import pandas as pd
 from llm_experiments.diagnose.estimators import WEIGHTED_KAE_EB
 from llm_experiments.diagnose.results import Results
 from paper_figures.shared.charts import LABELS
-from paper_figures.shared.output import write_csv, write_table
+from paper_figures.shared.output import write_table
 
 PAPERS = ("reinforce++", "grpo", "kae")
 ORDER = (("kae", "grpo"), ("grpo", "reinforce++"))  # the smaller one first
 FLOORS = ("oracle", "best_baseline")
 COMPARED = ("none", "reinforce++", "grpo", "kae", "kae_eb", "reinforce++@exact", "grpo@exact", "kae@exact", *FLOORS)
-OWN_REWARD = ("ebpo", "krpo")  # in the value
 WEIGHTING_LABELS = {"exact": "exact weights", "length": "length weights", "logit_norm": "logit-norm weights"}
 VALUE_CAPTION = (
     "Value MSE (x 0.001; standard error over prompts). As in the paper, then debiased: free of the oracle pool's "
@@ -27,17 +25,6 @@ GRADIENT_CAPTION = (
     "debiased figure, which does not depend on the pool's size. Reductions by KAE in per cent, with 95 % bootstrap "
     "intervals over prompts."
 )
-ALL_VALUE_CAPTION = (
-    "Value MSE of every method (x 0.001; standard error over prompts), debiased. EBPO starts afresh at the oldest past "
-    "step. * The value contains the completion's own reward."
-)
-ALL_GRADIENT_CAPTION = (
-    "Gradient MSE of every method (x {unit}; standard error over prompts), {kind}. Weighted: rewards averaged with "
-    "squared score norms, or proxies of them, as weights. * The value contains the completion's own reward, which "
-    "shrinks the gradient and biases it; the MSE holds both. Floors: the true value, and the "
-    "best constant of each prompt."
-)
-
 WEIGHTED_CAPTION = (
     "Debiased gradient MSE of weighted KAE-EB less that of others (x {unit}), paired by prompt, with 95 % bootstrap "
     "intervals over prompts; below 0 it is the better one."
@@ -45,9 +32,9 @@ WEIGHTED_CAPTION = (
 
 
 def label(method: str) -> str:
-    """A method's name for readers: ``kae@exact`` is "KAE, exact weights"; a star marks `OWN_REWARD`."""
+    """A method's name for readers: ``kae@exact`` is "KAE, exact weights"."""
     name, _, weighting = method.partition("@")
-    plain = LABELS.get(name, name) + ("*" if name in OWN_REWARD else "")
+    plain = LABELS.get(name, name)
     return f"{plain}, {WEIGHTING_LABELS.get(weighting, weighting)}" if weighting else plain
 
 
@@ -146,13 +133,6 @@ def weighted_table(differences: pd.DataFrame, scale: float) -> pd.DataFrame:
     return _wide(rows, differences["step"].unique())
 
 
-def every_method(frame: pd.DataFrame, mse: str, se: str, scale: float) -> pd.DataFrame:
-    """A row for each method, the lowest at the first step on top, a column for each step."""
-    steps = frame["step"].unique()
-    first = frame[frame["step"] == steps[0]].sort_values(mse)
-    return _wide([(label(name), _levels(frame, name, mse, se, scale)) for name in first["method"]], steps)
-
-
 def unit_of(frame: pd.DataFrame) -> tuple[float, str]:
     """Factor that brings the MSEs to between 1 and 1000, a power of 1000, and its reciprocal as text."""
     middle = float(frame["mse"][frame["mse"] > 0].median())
@@ -160,40 +140,18 @@ def unit_of(frame: pd.DataFrame) -> tuple[float, str]:
     return 1000.0**-power, f"{1000.0**power:g}"
 
 
-def write(results: Results, folder: str | os.PathLike) -> list[str]:
-    """Write ``tables/llm_*.{csv,md,tex}`` of all that the results hold, and ``tables/llm_order.csv``.
-
-    Returns: Names of the tables.
-    """
-    written = []
-    tables = Path(folder) / "tables"
-
-    def save(shown: pd.DataFrame, name: str, caption: str) -> None:
-        write_csv(shown, tables, name)
-        write_table(shown, folder, name, caption)
-        written.append(name)
-
+def write(results: Results, folder: str | os.PathLike) -> None:
+    """Write ``tables/llm_*.{md,tex}`` of all that the results hold."""
     if results.value_mse is not None:
-        save(value_table(results), "llm_table1", VALUE_CAPTION)
-        save(
-            every_method(results.value_mse, "mse_debiased", "se_debiased", 1e3), "llm_value_methods", ALL_VALUE_CAPTION
-        )
+        write_table(value_table(results), folder, "llm_table1", VALUE_CAPTION)
     if results.gradient_mse is not None:
         shown, caption = gradient_table(results)
-        save(shown, "llm_table2", caption)
-    for name, frame, kind in (
-        ("llm_gradient_methods", results.gradient_mse, "with the pool as the policy"),
-        ("llm_gradient_methods_debiased", results.gradient_mse_debiased, "debiased"),
-    ):
-        if frame is not None:
-            scale, unit = unit_of(frame)
-            save(every_method(frame, "mse", "se", scale), name, ALL_GRADIENT_CAPTION.format(unit=unit, kind=kind))
+        write_table(shown, folder, "llm_table2", caption)
     compared = results.gradient_mse_debiased_differences
     if compared is not None and (compared["reference"] == WEIGHTED_KAE_EB).any():
         scale, unit = unit_of(results.gradient_mse_debiased)
-        save(weighted_table(compared, scale), "llm_weighted_kae_eb", WEIGHTED_CAPTION.format(unit=unit))
-    write_csv(orders(results), tables, "llm_order")
-    return [*written, "llm_order"]
+        shown = weighted_table(compared, scale)
+        write_table(shown, folder, "llm_weighted_kae_eb", WEIGHTED_CAPTION.format(unit=unit))
 
 
 _KEYS = ["step", "method", "reference", "difference", "ci_low", "ci_high"]

@@ -121,11 +121,11 @@ class Section:
 def _simple(
     title: str, study: str, builder: ModuleType, csv: Mapping[str, Frame] | None = None, **more: Any
 ) -> Section:
-    """A section with one figure and one table, all from one builder."""
+    """A section with one table, and a figure if there is one, all from one builder."""
     name = builder.__name__.rpartition(".")[2]
     printed = {name: (builder.CAPTION, builder.shown)}
     csv = {name: builder.table} | dict(csv or {})
-    return Section(name, title, study, builder.findings, csv, printed, builder.figure, **more)
+    return Section(name, title, study, builder.findings, csv, printed, getattr(builder, "figure", None), **more)
 
 
 def _pool(caption: str, make: Frame) -> tuple[str, Frame]:

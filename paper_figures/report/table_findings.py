@@ -2,9 +2,9 @@
 
 import pandas as pd
 
+from kaestat.core.bootstrap import NORMAL_975
 from paper_figures.audit import counts, recomputed, sampling_error
 from paper_figures.shared import paper
-from paper_figures.shared.comparison import NORMAL_975
 from paper_figures.shared.finding import FAILS, HOLDS, Finding, above, below, both, critical, equal
 from paper_figures.shared.tidy import span
 from paper_figures.studies import pool_sizes, sensitivity, table1, table2
@@ -28,7 +28,7 @@ def of_table1(summary: pd.DataFrame) -> list[Finding]:
     found = [
         Finding(
             "KAE's row of Table 1 agrees with its closed form, over all six cells, and so does what is simulated",
-            both(fitted.agreement.verdict, exact[0]),
+            both(fitted.verdict, exact[0]),
             f"{fitted.agreement}, with the oracle pool fitted: {fitted}; fitted to MATH alone it predicts GSM8K's "
             f"cells with p = {rest['held_out_p']:.2g}; simulated against closed form: {exact[1]}",
             "paper",
@@ -79,11 +79,11 @@ def of_table2(summary: pd.DataFrame) -> list[Finding]:
         Finding(
             "Both percentage rows of Table 2 agree with their closed forms, over all six cells, and so does what is "
             "simulated",
-            both(fitted.agreement.verdict, exact[0]),
+            both(fitted.verdict, exact[0]),
             f"{fitted.agreement}, with the reference pool fitted: {fitted}; fitted to MATH alone it predicts GSM8K's "
             f"cells with p = {table.loc[('separate', 'both', 'math'), 'held_out_p']:.2g}. This verdict hangs on "
             "whether Tables 1 and 2 were measured on the same prompts, which the paper does not say: separate prompts "
-            f"give p = {fitted.agreement.p:.2g}, shared ones p = {shared.agreement.p:.1g}. "
+            f"give p = {fitted.p:.2g}, shared ones p = {shared.p:.1g}. "
             f"Simulated against closed form: {exact[1]}",
             "paper",
             ("table2",),
@@ -94,7 +94,7 @@ def of_table2(summary: pd.DataFrame) -> list[Finding]:
         found.append(
             Finding(
                 f"KAE lowers {paper.LABELS[versus]}'s gradient MSE by what Table 2 says",
-                both(one.agreement.verdict, exact[0]),
+                both(one.verdict, exact[0]),
                 f"{_beside(reductions, versus)}; {one.agreement}, with a reference pool of {one} for this row alone",
                 "paper",
                 (f"table2_{versus}",),
@@ -194,7 +194,7 @@ def _smallest(reductions: pd.DataFrame, kind: str, claim: str) -> Finding:
 
 def _later_steps() -> Finding:
     """From the paper's own entries."""
-    entries = paper.table1().query("dataset == 'gsm8k'").pivot_table(index="method", columns="step", values="mse")
+    entries = paper.levels(1).query("dataset == 'gsm8k'").pivot_table(index="method", columns="step", values="mse")
     later = entries[[90, 170]].div(entries[10], axis=0)
     return Finding(
         "On GSM8K every method's printed value MSE is smaller at steps 90 and 170 than at step 10",

@@ -14,43 +14,43 @@ from paper_figures.shared.finding import FAILS, HOLDS, LEVEL
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """A chi-square test."""
+class Fit:
+    """A size fitted by likelihood, and the agreement of the numbers with the model at that size.
 
+    size, low, high: Estimate, and the ends of the likelihood's 95 % interval; an end is infinite or 0 where the grid
+        ends first.
+    chi2, df: Of the agreement.
+    """
+
+    size: float
+    low: float
+    high: float
     chi2: float
     df: int
 
     @property
     def p(self) -> float:
         """Probability of a larger chi-square if the model holds."""
-        return float(stats.chi2.sf(self.chi2, self.df))
+        return p_value(self.chi2, self.df)
 
     @property
     def verdict(self) -> str:
         """Whether the numbers agree, at `LEVEL`."""
         return HOLDS if self.p >= LEVEL else FAILS
 
-    def __str__(self) -> str:
+    @property
+    def agreement(self) -> str:
+        """The test in words."""
         return f"chi-square {self.chi2:.1f} on {self.df} degrees of freedom, p = {self.p:.2g}"
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A size fitted by likelihood.
-
-    size, low, high: Estimate, and the ends of the likelihood's 95 % interval; an end is infinite or 0 where the grid
-        ends first.
-    agreement: Of the numbers with the model at that size.
-    """
-
-    size: float
-    low: float
-    high: float
-    agreement: Agreement
 
     def __str__(self) -> str:
         end = f"{self.high:g}" if np.isfinite(self.high) else "any larger size"
         return f"{self.size:g} (95 % interval {self.low:g} to {end})"
+
+
+def p_value(chi2: float, df: int) -> float:
+    """Probability of a larger chi-square."""
+    return float(stats.chi2.sf(chi2, df))
 
 
 def losses(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -76,9 +76,4 @@ def fit(loss: np.ndarray, sizes: np.ndarray, numbers: int) -> Fit:
     inside = np.flatnonzero(loss <= loss[best] + stats.chi2.ppf(1 - LEVEL, 1))
     low = float(sizes[inside[0]]) if inside[0] else 0.0
     high = float(sizes[inside[-1]]) if inside[-1] < len(sizes) - 1 else np.inf
-    return Fit(float(sizes[best]), low, high, Agreement(float(loss[best]), numbers - 1))
-
-
-def held_out(whole: Agreement, part: Agreement) -> Agreement:
-    """Whether the rest of the numbers agrees with the size fitted to a part, whose own error counts as well."""
-    return Agreement(whole.chi2 - part.chi2, whole.df - part.df)
+    return Fit(float(sizes[best]), low, high, float(loss[best]), numbers - 1)

@@ -1,17 +1,17 @@
-"""What the figures share: labels, colours, axes with plain numbers, and dot plots with error bars."""
+"""What the figures share: labels, colours, axes with plain numbers, and error bars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from kaestat.core.bootstrap import NORMAL_975
 from kaestat.report.plots import STYLE, plain_ticks
 from paper_figures.shared import paper
-from paper_figures.shared.comparison import NORMAL_975
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,42 +92,6 @@ def styled(width: float, height: float) -> Iterator[Figure]:
 def error_bars(axes: Axes, x: Sequence[float], y: pd.Series, mcse: pd.Series, mark: Mark, **style: object) -> None:
     """Points with 95 % Monte Carlo intervals."""
     axes.errorbar(x, y, yerr=NORMAL_975 * mcse, capsize=2, elinewidth=1, **({"linestyle": ""} | mark.style | style))
-
-
-def dot_plot(
-    axes: Axes,
-    points: pd.DataFrame,
-    *,
-    row: str,
-    rows: Sequence[str],
-    series: str,
-    marks: Mapping[object, Mark],
-    x: str,
-) -> None:
-    """A line of dots for each row, with 95 % Monte Carlo intervals; series of one row stand above each other.
-
-    points: With columns ``row, series, x`` and ``x_mcse``.
-    row, series, x: Names of these columns.
-    rows: Values of ``row`` from the top down.
-    marks: Mark of each value of ``series``.
-    """
-    place = {name: position for position, name in enumerate(rows)}
-    for position, (name, mark) in enumerate(marks.items()):
-        part = points[(points[series] == name) & points[row].isin(rows)]
-        offset = 0.44 * ((position + 0.5) / len(marks) - 0.5)
-        axes.errorbar(
-            part[x],
-            part[row].map(place).astype(float) + offset,  # a series may be without rows, which have no number type
-            xerr=NORMAL_975 * part[f"{x}_mcse"],
-            linestyle="",
-            elinewidth=1,
-            capsize=2,
-            **mark.style,
-        )
-    axes.set_yticks(range(len(rows)), [LABELS.get(name, name) for name in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.grid(axis="y", color="0.92", linewidth=0.6)
-    axes.set_axisbelow(True)
 
 
 def key(mark: Mark, label: str, **style: object) -> Line2D:

@@ -2,10 +2,10 @@
 
 import pandas as pd
 
+from kaestat.core.bootstrap import NORMAL_975
 from paper_figures.shared import paper
 
 CELL = ["dataset", "step"]
-NORMAL_975 = 1.959964
 
 
 def pick(summary: pd.DataFrame, measure: str) -> pd.DataFrame:

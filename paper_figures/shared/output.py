@@ -42,31 +42,14 @@ def write_figure(figure: Figure, folder: str | os.PathLike, name: str) -> None:
 
 def markdown(shown: pd.DataFrame, caption: str) -> str:
     """A pipe table under its caption."""
+    rows = [[str(cell).replace("|", "\\|") for cell in row] for row in (shown.columns, *shown.itertuples(index=False))]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
     rule = "|" + "|".join(["---"] * shown.shape[1]) + "|"
-    body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in _rows(shown)]
-    return "\n".join([caption, "", body[0], rule, *body[1:], ""])
+    return "\n".join([caption, "", lines[0], rule, *lines[1:], ""])
 
 
 def latex(shown: pd.DataFrame, caption: str, *, label: str) -> str:
     """A booktabs table."""
-    body = [" & ".join(cell.translate(LATEX_ESCAPES) for cell in row) + r" \\" for row in _rows(shown)]
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{caption.translate(LATEX_ESCAPES)}}}",
-        rf"\label{{{label}}}",
-        rf"\begin{{tabular}}{{l{'r' * (shown.shape[1] - 1)}}}",
-        r"\toprule",
-        body[0],
-        r"\midrule",
-        *body[1:],
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _rows(shown: pd.DataFrame) -> list[list[str]]:
-    return [[str(cell) for cell in row] for row in (shown.columns, *shown.itertuples(index=False))]
+    columns = "l" + "r" * (shown.shape[1] - 1)
+    caption = caption.translate(LATEX_ESCAPES)
+    return shown.to_latex(index=False, escape=True, caption=caption, label=label, column_format=columns)

@@ -1,4 +1,4 @@
-"""The paper's numbers as data: Tables 1-4, training configurations, benchmarks and the claims of its text.
+"""The paper's numbers as data: Tables 1-4, benchmarks and the claims of its text.
 
 Every frame keeps the number as printed (``printed``), since its digits say how it was rounded.
 """
@@ -27,30 +27,19 @@ LABELS = {
 }
 
 
-def table1() -> pd.DataFrame:
-    """Value MSE: ``dataset, step, method, printed, mse``; printed in units of 0.001, mse in plain ones."""
-    frame = _read("table1")
-    return frame.assign(mse=frame["printed"].astype(float) / 1000)
+def levels(number: int) -> pd.DataFrame:
+    """MSEs of Table 1 (value) or 2 (gradient): ``dataset, step, method, printed, mse``.
 
-
-def table1_reductions() -> pd.DataFrame:
-    """KAE's reduction of the value MSE: ``dataset, step, versus, printed, reduction_pct``."""
-    frame = _read("table1_reductions")
-    return frame.assign(reduction_pct=frame["printed"].astype(float))
-
-
-def table2() -> pd.DataFrame:
-    """Gradient MSE: ``dataset, step, method, printed, gradient_mse``.
-
-    The caption says "MSE (x 10^4)", which may mean either power; the number is left as printed.
+    Of Table 1 the mse is in plain units, and printed in units of 0.001. The caption of Table 2 says "MSE (x 10^4)",
+    which may mean either power; its number is left as printed.
     """
-    frame = _read("table2")
-    return frame.assign(gradient_mse=frame["printed"].astype(float))
+    frame = _read(f"table{number}")
+    return frame.assign(mse=frame["printed"].astype(float) / (1000 if number == 1 else 1))
 
 
-def table2_reductions() -> pd.DataFrame:
-    """KAE's reduction of the gradient MSE: ``dataset, step, versus, printed, reduction_pct``."""
-    frame = _read("table2_reductions")
+def reductions(number: int) -> pd.DataFrame:
+    """KAE's reductions of the MSE in Table 1 or 2: ``dataset, step, versus, printed, reduction_pct``."""
+    frame = _read(f"table{number}_reductions")
     return frame.assign(reduction_pct=frame["printed"].astype(float))
 
 
@@ -85,11 +74,6 @@ def claim_list() -> pd.DataFrame:
     verdict and evidence are filled.
     """
     return pd.read_csv(DATA / "claim_list.csv", dtype=str, keep_default_na=False)
-
-
-def configurations() -> pd.DataFrame:
-    """Training configurations of the appendix, one row per experiment; NaN where the paper says nothing."""
-    return _read("configurations")
 
 
 def _read(name: str) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """From a study's summary, one row per measure, to tables with a column per measure; and numbers as text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -38,6 +38,22 @@ def with_error(value: float, mcse: float) -> str:
         return number(value)
     places = max(0, 1 - math.floor(math.log10(mcse)))
     return f"{value:.{places}f} ({mcse:.{places}f})"
+
+
+def text_grid(
+    frame: pd.DataFrame, value: str, row: str, rows: Mapping[str, str], column: str, columns: Mapping[object, str]
+) -> pd.DataFrame:
+    """Cells "number (error)" of a measure: a row for each value of one column, a column for each of another.
+
+    value: The measure; ``VALUE_mcse`` has its error.
+    rows, columns: From the values to their labels; a cell that the frame lacks is empty.
+    """
+    cells = frame.set_index([row, column])[[value, f"{value}_mcse"]]
+    body = [
+        [label, *(with_error(*cells.loc[(name, at)]) if (name, at) in cells.index else "" for at in columns)]
+        for name, label in rows.items()
+    ]
+    return pd.DataFrame(body, columns=["", *columns.values()])
 
 
 def number(value: float) -> str:

@@ -1,22 +1,14 @@
 """Where Assumption 6 fails, the value is not the best baseline: study ``gradient_mse``, score norms by reward."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
-from paper_figures.shared.charts import BLACK, BLUE, GREEN, LABELS, Mark, dot_plot, key, line_key, styled
-from paper_figures.shared.comparison import NORMAL_975
+from paper_figures.shared.charts import LABELS
 from paper_figures.shared.finding import Finding, above, below, equal
-from paper_figures.shared.tidy import by_measure, with_error
+from paper_figures.shared.tidy import by_measure, text_grid, with_error
 from simulations.studies.gradient_mse import BASE
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 METHODS = ("kae", "kae_eb", "reinforce++", "grpo")
-MARKS = {"plain": Mark(BLUE, "o"), "score-weighted": Mark(GREEN, "D", filled=False)}
+FORMS = {"plain": "", "score-weighted": ", weighted"}
 CAPTION = (
     "Gradient MSE relative to that with the true value as baseline (Monte Carlo standard error), where a wrong "
     "completion's squared score norm is 1, 2 or 5 times a right one's. Weighted: rewards averaged with squared score "
@@ -45,12 +37,10 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 def shown(summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each method and form, a column for each norm ratio."""
     frame = table(summary)
-    text = [with_error(row.ratio_to_oracle, row.ratio_to_oracle_mcse) for row in frame.itertuples()]
-    names = [LABELS[row.method] + (", weighted" if row.form == "score-weighted" else "") for row in frame.itertuples()]
-    wide = frame.assign(text=text, Baseline=names).pivot_table(
-        index="Baseline", columns="wrong_norm2", values="text", aggfunc="first", sort=False
-    )
-    return wide.rename(columns=lambda ratio: f"Norm ratio {ratio:g}").rename_axis(columns=None).reset_index()
+    names = frame["method"].map(LABELS) + frame["form"].map(FORMS)
+    ratios = {ratio: f"Norm ratio {ratio:g}" for ratio in frame["wrong_norm2"].unique()}
+    rows = {name: name for name in names.unique()}
+    return text_grid(frame.assign(name=names), "ratio_to_oracle", "name", rows, "wrong_norm2", ratios)
 
 
 def findings(summary: pd.DataFrame) -> list[Finding]:
@@ -75,7 +65,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
         ),
     ]
     for name in METHODS:
-        plain, weighted = (cells.loc[worst, name, form] for form in MARKS)
+        plain, weighted = (cells.loc[worst, name, form] for form in FORMS)
         spread = (plain[error] ** 2 + weighted[error] ** 2) ** 0.5  # unpaired, so too large
         found.append(
             Finding(
@@ -86,25 +76,3 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             )
         )
     return found
-
-
-def figure(summary: pd.DataFrame) -> Figure:
-    """One panel per norm ratio: each method, plain and weighted, relative to the oracle."""
-    frame = table(summary)
-    ratios = sorted(frame["wrong_norm2"].unique())
-    with styled(10.5, 3.2) as drawing:
-        panels = drawing.subplots(1, len(ratios), sharey=True, sharex=True)
-        for axes, wrong in zip(panels, ratios, strict=True):
-            part = frame[frame["wrong_norm2"] == wrong]
-            best = part[part["method"] == "best_baseline"].iloc[0]
-            margin = NORMAL_975 * best["ratio_to_oracle_mcse"]
-            axes.axvspan(best["ratio_to_oracle"] - margin, best["ratio_to_oracle"] + margin, color=GREEN, alpha=0.2)
-            axes.axvline(best["ratio_to_oracle"], color=GREEN, linestyle=(0, (4, 2)), linewidth=1.2)
-            axes.axvline(1.0, color=BLACK, linewidth=1.0)
-            dot_plot(axes, part, row="method", rows=METHODS, series="form", marks=MARKS, x="ratio_to_oracle")
-            axes.set_title(f"Norm ratio {wrong:g}" + (" (Assumption 6 holds)" if wrong == 1 else ""), fontsize=10)
-        panels[len(ratios) // 2].set_xlabel("Gradient MSE relative to that with the true value as baseline")
-        keys = [key(mark, form) for form, mark in MARKS.items()]
-        keys += [line_key("true value", color=BLACK), line_key("best baseline", color=GREEN, linestyle=(0, (4, 2)))]
-        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
-    return drawing

@@ -1,30 +1,11 @@
 """How near each method comes to the best baseline of every prompt: study ``best_baselines``."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
-from paper_figures.shared.charts import (
-    BLACK,
-    BLUE,
-    GREEN,
-    LABELS,
-    ORANGE,
-    Mark,
-    dot_plot,
-    key,
-    line_key,
-    plain_log,
-    styled,
-)
+from paper_figures.shared.charts import LABELS
 from paper_figures.shared.finding import Finding, above, below
-from paper_figures.shared.tidy import by_measure, span, with_error
+from paper_figures.shared.tidy import by_measure, span, text_grid, with_error
 from simulations.studies.best_baselines import REGIMES
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CELL = ["regime", "group_size"]
 OURS, PLAIN = "kae_eb, weighted", "kae_eb"
@@ -34,7 +15,6 @@ NAMES = LABELS | {f"{name}, weighted": f"{LABELS[name]}, weighted" for name in A
 DEPENDENT = tuple(name for name, regime in REGIMES.items() if regime.ratio != 1 or regime.slope)
 INDEPENDENT = "independent"
 LIMIT, LOSS = 1.05, 0.01
-MARKS = {1: Mark(GREEN, "D", filled=False), 2: Mark(BLUE, "o"), 8: Mark(ORANGE, "s")}
 CAPTION = (
     "Noise of the gradient E[W (R - b)^2], relative to that of the best baseline b* = E[W R] / E[W] of every prompt "
     "(Monte Carlo standard error). Weighted: with a completion's squared score norm W. Learned bandwidths throughout."
@@ -53,12 +33,10 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 
 def shown(summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting, a column for each method: noise relative to the best."""
-    frame = table(summary).set_index([*CELL, "method"])[["ratio_to_best", "ratio_to_best_mcse"]]
-    rows = []
-    for cell in frame.index.droplevel("method").unique():
-        text = [with_error(*frame.loc[(*cell, name)]) if (*cell, name) in frame.index else "" for name in ROWS]
-        rows.append((f"{cell[0]}, G = {cell[1]}", *text))
-    return pd.DataFrame(rows, columns=["Weights", *(NAMES[name] for name in ROWS)])
+    frame = table(summary)
+    cells = frame["regime"] + ", G = " + frame["group_size"].astype(str)
+    rows, columns = {cell: cell for cell in cells.unique()}, {name: NAMES[name] for name in ROWS}
+    return text_grid(frame.assign(cell=cells), "ratio_to_best", "cell", rows, "method", columns)
 
 
 def findings(summary: pd.DataFrame) -> list[Finding]:
@@ -94,27 +72,6 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             f"{span(value)} times the least, against {span(own)}",
         ),
     ]
-
-
-def figure(summary: pd.DataFrame) -> Figure:
-    """One panel per regime: what each method's noise exceeds the best by, by group size."""
-    frame = table(summary)
-    frame = frame.assign(excess=frame["ratio_to_best"] - 1, excess_mcse=frame["ratio_to_best_mcse"])
-    frame = frame[frame["excess"] > 0]  # the true value is the best baseline where weights tell nothing
-    with styled(13, 3.6) as drawing:
-        panels = drawing.subplots(1, len(REGIMES), sharey=True, sharex=True)
-        for axes, regime in zip(panels, REGIMES, strict=True):
-            axes.axvline(LIMIT - 1, color=BLACK, linewidth=0.8, linestyle=":")
-            part = frame[frame["regime"] == regime]
-            dot_plot(axes, part, row="method", rows=ROWS, series="group_size", marks=MARKS, x="excess")
-            axes.set_yticks(range(len(ROWS)), [NAMES[name] for name in ROWS])
-            plain_log(axes.xaxis, subs=(1,))
-            axes.set_title(regime.capitalize(), loc="left", fontsize=10, fontweight="bold")
-        panels[len(REGIMES) // 2].set_xlabel("Noise of the gradient beyond the least, as a share of it (log scale)")
-        keys = [key(mark, f"G = {size}") for size, mark in MARKS.items()]
-        keys.append(line_key(f"{LIMIT - 1:.2f}", color=BLACK, linestyle=":"))
-        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
-    return drawing
 
 
 def _largest(rows: pd.DataFrame) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key, styled
 from paper_figures.shared.finding import Finding, below, critical, equal
-from paper_figures.shared.tidy import by_measure, span, with_error
+from paper_figures.shared.tidy import by_measure, span, text_grid, with_error
 from simulations.studies.gradient_mse import BASE
 
 if TYPE_CHECKING:
@@ -50,14 +50,10 @@ def under_assumption(summary: pd.DataFrame) -> pd.DataFrame:
 
 def shown(summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting, a column for each method: MSE relative to the oracle's."""
-    rows = []
-    for cell, part in under_assumption(summary).groupby(list(FACTORS), sort=False):
-        setting = dict(zip(FACTORS, cell, strict=True))
-        changed = {name: value for name, value in setting.items() if value != BASE[name]}
-        ratio = part.set_index("method")
-        text = [with_error(*ratio.loc[name, ["ratio_to_oracle", "ratio_to_oracle_mcse"]]) for name in METHODS]
-        rows.append((_text(changed) if changed else f"base: {_text(setting)}", *text))
-    return pd.DataFrame(rows, columns=["Setting", *(LABELS[name] for name in METHODS)])
+    frame = under_assumption(summary)
+    settings = [_text(dict(zip(FACTORS, cell, strict=True))) for cell in frame[list(FACTORS)].itertuples(index=False)]
+    rows, columns = dict(zip(settings, settings, strict=True)), {name: LABELS[name] for name in METHODS}
+    return text_grid(frame.assign(setting=settings), "ratio_to_oracle", "setting", rows, "method", columns)
 
 
 def findings(summary: pd.DataFrame) -> list[Finding]:
@@ -120,8 +116,10 @@ def figure(summary: pd.DataFrame) -> Figure:
 
 
 def _text(setting: dict[str, float]) -> str:
-    """ "B = 8", with the symbols of the labels."""
-    return ", ".join(f"{FACTORS[name].split()[-1]} = {value:g}" for name, value in setting.items())
+    """ "B = 8": what differs from the base, with the symbols of the labels; all of the base's."""
+    changed = {name: value for name, value in setting.items() if value != BASE[name]}
+    text = ", ".join(f"{FACTORS[name].split()[-1]} = {value:g}" for name, value in (changed or setting).items())
+    return text if changed else f"base: {text}"
 
 
 def _difference(frame: pd.DataFrame, other: str) -> tuple[pd.Series, pd.Series]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from paper_figures.shared import paper
-from paper_figures.shared.agreement import Fit, fit, held_out, losses
+from paper_figures.shared.agreement import Fit, fit, losses, p_value
 from paper_figures.shared.comparison import CELL, pick
 from simulations.bandits.calibration import INPUTS
 from simulations.bandits.value_diagnostic import ValueDiagnostic
@@ -73,7 +73,7 @@ def reference_fit(summary: pd.DataFrame, versus: str = "both", prompts: str = "s
 def _oracle_loss(summary: pd.DataFrame, bandwidth: float) -> np.ndarray:
     """Shape (sizes, cells)."""
     ours = pick(summary, "reduction_mse").query("method == 'grpo'").set_index(CELL).loc[list(INPUTS)]
-    stated = paper.table1_reductions().query("versus == 'grpo'").set_index(CELL)["reduction_pct"].loc[list(INPUTS)]
+    stated = paper.reductions(1).query("versus == 'grpo'").set_index(CELL)["reduction_pct"].loc[list(INPUTS)]
     predicted = np.array(
         [_value_reduction(replace(ValueDiagnostic(), n_oracle=int(n), bandwidth=bandwidth)) for n in SIZES]
     )
@@ -94,7 +94,7 @@ def _reference_loss(summary: pd.DataFrame, versus: tuple[str, ...], prompts: str
     """Shape (sizes, cells)."""
     sd = pick(summary, f"residual_sd_{prompts}").set_index([*CELL, "method"])["estimate"]
     correlation = pick(summary, f"residual_correlation_{prompts}").set_index(CELL)["estimate"].fillna(0.0)
-    stated = paper.table2_reductions().set_index([*CELL, "versus"])["reduction_pct"]
+    stated = paper.reductions(2).set_index([*CELL, "versus"])["reduction_pct"]
     sized = [replace(DIAGNOSTIC, n_reference=int(n)) for n in SIZES]
     residual = np.array([[[stated[(*cell, v)] for v in versus] for cell in INPUTS]]) - np.array(
         [[[expected_reduction(each, *INPUTS[cell], v) for v in versus] for cell in INPUTS] for each in sized]
@@ -108,19 +108,17 @@ def _reference_loss(summary: pd.DataFrame, versus: tuple[str, ...], prompts: str
 
 
 def _table(loss: np.ndarray, numbers: int) -> pd.DataFrame:
-    """Fits to all cells and to each dataset's; ``numbers`` is how many each cell has."""
+    """Fits to all cells and to each dataset's; ``numbers`` is how many each cell has.
+
+    The other cells are judged at the size fitted to a part, whose own error counts as well: chi-squares subtract.
+    """
     dataset = np.array([cell[0] for cell in INPUTS])
     whole = fit(loss.sum(axis=1), SIZES, numbers * len(dataset))
-    rows = [("all", whole, None)]
-    for name in paper.DATASETS:
-        chosen = dataset == name
+    rows = []
+    for name in ("all", *paper.DATASETS):
+        chosen = (dataset == name) | (name == "all")
         part = fit(loss[:, chosen].sum(axis=1), SIZES, numbers * int(chosen.sum()))
-        rows.append((name, part, held_out(whole.agreement, part.agreement)))
-    return pd.DataFrame(
-        [
-            (name, f.size, f.low, f.high, f.agreement.chi2, f.agreement.df, f.agreement.p)
-            + ((np.nan, np.nan, np.nan) if rest is None else (rest.chi2, rest.df, rest.p))
-            for name, f, rest in rows
-        ],
-        columns=COLUMNS,
-    )
+        chi2, df = whole.chi2 - part.chi2, whole.df - part.df
+        rest = (np.nan, np.nan, np.nan) if name == "all" else (chi2, df, p_value(chi2, df))
+        rows.append((name, part.size, part.low, part.high, part.chi2, part.df, part.p, *rest))
+    return pd.DataFrame(rows, columns=COLUMNS)

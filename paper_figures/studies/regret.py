@@ -8,7 +8,7 @@ import pandas as pd
 
 from paper_figures.shared.charts import LABELS, MARKS, error_bars, key, plain_log, styled
 from paper_figures.shared.finding import Finding, above, below
-from paper_figures.shared.tidy import by_measure, with_error
+from paper_figures.shared.tidy import by_measure, text_grid, with_error
 from simulations.studies.policy_regret import METHODS
 
 if TYPE_CHECKING:
@@ -38,14 +38,11 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 def shown(summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each method, a column for each checkpoint, and the last ratio."""
     gaps = table(summary)
-    rows = []
-    for method in METHODS:
-        part = gaps[gaps["method"] == method].sort_values("step")
-        last = part.iloc[-1]
-        text = [with_error(1000 * row.gap, 1000 * row.gap_mcse) for row in part.itertuples()]
-        rows.append((LABELS[method], *text, with_error(last["ratio_to_oracle"], last["ratio_to_oracle_mcse"])))
-    steps = [f"After {step:,}" for step in sorted(gaps["step"].unique())]
-    return pd.DataFrame(rows, columns=["Baseline", *steps, "Relative to oracle, last"])
+    gaps = gaps.assign(gap=1000 * gaps["gap"], gap_mcse=1000 * gaps["gap_mcse"])
+    rows, steps = {name: LABELS[name] for name in METHODS}, {step: f"After {step:,}" for step in gaps["step"].unique()}
+    levels = text_grid(gaps, "gap", "method", rows, "step", steps)
+    last = text_grid(gaps, "ratio_to_oracle", "method", rows, "step", {gaps["step"].max(): "Relative to oracle, last"})
+    return levels.join(last.drop(columns=""))
 
 
 def findings(summary: pd.DataFrame) -> list[Finding]:

@@ -1,21 +1,13 @@
 """Bandwidth selectors against the best fixed bandwidth: study ``bandwidth_selectors``."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
-from paper_figures.shared.charts import BLACK, BLUE, GREEN, Mark, dot_plot, key, line_key, plain_log, styled
 from paper_figures.shared.finding import Finding, below
 from paper_figures.shared.tidy import number, span, with_error
 from simulations.studies.bandwidth_selectors import conclude
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 PATHS = {"static": "Static", "random_walk": "Random walk", "linear": "Linear in the logit"}
-MARKS = {1: Mark(GREEN, "D", filled=False), 8: Mark(BLUE, "o")}
+SIZES = (1, 8)
 CAPTION = (
     "Value MSE of KAE with each selector, relative to the best fixed bandwidth for the truth (Monte Carlo standard "
     "error), and the mean bandwidth in steps that it chose. Rules that look at no rewards: fixed at 10 steps, a "
@@ -42,13 +34,13 @@ def shown(summary: pd.DataFrame) -> pd.DataFrame:
             f"{with_error(*cells.loc[(method, path, size), ['regret_ratio', 'regret_ratio_mcse']])}; "
             f"{cells.loc[(method, path, size), 'bandwidth']:.1f}"
             for path in PATHS
-            for size in MARKS
+            for size in SIZES
         ]
         rows.append((method, *text))
     any_method = rows[0][0]
-    best = [number(cells.loc[(any_method, path, size), "oracle_bandwidth"]) for path in PATHS for size in MARKS]
+    best = [number(cells.loc[(any_method, path, size), "oracle_bandwidth"]) for path in PATHS for size in SIZES]
     rows.append(("best fixed bandwidth", *(f"1; {bandwidth}" for bandwidth in best)))
-    heads = [f"{name}, G = {size}" for name in PATHS.values() for size in MARKS]
+    heads = [f"{name}, G = {size}" for name in PATHS.values() for size in SIZES]
     return pd.DataFrame(rows, columns=["Selector", *heads])
 
 
@@ -75,24 +67,6 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             f"{span(moving['regret_ratio'])} times its MSE",
         ),
     ]
-
-
-def figure(summary: pd.DataFrame) -> Figure:
-    """One panel per path: each selector's MSE relative to the best fixed bandwidth's."""
-    frame, order = table(summary), _order(summary)
-    with styled(10.5, 4.2) as drawing:
-        panels = drawing.subplots(1, len(PATHS), sharex=True, sharey=True)
-        for axes, (path, name) in zip(panels, PATHS.items(), strict=True):
-            axes.axvline(1.0, color=BLACK, linewidth=1.0)
-            part = frame[frame["path"] == path]
-            dot_plot(axes, part, row="method", rows=order, series="group_size", marks=MARKS, x="regret_ratio")
-            plain_log(axes.xaxis)
-            axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
-        panels[1].set_xlabel("Value MSE relative to that of the best fixed bandwidth (log scale)")
-        keys = [key(mark, f"G = {size}") for size, mark in MARKS.items()]
-        keys.append(line_key("best fixed bandwidth", color=BLACK))
-        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
-    return drawing
 
 
 def _order(summary: pd.DataFrame) -> list[str]:

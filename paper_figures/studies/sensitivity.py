@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from kaestat.core.bootstrap import NORMAL_975
 from paper_figures.shared.charts import BLUE, GREEN, GREY, VERMILION, line_key, styled
-from paper_figures.shared.comparison import NORMAL_975
 from simulations.studies.sensitivity import BANDWIDTHS, KERNELS, method
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
     """
     key = [*CELL, "method"]
     level, debiased = (pick(summary, measure).set_index(key) for measure in ("mse", "mse_debiased"))
-    stated = paper.table1().set_index(key)["mse"]
+    stated = paper.levels(1).set_index(key)["mse"]
     frame = pd.DataFrame(
         {
             "mse": level["estimate"],
@@ -41,7 +41,7 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 
 def reductions(summary: pd.DataFrame) -> pd.DataFrame:
     """The percentage rows, all predicted; columns as in `paper_figures.shared.comparison.reductions`."""
-    return compare_reductions(summary, "reduction_mse", paper.table1_reductions())
+    return compare_reductions(summary, "reduction_mse", paper.reductions(1))
 
 
 def shown(summary: pd.DataFrame) -> pd.DataFrame:

@@ -24,7 +24,7 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 
 def reductions(summary: pd.DataFrame) -> pd.DataFrame:
     """The percentage rows, all predicted; columns as in `paper_figures.shared.comparison.reductions`."""
-    return compare_reductions(summary, "reduction_gradient_mse", paper.table2_reductions())
+    return compare_reductions(summary, "reduction_gradient_mse", paper.reductions(2))
 
 
 def shown(summary: pd.DataFrame) -> pd.DataFrame:

@@ -90,11 +90,8 @@ def _of(results: Results, number: int) -> tuple[pd.DataFrame | None, pd.DataFram
 
 def _printed(number: int) -> dict[tuple[str, str, int, str], float]:
     """The paper's numbers by data set, prompts, step and quantity."""
-    levels, reduced = (
-        (paper.table1(), paper.table1_reductions()) if number == 1 else (paper.table2(), paper.table2_reductions())
-    )
-    of = "sticky"  # appendix, value-estimation MSE diagnostic
-    found = {(row.dataset, of, row.step, f"reduction {row.versus}"): row.reduction_pct for row in reduced.itertuples()}
+    rows = [(f"reduction {row.versus}", row, row.reduction_pct) for row in paper.reductions(number).itertuples()]
     if number == 1:
-        found |= {(row.dataset, of, row.step, row.method): float(row.printed) for row in levels.itertuples()}
-    return found
+        rows += [(row.method, row, float(row.printed)) for row in paper.levels(1).itertuples()]
+    # The paper's prompts are sticky (appendix, value-estimation MSE diagnostic).
+    return {(row.dataset, "sticky", row.step, quantity): value for quantity, row, value in rows}

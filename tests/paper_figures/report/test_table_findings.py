@@ -8,7 +8,7 @@ import pytest
 from kaestat import Visits
 from paper_figures.report import table_findings
 from paper_figures.shared import paper
-from paper_figures.shared.agreement import Agreement, fit, held_out, losses
+from paper_figures.shared.agreement import fit, losses, p_value
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, both
 from paper_figures.studies import pool_sizes
 from simulations.bandits.value_diagnostic import ValueDiagnostic
@@ -83,14 +83,15 @@ def test_a_planted_fault_does_not_hold(monkeypatch, change, fails):
 
 
 def test_printed_reductions_of_0_per_cent_do_not_agree(monkeypatch, values, gradients):
-    for table, findings, summary in (
-        ("table1_reductions", table_findings.of_table1, values),
-        ("table2_reductions", table_findings.of_table2, gradients),
-    ):
-        stated = getattr(paper, table)()
-        zero = stated.assign(reduction_pct=np.where(stated["versus"] == "grpo", 0.0, stated["reduction_pct"]))
-        monkeypatch.setattr(paper, table, lambda zero=zero: zero)
-        assert verdicts(findings(summary))[table.removesuffix("_reductions")] == FAILS
+    stated = paper.reductions
+
+    def zero(number):
+        frame = stated(number)
+        return frame.assign(reduction_pct=np.where(frame["versus"] == "grpo", 0.0, frame["reduction_pct"]))
+
+    monkeypatch.setattr(paper, "reductions", zero)
+    assert verdicts(table_findings.of_table1(values))["table1"] == FAILS
+    assert verdicts(table_findings.of_table2(gradients))["table2"] == FAILS
 
 
 def test_the_pools_simulated_are_those_fitted(values, gradients):
@@ -105,12 +106,12 @@ def test_oracle_pool_is_the_one_at_which_the_closed_form_is_nearest(values):
     # The ratio KAE / GRPO is (25.4 / 31^2 + 1/N) / (1/7 + 1/N) in every cell.
     rows = values.query("measure == 'reduction_mse' and method == 'grpo'")
     variance = (rows["mcse"] ** 2 * rows["n"]).to_numpy()
-    stated = paper.table1_reductions().query("versus == 'grpo'")["reduction_pct"].to_numpy()
+    stated = paper.reductions(1).query("versus == 'grpo'")["reduction_pct"].to_numpy()
     size = pool_sizes.SIZES[:, None]
     loss = ((stated - 100 * (1 - (25.4 / 31**2 + 1 / size) / (1 / 7 + 1 / size))) ** 2 / variance).sum(axis=1)
     found = pool_sizes.oracle_fit(values)
     assert found.size == pool_sizes.SIZES[np.argmin(loss)]
-    assert found.agreement.chi2 == pytest.approx(loss.min())
+    assert found.chi2 == pytest.approx(loss.min())
     inside = pool_sizes.SIZES[loss <= loss.min() + 3.841459]
     assert (found.low, found.high) == (inside[0], inside[-1])
 
@@ -128,7 +129,7 @@ def test_chi_square_rejects_true_models_in_one_run_of_twenty():
     sizes = np.arange(1.0, 40.0)
     stated = 20.0 + rng.normal(size=(2000, 6))
     fits = [fit(((s - sizes[:, None]) ** 2).sum(axis=1), sizes, 6) for s in stated]
-    assert np.mean([f.agreement.verdict == FAILS for f in fits]) == pytest.approx(0.05, abs=0.015)
+    assert np.mean([f.verdict == FAILS for f in fits]) == pytest.approx(0.05, abs=0.015)
 
 
 def test_an_interval_that_the_grid_cuts_off_is_open():
@@ -136,8 +137,12 @@ def test_an_interval_that_the_grid_cuts_off_is_open():
     assert (found.low, found.high) == (0.0, np.inf) and "any larger size" in str(found)
 
 
-def test_held_out_numbers_keep_their_own_degrees_of_freedom():
-    assert held_out(Agreement(9.0, 11), Agreement(4.0, 5)) == Agreement(5.0, 6)
+def test_cells_held_out_have_the_rest_of_the_chi_square_and_its_degrees_of_freedom(gradients):
+    table = pool_sizes.reference_pool(gradients).query("prompts == 'separate' and versus == 'both'")
+    table = table.set_index("fitted_to")
+    rest = table.loc["all", "chi2"] - table.loc["math", "chi2"]
+    assert table.loc["math", ["df", "held_out_df"]].tolist() == [5, 6]
+    assert table.loc["math", "held_out_p"] == p_value(rest, 6)
 
 
 def test_two_things_hold_only_together():

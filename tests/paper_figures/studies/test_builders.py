@@ -87,7 +87,7 @@ def test_characters_that_mean_something_in_a_format_are_escaped():
 
 def test_an_advantage_stands_beside_the_reduction_of_its_own_cell():
     """Whatever the order of a summary's rows, and where it compares more than the paper does."""
-    stated = paper.table1_reductions()
+    stated = paper.reductions(1)
     rows = [
         (row.dataset, row.step, f"{kind}_mse", method, place + 100.0 * (kind == "advantage"), 0.1, 4)
         for kind, order in (("reduction", 1), ("advantage", -1))

@@ -95,7 +95,7 @@ def test_errors_of_sticky_and_random_prompts_stand_side_by_side_and_the_papers_b
     assert result.exit_code == 0, result.output
     found = pd.read_csv(tmp_path / "out" / f"{table}.csv").set_index(["prompts", "step", "quantity"]).sort_index()
     assert set(found["dataset"]) == {"gsm8k"}
-    printed = {1: paper.table1_reductions, 2: paper.table2_reductions}[int(table[-1])]()
+    printed = paper.reductions(int(table[-1]))
     for row in printed.query("dataset == 'gsm8k' and step == 10").itertuples():  # the others are steps of its own
         ours = found.loc[("sticky", row.step, f"reduction {row.versus}")]
         assert ours["paper"] == row.reduction_pct and ours["low"] < ours["ours"] < ours["high"]
