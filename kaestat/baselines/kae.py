@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, cast
@@ -154,10 +154,6 @@ class KernelBaseline(Baseline):
         if not isinstance(cold_start, str):
             object.__setattr__(found, "cold_start", cold_start - center)
         return found
-
-    def at_each(self, bandwidths: Sequence[float]) -> KernelBaseline:
-        """The same baseline at several bandwidths, in steps, at once; its values have one more leading axis."""
-        return self._settled([(np.reshape(np.asarray(bandwidths, dtype=float), (-1, 1, 1, 1)), 1.0)])
 
     def _settled(self, resolved: list[tuple[Array | float, Array | float]]) -> KernelBaseline:
         settled = copy(self)

@@ -23,12 +23,12 @@ from kaestat.baselines.workbench import check_unknown
 from kaestat.core.checks import check_whole
 from kaestat.core.spelling import named
 from kaestat.history.prior import Prior
-from kaestat.logs.jackknife import REPLAYS, jackknife_groups
+from kaestat.logs.jackknife import FEWEST, LARGE, REPLAYS, jackknife_groups
 from kaestat.logs.prior_visits import log_with_prior
 from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean, warn_of_few
 from kaestat.logs.reward_log import RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
-from kaestat.logs.scoring import Measure, Scored, batches, visit_risks
+from kaestat.logs.scoring import Measure, Scored, prompt_means, rows_alike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,8 +79,8 @@ def value_risk(
     Notes
     -----
     If a method pools prompts (`Baseline.pools_prompts`, which includes kernel methods that select a bandwidth), its
-    standard error and interval come from replays of the log without each of 5 groups of prompts. The replays show
-    how the risks of the other prompts change, in addition to what is missing
+    standard error and interval come from replays of the log without each of 5 groups of prompts (4 from a million
+    visits on). The replays show how the risks of the other prompts change, in addition to what is missing
     (`kaestat.logs.jackknife.replayed_interval`). Effects common to the whole run, such as a joint walk of all values,
     are not included. Such a method takes five times as long as without intervals. With fewer than 5 prompts each is a
     group, and with a single prompt there is no interval (NaN).
@@ -229,22 +229,24 @@ def scored_prompts(
         size = np.bincount(prompt, weights=measure.visit_sizes(log)[eligible], minlength=len(log.prompts))[scored]
     pooled = tuple(row.baseline.pools_prompts for row in rows)
     group = np.full(len(log.prompts), -1)
-    group[scored] = jackknife_groups(len(size), seed=seed, n_groups=REPLAYS)
+    most = REPLAYS if log.n_visits < LARGE else FEWEST
+    group[scored] = jackknife_groups(len(size), seed=seed, n_groups=most)
     n_groups = int(group.max()) + 1 if again and any(pooled) and len(size) > 1 else 0
-    whole = batches(log, rows)
-    pooling = [batch for batch in whole if batch.baseline.pools_prompts]
-    replays = [*((None, batch) for batch in whole), *((k, batch) for k in range(n_groups) for batch in pooling)]
+    alike = rows_alike(rows)
+    pooling = [columns for columns in alike if pooled[columns[0]]]
+    replays = [*((None, columns) for columns in alike), *((k, columns) for k in range(n_groups) for columns in pooling)]
     per_prompt, left_out = np.empty((len(size), len(rows))), np.empty((n_groups, len(rows)))
     at, kept, part, counted = None, np.ones(len(group), dtype=bool), log, eligible
-    for _, (k, batch) in zip(track([batch.baseline for _, batch in replays]), replays, strict=True):
+    baselines = [rows[columns[0]].baseline for _, columns in replays]
+    for _, (k, columns) in zip(track(baselines), replays, strict=True):
         if k != at:
             at, kept = k, group != k
             part, counted = log.subset(kept), eligible[kept[log.prompt_units.visit_prompt]]
-        for columns, risk in batch.risks(part, counted, measure):
-            if k is None:
-                per_prompt[:, columns] = risk[:, None]
-            else:
-                left_out[k, columns] = sized_mean(risk, size[kept[scored]])
+        risk = prompt_means(part, rows[columns[0]], counted, measure)
+        if k is None:
+            per_prompt[:, columns] = risk[:, None]
+        else:
+            left_out[k, columns] = sized_mean(risk, size[kept[scored]])
     inside = (group[scored] != k for k in range(n_groups))
     apart = np.reshape([sized_mean(per_prompt[kept], size[kept, None]) for kept in inside], left_out.shape)
     left_out = np.where(pooled, left_out, apart)
@@ -316,12 +318,3 @@ def eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarr
         how = f"lower {named('min_visits')}" if most else f"every prompt occurs once: set {named('min_visits')} to 0"
         raise ValueError(f"no visit has {min_visits} earlier ones (the most is {most}); {how}.")
     return eligible
-
-
-def visit_risk(log: RewardLog, baseline: Baseline, *, absolute: bool) -> np.ndarray:
-    """Unbiased squared error of the values at each visit of `RewardLog.prompt_units`, shape (W,).
-
-    If it is ``absolute``, the reward variance is subtracted (NaN for a visit with one completion); otherwise the result
-    is the MSE plus the reward variance, which is the same for all baselines.
-    """
-    return visit_risks(log, Scored(type(baseline).__name__, baseline), Measure(absolute))[0]

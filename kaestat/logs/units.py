@@ -83,12 +83,6 @@ class LogUnits:
         return self.counts if self.times is None else np.diff(np.append(self.first, len(self.reward)))
 
     @cached_property
-    def lower_and_span(self) -> tuple[float, float]:
-        """The lower of two rewards and the distance to the higher one; 0 and 1 if there are more rewards than two."""
-        values = _few_values(self.reward, 2)
-        return (0.0, 1.0) if values is None else (float(values[0]), float(values[-1] - values[0]) or 1.0)
-
-    @cached_property
     def weighted_sums(self) -> dict[str, np.ndarray]:
         """The weighted sums of `Visits` for each visit, by name, shape (W,); empty without weights."""
         if self.weight is None:
@@ -101,22 +95,6 @@ class LogUnits:
             for name in found.keys() - set(PLAIN_FIELDS):
                 sums.setdefault(name, np.empty(len(self.counts)))[visit] = found[name]
         return sums
-
-    @cached_property
-    def by_number(self) -> np.ndarray:
-        """The first visits of all units, then the second ones, ..., (W,); units with more visits come first."""
-        visits_of = np.bincount(self.visit_unit)
-        place = np.empty(len(visits_of), dtype=np.int64)
-        place[np.argsort(-visits_of, kind="stable")] = np.arange(len(visits_of))
-        start = np.cumsum(np.bincount(self.earlier)) - np.bincount(self.earlier)
-        order = np.empty_like(self.by_unit)
-        order[start[self.earlier] + place[self.visit_unit]] = np.arange(len(order))
-        return order
-
-    @cached_property
-    def newest_sums(self) -> dict[Any, np.ndarray]:
-        """The last kernel sums over the past (`kaestat.logs.kernel_past`), by the key of their inputs."""
-        return {}
 
     @cached_property
     def total(self) -> np.ndarray:

@@ -7,7 +7,6 @@ from hypothesis import given
 from kaestat import AdvantageEstimator, RewardLog, make_baseline
 from kaestat.baselines.registry import parse_method
 from kaestat.logs.replay import replay
-from kaestat.logs.scoring import Measure, Scored, visit_risks
 from kaestat.smoothing.selectors import SELECTORS
 from tests.helpers.estimators import UNWEIGHTED
 from tests.helpers.log_rows import PROMPTS, rows
@@ -64,16 +63,3 @@ def test_a_weighted_replay_does_too(specification):
     log = RewardLog(prompt, step, reward, weight=weight * (1 + 4 * reward))
     expected = served_step_by_step(log, baseline, "weight")
     np.testing.assert_allclose(replay(log, baseline, "weight")[0], expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("kernel", ["triangular", "exponential"])
-@pytest.mark.parametrize("method", ["kae", "kae_eb", "kae_stream", "local_linear"])
-@given(columns=rows())
-def test_several_bandwidths_at_once_equal_each_alone(method, kernel, columns):
-    log, bandwidths = RewardLog(*columns), [1.5, 4.0, 30.0]
-    baseline = make_baseline(method, kernel=kernel)
-    risks = visit_risks(log, Scored(method, baseline.at_each(bandwidths)), Measure(False), copies=3)
-    for k, bandwidth in enumerate(bandwidths):
-        alone = make_baseline(method, bandwidth=bandwidth, kernel=kernel)
-        expected = visit_risks(log, Scored(method, alone), Measure(False))[0]
-        np.testing.assert_allclose(risks[k], expected, rtol=1e-9, atol=1e-12)

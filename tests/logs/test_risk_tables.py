@@ -9,7 +9,8 @@ import pytest
 from kaestat import RewardLog, risk_differences, value_risk
 from kaestat.baselines import GroupMean, Oracle
 from kaestat.logs.prompt_risks import DIFFERENCE_COLUMNS, RISK_COLUMNS, FewPromptsWarning
-from kaestat.logs.risk import prompt_risks, visit_risk
+from kaestat.logs.risk import prompt_risks
+from kaestat.logs.scoring import Measure, Scored, visit_risks
 
 STUDENT_975 = {1: 12.706204736432095, 2: 4.302652729749462}  # by degrees of freedom
 
@@ -179,9 +180,9 @@ def test_names_enter_leave_one_out_and_objects_as_they_are():
 def test_the_risk_of_a_visit_is_loss_minus_variance_or_the_loss_itself():
     # visits by step, then prompt: a, b, c at step 0; a, b at step 1
     kept_in, variance = GroupMean(), np.array([0.5, 0, np.nan, 0, 1 / 3])
-    absolute = visit_risk(LOG, kept_in, absolute=True)
+    absolute, relative = (visit_risks(LOG, Scored("", kept_in), Measure(absolute)) for absolute in (True, False))
     np.testing.assert_allclose(absolute, [0.25, 0, np.nan, 0, 1 / 9], rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(visit_risk(LOG, kept_in, absolute=False) - variance, absolute, atol=1e-15)
+    np.testing.assert_allclose(relative - variance, absolute, atol=1e-15)
 
 
 def test_an_oracle_has_no_error_beyond_noise():
@@ -274,7 +275,7 @@ def test_a_progress_bar_counts_the_replays():
     assert served == ["Zero", "JamesStein", "GroupMean", "JamesStein", "JamesStein"]  # without each of two prompts
     served.clear()
     prompt_risks(LOG, ["kae:bandwidth=5", "kae:bandwidth=10", "grpo"], min_visits=0, track=track)
-    assert served == ["GroupMean", "Kae"]
+    assert served == ["Kae", "Kae", "GroupMean"]
 
 
 def test_only_methods_that_pool_prompts_are_replayed_without_groups():

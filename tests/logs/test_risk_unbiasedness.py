@@ -8,7 +8,8 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import make_baseline
 from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import risk_baseline, value_risk, visit_risk
+from kaestat.logs.risk import risk_baseline, value_risk
+from kaestat.logs.scoring import Measure, Scored, visit_risks
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 RUNS, PROMPTS, STEPS, GROUP = 12_000, 4, 4, 3
@@ -34,7 +35,7 @@ class Runs:
     def errors(self, baseline: Baseline) -> tuple[np.ndarray, np.ndarray]:
         """Estimated and true squared error of each run, both (RUNS,), averaged over visits with a past."""
         units = self.log.prompt_units
-        estimated = visit_risk(self.log, baseline, absolute=True)
+        estimated = visit_risks(self.log, Scored("", baseline), Measure(True))
         squares = (replay(self.log, baseline)[0] - self.true_value) ** 2
         true = np.add.reduceat(squares, units.first) / units.counts
         kept = units.earlier >= 1
