@@ -11,8 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import parse_method
 from kaestat.history.prior import BEFORE_THE_RUN, Prior
-from kaestat.integrations.shared.tracked_estimator import check_group_size
-from kaestat.integrations.shared.weights import check_weights
+from kaestat.integrations.shared.method_checks import check_group_size, check_weights
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig
 from llm_experiments.diagnose.config import DiagnosticConfig, GradientDiagnosticConfig
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from kaestat.integrations.shared.tracked_estimator import copies
+from kaestat.integrations.shared.checked_rows import copies
 from llm_experiments.training.identity import IDENTITY
 from llm_experiments.training.trl.testing import summarise
 

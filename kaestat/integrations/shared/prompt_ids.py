@@ -6,7 +6,6 @@ counting, or are the same for all prompts. A baseline that trusted them would si
 
 import hashlib
 import json
-import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -109,27 +108,6 @@ def hash_prompts(prompts: Iterable[Any]) -> list[str]:
             known[key] = hash_prompt(prompt)
         found.append(known.pop(key) if key is None else known[key])
     return found
-
-
-def warn_of_shared_ids(ids: Iterable[Hashable], table: Any, columns: Iterable[str], option: str) -> None:
-    """Warn once if rows of a data set with the same id differ in another column, and so may be different tasks.
-
-    ``table`` has the ``columns`` to compare, and ``option`` is the user's name for the column with ids.
-    """
-    first: dict[Hashable, int] = {}
-    repeated = [(row, of) for row, key in enumerate(ids) if (of := first.setdefault(key, row)) != row]
-    for name in columns if repeated else ():
-        values = list(table[name])
-        differing = [(of, row) for row, of in repeated if repr(values[of]) != repr(values[row])]
-        if differing:
-            of, row = differing[0]
-            warnings.warn(
-                f"{len(differing)} rows of the data set repeat the prompt of an earlier row and differ in column "
-                f"{name!r} (rows {of} and {row}, for example), but prompts with the same text share one history. If "
-                f"they are different tasks, name a column that tells them apart: {option}.",
-                stacklevel=4,
-            )
-            return
 
 
 def _token_ids(prompt: Any) -> tuple[int, ...] | None:

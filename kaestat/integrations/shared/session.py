@@ -10,34 +10,35 @@ An adapter reads its trainer's fields and calls its hooks; everything else happe
 - **filter**: groups that the trainer drops are recorded (`observe`). In strict order a prompt has one place in a step,
   and one that is also trained on is left to that.
 - **draw**: a sampler chooses prompts; advantages get the correction of their own draw; it sees all rewards. Of
-  several rows of a data set with one prompt the first stands for all, and weighs more.
+  several rows of a data set with one prompt the first stands for all, and has a larger share.
 - **state**: history and sampler as of one step, in files of their own; a run that goes on without them is refused.
 """
 
 import os
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kaestat.core.checks import check_whole
-from kaestat.core.storage import save_state, unpack_arrays
+from kaestat.core.storage import load_state, save_state, unpack_arrays
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.changes import Call
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.integrations.shared.session_files import (
-    NEW_RUN,
-    SAMPLER,
-    HeldStates,
-    Path,
-    lost_state,
-    save_whole,
-    state_in,
-)
-from kaestat.integrations.shared.tracked_estimator import TrackedRows, check_group_size, tracked
+from kaestat.integrations.shared.checked_rows import CheckedRows
+from kaestat.integrations.shared.method_checks import LENGTH_ONLY, check_group_size, check_weights, looks_back
+from kaestat.integrations.shared.metrics import step_metrics
+from kaestat.integrations.shared.prompt_ids import IdentityCheck
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler, sampler_of
-from kaestat.integrations.shared.weights import LENGTH_ONLY, check_weights
 from kaestat.sampling import Policy, PromptSampler
+
+Path = str | os.PathLike[str]
+NEW_RUN = "begin a new run"
+
+
+class LostState(FileNotFoundError, ValueError):
+    """The error for a resumed run whose checkpoint lacks the history or the prompt sampler."""
 
 
 class TrainerSession:
@@ -55,7 +56,7 @@ class TrainerSession:
     option : str
         Name of the user's option for ``weights``, for messages.
     states_kept : int
-        Number of last steps whose states are held, for trainers that save a step after later ones
+        Number of last steps whose states are kept, for trainers that save a step after later ones
         have begun: one more than the number of steps by which they may be ahead.
 
     Examples
@@ -77,20 +78,29 @@ class TrainerSession:
         option: str = "weights",
         states_kept: int = 0,
     ):
+        if not isinstance(estimator, AdvantageEstimator | SeveralRewards):
+            raise TypeError(
+                f"estimator must be a kaestat AdvantageEstimator, got {type(estimator).__name__}; for example "
+                'AdvantageEstimator("kae").'
+            )
         check_whole("states_kept", states_kept, least=0)
-        self._tracked = tracked(estimator)
-        for each in self._tracked.parts().values():
+        self.estimator: Any = estimator
+        for each in self._parts.values():
             check_weights(each, weights, choices, option=option)
         self.weights, self._no_weights = weights, choices[0]
         self._drawn: TrackedSampler | None = None
         self._groups_suffice = False
-        self._states = HeldStates(states_kept)
-        self._trained: tuple[int, frozenset[Hashable]] = (-1, frozenset())  # the last step, and its prompts
+        self._states_kept = states_kept
+        self._trained: tuple[int, frozenset[Hashable]]  # the last step, and its prompts
+        self._states: dict[int, Callable[[], dict[str, Any]]]  # after each of the last steps
+        self._forget()
 
     @property
-    def estimator(self) -> Any:
-        """The estimator that the session was made with."""
-        return self._tracked.estimator
+    def _parts(self) -> dict[str, AdvantageEstimator]:
+        """The estimators of single rewards, by the prefix of their metrics' names."""
+        if isinstance(self.estimator, SeveralRewards):
+            return {f"{name}/": each for name, each in self.estimator.estimators.items()}
+        return {"": self.estimator}
 
     @property
     def drawn(self) -> TrackedSampler | None:
@@ -102,25 +112,15 @@ class TrainerSession:
         drawn.lock = self.estimator.lock  # one for both: a state is of one moment
         self._drawn = drawn
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy has locks of its own."""
-        vars(self).update(state)
-        if self._drawn is not None:
-            self.drawn = self._drawn
-
     @property
     def stateful(self) -> bool:
         """Whether values depend on earlier steps."""
-        return self._tracked.stateful
+        return any(looks_back(each.baseline) for each in self._parts.values())
 
     @property
     def any_order(self) -> bool:
         """Whether completions may come at any time, recorded under the policy that sampled them."""
-        return self._tracked.any_order
-
-    @property
-    def _remembers(self) -> bool:
-        return self.stateful or self.drawn is not None
+        return all(each.order == "any" for each in self._parts.values())
 
     @property
     def weighs(self) -> bool:
@@ -130,7 +130,7 @@ class TrainerSession:
     @property
     def metrics(self) -> dict[str, float]:
         """Metrics of the last step, named ``baseline/NAME`` and ``sampling/NAME``; none before it."""
-        own = self._tracked.metrics
+        own = self._metrics
         return {**own, **(self.drawn.metrics if own and self.drawn is not None else {})}
 
     def sampler(self, given: str | Policy | PromptSampler, ids: Sequence[Hashable], **options: Any) -> PromptSampler:
@@ -184,20 +184,23 @@ class TrainerSession:
             missing, prompts were not drawn, an id is of a kind that a checkpoint cannot hold, and as
             `AdvantageEstimator.step`.
         """
-        given, call = self._given(weights), Call()
         if self.drawn is not None and step is None:
             raise ValueError("prompt_sampler: a draw belongs to a training step, but the trainer gave none.")
-        rows = self._tracked.rows(len(rewards), step, prompts, ids, groups, mask)
+        call, rows = Call(), self._rows(rewards, step, weights, prompts, ids, groups, mask)
         kept, factor = rows.kept(), None
         if kept and not self._groups_suffice:
             self.check_group_size("completions of a prompt", rows.largest_group())
         with self.estimator.lock:
             if self.drawn is not None:
                 factor = self.drawn.corrections(kept, rows.step) if correction is None else correction[rows.keep]
-            found = self._tracked.recorded("step", call, rewards, rows, given, version)
+            found = self.estimator.recorded("step", call, rows.samples(rewards, weights, version), rows.step)
+            self._metrics = {
+                f"baseline/{part}{figure}": value
+                for part, each in self._parts.items()
+                for figure, value in step_metrics(each.record).items()
+            }
             self._trained = rows.step, frozenset(kept)
-            self._tell_sampler(kept, rewards, rows)
-            self._keep_state()
+            self._keep(kept, rewards, rows)
         found = call.finish(found)
         if factor is None:
             return found
@@ -222,18 +225,18 @@ class TrainerSession:
         A history of only the groups that pass a filter, mixed groups, has values pulled towards 1/2. `metrics` stay
         those of the last `advantages`. Parameters and errors as there.
         """
-        if not self._remembers or len(rewards) == 0:
+        if not (self.stateful or self.drawn is not None) or len(rewards) == 0:
             return
-        given, call = self._given(weights), Call()
-        rows = self._tracked.rows(len(rewards), step, prompts, ids, groups, mask)
+        call, rows = Call(), self._rows(rewards, step, weights, prompts, ids, groups, mask)
         with self.estimator.lock:
-            rows = rows if self.any_order else self._of_untrained(rows)
+            if not self.any_order and rows.step == self._trained[0]:
+                untrained = np.array([key not in self._trained[1] for key in rows.ids], dtype=bool)
+                rows = rows._replace(keep=rows.keep & untrained)
             if not rows.keep.any():
                 return
             if self.stateful:
-                self._tracked.recorded("observe", call, rewards, rows, given, version)
-            self._tell_sampler(rows.kept(), rewards, rows)
-            self._keep_state()
+                self.estimator.recorded("observe", call, rows.samples(rewards, weights, version), rows.step)
+            self._keep(rows.kept(), rewards, rows)
         call.finish(None)
 
     def check_group_size(self, name: str, size: int) -> None:
@@ -241,7 +244,7 @@ class TrainerSession:
 
         Where an adapter does not know the size before, the first step tells it.
         """
-        for each in self._tracked.parts().values():
+        for each in self._parts.values():
             check_group_size(each, name, size)
         self._groups_suffice = True
 
@@ -249,52 +252,61 @@ class TrainerSession:
         """History and sampler as plain data (bytes, numbers, text), as they were after one step; None is the last.
 
         Asynchronous trainers already have rewards of later steps than that of a checkpoint, and repeat those steps
-        after a resume. A ValueError if the state after that step is no longer held. While another thread computes a
-        step, only held states are available at once.
+        after a resume. A ValueError if the state after that step is no longer kept. While another thread computes a
+        step, only kept states are available at once.
         """
-        state = None if step is None else self._states.of(step)
-        if state is None:
-            with self.estimator.lock:
-                last = self.estimator.last_step
-                if step is None or not self._remembers or last <= step:
-                    state = self._snapshot()
-                else:
-                    state = self._states.after(step, last)
-        return state()
+        states = self._states
+        if step is not None and step in states:
+            return states[step]()
+        with self.estimator.lock:
+            last = self.estimator.last_step
+            if step is None or last <= step or not (self.stateful or self.drawn is not None):
+                return self._snapshot()()
+            earlier = [at for at in self._states if at <= step]
+            if not earlier:
+                raise ValueError(
+                    f"step {step}: {last} has been recorded since, and of the states in between those after "
+                    f"{sorted(self._states) or 'no step'} are kept; raise states_kept."
+                )
+            return self._states[max(earlier)]()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the result of `state_dict`; a `LostState` if the sampler's is missing."""
         if self.drawn is not None and "sampler" not in state:
-            lost_state("state", SAMPLER)
-        self._load_history(state["history"])
-        if self.drawn is not None:
-            self._load_sampler(state["sampler"])
+            self.lost("state", "a prompt sampler")
+        with self.estimator.lock:
+            self.estimator.load_state_dict(state["history"])
+            self._load_sampler(state.get("sampler"))
+            self._forget()
+            self._keep_state()
 
-    def save(
-        self, path: Path, sampler_path: Path | None = None, step: int | None = None, *, whole: bool = False
-    ) -> None:
+    def save(self, path: Path, sampler_path: Path | None = None, step: int | None = None) -> None:
         """Write the states to files, atomically and without pickle; ``step`` and errors as `state_dict`.
+
+        Of the last step, the history's file is one that `AdvantageEstimator.load` reads, unless a kernel or baseline of
+        the user's own cannot be stored.
 
         Parameters
         ----------
         path, sampler_path : path
-            Files of the history (not written for a method without one) and of the sampler; None leaves the latter out.
-        whole : bool
-            Whether `AdvantageEstimator.load` can read the history's file, for any method.
+            Files of the history and of the sampler; None leaves the latter out.
         """
         with self.estimator.lock:
-            state = self.state_dict(step)
-            if whole:
-                save_whole(path, self.estimator, state["history"])
-        if self.stateful and not whole:
-            save_state(path, {self._tracked.keys[0]: unpack_arrays(state["history"])})
+            state, whole = self.state_dict(step), step is None
+            try:
+                if whole:
+                    self.estimator.save(path)
+            except TypeError:
+                whole = False
+        if not whole:
+            save_state(path, {"state": unpack_arrays(state["history"])})
         if "sampler" in state and sampler_path is not None:
             save_state(sampler_path, {"sampler": unpack_arrays(state["sampler"])})
 
     def load(
         self, path: Path | None, sampler_path: Path | None = None, *, remedy: str = NEW_RUN, anew: bool = False
     ) -> None:
-        """Continue from files written by `save`, of either kind; a path that is None is left out.
+        """Continue from files written by `save`; a path that is None is left out.
 
         Parameters
         ----------
@@ -303,64 +315,75 @@ class TrainerSession:
         anew : bool
             Whether a missing file only causes a warning. If not, it raises a `LostState`.
         """
-        if path is not None and os.path.exists(path):
-            self._load_history(state_in(path, self._tracked.keys, self._tracked.kind.__name__))
-        elif path is not None and self.stateful:
-            self.lost(path, remedy, anew=anew)
-        if self.drawn is None or sampler_path is None:
-            return
-        if os.path.exists(sampler_path):
-            self._load_sampler(state_in(sampler_path, ("sampler",), "a prompt sampler"))
-        else:
-            lost_state(sampler_path, SAMPLER, remedy, anew=anew)
+        with self.estimator.lock:
+            if path is not None and os.path.exists(path):
+                self.estimator.load_state_dict(_state_in(path, "state", type(self.estimator).__name__))
+            elif path is not None and self.stateful:
+                self.lost(path, remedy=remedy, anew=anew)
+            if self.drawn is not None and sampler_path is not None:
+                if os.path.exists(sampler_path):
+                    self._load_sampler(_state_in(sampler_path, "sampler", "a prompt sampler"))
+                else:
+                    self.lost(sampler_path, "a prompt sampler", remedy=remedy, anew=anew)
+            self._forget()
+            self._keep_state()
 
-    def lost(self, path: Path, remedy: str = NEW_RUN, *, anew: bool = False) -> None:
-        """`lost_state` for the history, for trainers with files of their own."""
-        lost_state(path, f"the history of {next(iter(self._tracked.parts().values())).method!r}", remedy, anew=anew)
+    def lost(self, path: Path, what: str | None = None, *, remedy: str = NEW_RUN, anew: bool = False) -> None:
+        """Raise a `LostState`, or warn with ``anew``, for a checkpoint that lacks the history or another state."""
+        what = what or f"the history of {next(iter(self._parts.values())).method!r}"
+        if not anew:
+            raise LostState(
+                f"{os.fspath(path)}: this checkpoint was saved without {what}, which would begin anew in the middle of "
+                f"the run. Resume from one that has it, or {remedy}."
+            )
+        # No logger: a dependency of vLLM sets the root logger to ERROR.
+        warnings.warn(f"{os.fspath(path)} does not exist: {what} begins here.", stacklevel=3)
 
-    def _given(self, weights: Any) -> Any:
+    def _rows(self, rewards: Any, step: int | None, weights: Any, *columns: Any) -> CheckedRows:
+        """The rows of a call, checked; `columns` as `CheckedRows.of` takes them."""
         if self.weighs and weights is None:
             raise ValueError(f"weights={self.weights}: the trainer gave no weights for the completions of this step.")
         if weights is not None and not self.weighs:
             raise ValueError(f"weights: given to a session made with weights={self.weights!r}; make it with weights.")
-        return weights
+        if step is None and self.stateful:
+            method = next(each.method for each in self._parts.values() if looks_back(each.baseline))
+            raise ValueError(
+                f"step: method {method!r} has a history and needs the training step, but the trainer gave "
+                "none. Pass the trainer's step counter, the same after a resume as without one."
+            )
+        return CheckedRows.of(len(rewards), 0 if step is None else step, self._identity, *columns)
 
-    def _load_history(self, state: Any) -> None:
-        with self.estimator.lock:
-            self.estimator.load_state_dict(state)
-            self._tracked.forget()
-            self._begin()
-
-    def _load_sampler(self, state: Any) -> None:
-        assert self.drawn is not None  # its callers have seen it
-        with self.estimator.lock:
-            self.drawn.sampler.load_state_dict(state)
-            self.drawn.forget()
-            self._begin()
-
-    def _begin(self) -> None:
-        """What has been loaded is the state of all steps before the first that comes from here on."""
-        self._trained = -1, frozenset()
-        self._states.clear()
-        self._keep_state()
-
-    def _tell_sampler(self, kept: list[Hashable], rewards: Any, rows: TrackedRows) -> None:
+    def _keep(self, kept: list[Hashable], rewards: Any, rows: CheckedRows) -> None:
+        """Give a call's rewards to the sampler, and keep the state after it; a late call changes no earlier one."""
         if self.drawn is not None:
             self.drawn.sampler.observe(kept, np.asarray(rewards, dtype=np.float64)[rows.keep], rows.step)
+        self._keep_state()
 
     def _keep_state(self) -> None:
-        if self._states.kept and self._remembers:
-            # A call that comes late is in no state of the steps before the newest.
-            self._states.put(self.estimator.last_step, self._snapshot())
+        if self._states_kept and (self.stateful or self.drawn is not None):
+            states = self._states | {self.estimator.last_step: self._snapshot()}
+            # A new dict each time: some trainers ask for a state from another thread.
+            self._states = {at: states[at] for at in sorted(states)[-self._states_kept :]}
 
     def _snapshot(self) -> Callable[[], dict[str, Any]]:
         history = self.estimator.state_snapshot()
         sampler = {} if self.drawn is None else {"sampler": self.drawn.sampler.state_dict()}
         return lambda: {"history": history(), **sampler}
 
-    def _of_untrained(self, rows: TrackedRows) -> TrackedRows:
-        """The rows without those of prompts that are trained on at the same step."""
-        if rows.step != self._trained[0]:
-            return rows
-        untrained = [key not in self._trained[1] for key in rows.ids]
-        return rows._replace(keep=rows.keep & np.array(untrained, dtype=bool))
+    def _load_sampler(self, state: Any) -> None:
+        if self.drawn is not None:
+            self.drawn.sampler.load_state_dict(state)
+            self.drawn.forget()
+
+    def _forget(self) -> None:
+        """Forget ids, metrics and states of earlier steps."""
+        self._identity, self._metrics = IdentityCheck(), dict[str, float]()
+        self._trained, self._states = (-1, frozenset()), {}
+
+
+def _state_in(path: Path, key: str, what: str) -> dict[str, Any]:
+    """The state under a key of a file; a ValueError if there is none or the file is damaged."""
+    state = load_state(path).get(key)
+    if not isinstance(state, dict):
+        raise ValueError(f"{os.fspath(path)}: holds no state of {what}, as a trainer saves it.")
+    return state

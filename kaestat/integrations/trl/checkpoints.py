@@ -26,7 +26,7 @@ def save_session(trainer: Trainer, session: TrainerSession, trial: Any) -> None:
     """
     name = f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
     folder = os.path.join(trainer._get_output_dir(trial=trial), name)
-    session.save(os.path.join(folder, STATE_FILE), os.path.join(folder, SAMPLER_FILE), whole=True)
+    session.save(os.path.join(folder, STATE_FILE), os.path.join(folder, SAMPLER_FILE))
 
 
 def load_session(trainer: Trainer, session: TrainerSession, folder: str) -> None:

@@ -28,10 +28,10 @@ from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.gradient_norms import usable_weights
 from kaestat.integrations.shared.prior_columns import prior_of_columns
-from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts, warn_of_shared_ids
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompts
 from kaestat.integrations.shared.session import TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
-from kaestat.integrations.shared.upstream import Upstream
+from kaestat.integrations.shared.upstream import misfit
 from kaestat.integrations.trl.checkpoints import (
     ResumePoint,
     check_whole,
@@ -54,8 +54,6 @@ from kaestat.integrations.trl.sampler import DrawnPrompts, ReuseSampler
 from kaestat.logs.columns import GENERATION
 from kaestat.sampling import Policy, PromptSampler
 
-TRL = Upstream("TRL", "trl", "TRL 1.15.0 and 1.16.0")
-
 _HOOKS = (
     "_calculate_rewards",
     "_generate",
@@ -67,7 +65,7 @@ _HOOKS = (
 )
 _missing = [hook for hook in _HOOKS if not hasattr(GRPOTrainer, hook)]
 if _missing:
-    raise ImportError(TRL.misfit(f"TRL's GRPOTrainer has no {', '.join(_missing)}"))
+    raise ImportError(misfit(f"TRL's GRPOTrainer has no {', '.join(_missing)}", "trl", "TRL 1.15.0 and 1.16.0"))
 
 
 class Scored(NamedTuple):
@@ -183,8 +181,6 @@ class BaselineGRPOTrainer(GRPOTrainer):
                 raise ValueError("prior_columns needs a single reward; leave it out, and add priors to the estimators.")
             advantage_estimator.add_prior(prior_of_columns(ids, self.train_dataset, prior_columns, prior_step))
         self._drawn = None if prompt_sampler is None else self._drawn_prompts(prompt_sampler)
-        if self.session.stateful or self._drawn is not None:
-            self._warn_of_shared_prompts()
         self.add_callback(ResumePoint(self))
 
     @property
@@ -205,14 +201,6 @@ class BaselineGRPOTrainer(GRPOTrainer):
         )
         drawn = self.session.drawn = TrackedSampler(sampler, ids)
         return DrawnPrompts(drawn, repeat_count=self._repeat_count, generation=lambda: self.generation)
-
-    def _warn_of_shared_prompts(self) -> None:
-        """Warn of tasks with the same prompt, if the data set is at hand and the column ``prompt`` alone is the id."""
-        if self.prompt_id or self.environments is not None or isinstance(self.train_dataset, IterableDataset):
-            return
-        others = [name for name in self.train_dataset.column_names if name != "prompt"]
-        if others and not {"image", "images"} & set(others):
-            warn_of_shared_ids(self._dataset_ids("prompt_id"), self.train_dataset, others, "prompt_id='column'")
 
     def _dataset_ids(self, option: str) -> list[Any]:
         """The prompt id of each row of the data set."""

@@ -15,10 +15,10 @@ Tested with verl 0.9.1, TransferQueue 0.1.11, ray 2.60.0, tensordict 0.10.0, tra
 import importlib
 import warnings
 
-from kaestat.integrations.shared.upstream import Upstream
+from kaestat.integrations.shared.upstream import misfit
 from kaestat.integrations.verl.after_import import after_import
 
-VERL = Upstream("verl", "verl", "verl 0.9.1")
+TESTED = "verl 0.9.1"
 
 
 def _load(*modules: str) -> None:
@@ -27,7 +27,8 @@ def _load(*modules: str) -> None:
         try:
             importlib.import_module(f"{__name__}.{module}")
         except (ImportError, AttributeError) as error:
-            warnings.warn(VERL.misfit(f"kaestat could not register {module} with verl: {error}"), stacklevel=2)
+            reason = f"kaestat could not register {module} with verl: {error}"
+            warnings.warn(misfit(reason, "verl", TESTED), stacklevel=2)
 
 
 after_import("verl.trainer.ppo.core_algos", lambda: _load("estimators"))

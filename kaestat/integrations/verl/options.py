@@ -10,9 +10,8 @@ from kaestat import AdvantageEstimator
 from kaestat.asynchronous.estimator import AsynchronousEstimator
 from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.history.prior import BEFORE_THE_RUN
-from kaestat.integrations.shared.tracked_estimator import looks_back
+from kaestat.integrations.shared.method_checks import check_weights, looks_back
 from kaestat.integrations.shared.tracked_sampler import check_sampler_params
-from kaestat.integrations.shared.weights import check_weights
 from kaestat.integrations.verl.prompts import prior_of_data_file
 from kaestat.sampling.policies import make_policy
 

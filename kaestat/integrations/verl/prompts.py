@@ -1,7 +1,7 @@
 """Ids for the history's prompts, from verl's data about a prompt, and pass rates from before the run."""
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from kaestat.history.prior import BEFORE_THE_RUN, Prior
 from kaestat.history.prior_table import table_of_file
 from kaestat.integrations.shared.prior_columns import prior_of_columns
-from kaestat.integrations.shared.prompt_ids import FIX, UnstablePromptIds, hash_prompt, warn_of_shared_ids
+from kaestat.integrations.shared.prompt_ids import FIX, UnstablePromptIds, hash_prompt
 
 FIELDS = ("data_source", "extra_info", "raw_prompt")  # of verl's data sets
 
@@ -54,7 +54,7 @@ def _plain(value: Any) -> Hashable:
 
 
 COLUMNS = ("prior_mean", "prior_count")
-PROMPT = "prompt"  # what verl's data.prompt_key is if left alone
+PROMPT = "prompt"  # verl's default of data.prompt_key
 
 
 def prior_of_data_file(path: str, prompt_id: str, step: int = BEFORE_THE_RUN) -> Prior:
@@ -72,29 +72,7 @@ def prior_of_data_file(path: str, prompt_id: str, step: int = BEFORE_THE_RUN) ->
     absent = [None] * len(table)
     columns = [table[name].tolist() if name in table else absent for name in ("data_source", "extra_info", PROMPT)]
     try:
-        return prior_of_columns(_ids(prompt_id, *columns), table, COLUMNS, step)
+        ids = [read_prompt(prompt_id, *fields).id for fields in zip(*columns, strict=True)]
+        return prior_of_columns(ids, table, COLUMNS, step)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def warn_of_shared_prompts(prompt_id: str, table: Any, prompt_key: str) -> None:
-    """Warn if rows of verl's data set (its ``dataframe``) have one id and may be different tasks.
-
-    A column ``extra_info`` numbers rows, so it is not compared. Ids from a key of the user's own are the user's choice.
-    """
-    names = table.column_names
-    if prompt_id.startswith("extra_info.") or {"images", "videos"} & set(names):  # which belong to the prompt
-        return
-    absent = [None] * len(table)
-    columns = [list(table[name]) if name in names else absent for name in ("data_source", "extra_info", prompt_key)]
-    others = [name for name in names if name not in ("extra_info", prompt_key)]
-    warn_of_shared_ids(_ids(prompt_id, *columns), table, others, "algorithm.kaestat.prompt_id=extra_info.KEY")
-
-
-def _ids(prompt_id: str, sources: Sequence[Any], infos: Sequence[Any], prompts: Sequence[Any]) -> list[Hashable]:
-    rows = zip(sources, infos, prompts, strict=True)
-    return [read_prompt(prompt_id, source, info, _messages(raw)).id for source, info, raw in rows]
-
-
-def _messages(raw: Any) -> Any:
-    return raw.tolist() if isinstance(raw, np.ndarray) else raw

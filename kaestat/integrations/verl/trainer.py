@@ -54,8 +54,8 @@ from verl.trainer.ppo.v1 import (
 )
 from verl.utils.tensordict_utils import get_tensordict
 
+from kaestat.integrations.shared.method_checks import check_group_size
 from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.shared.tracked_estimator import check_group_size
 from kaestat.integrations.verl.checkpoint import SavesHistory
 from kaestat.integrations.verl.completion_weights import (
     NORMS,
@@ -76,7 +76,6 @@ from kaestat.integrations.verl.options import (
     filters_groups,
     refuse_sampler_beside,
 )
-from kaestat.integrations.verl.prompts import PROMPT, warn_of_shared_prompts
 from kaestat.integrations.verl.rows import BatchRows, completions_of, read_rows, row_advantages, row_weights
 from kaestat.integrations.verl.versions import observe_dropped, row_versions, stored_rewards
 
@@ -153,9 +152,6 @@ class BaselineTrainer(SavesHistory):
         super()._init_dataloader()
         if self.session is not None and self.options is not None:
             self.drawn = draw_rows(self.options, self.session, self.config, self.train_dataset)
-            if self.session.stateful and hasattr(self.train_dataset, "dataframe"):  # verl's own kind of data set
-                prompt_key = self.config.data.get("prompt_key", PROMPT)
-                warn_of_shared_prompts(self.options.prompt_id, self.train_dataset.dataframe, prompt_key)
 
     def _fetch_one_gen_batch(self) -> TensorDict:
         if self.drawn is None:

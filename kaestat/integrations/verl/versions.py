@@ -11,7 +11,8 @@ import numpy as np
 import transfer_queue
 from transfer_queue import KVBatchMeta
 
-from kaestat.integrations.verl import VERL
+from kaestat.integrations.shared.upstream import misfit
+from kaestat.integrations.verl import TESTED
 from kaestat.integrations.verl.rows import BatchRows
 
 CLEARS = "_clear_groups"  # of verl's replay buffer, for what it drops
@@ -43,8 +44,9 @@ def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> None
     They are about to be dropped because they are stale or their rewards are all equal. An ImportError if the buffer has
     no such method, as another verl's may not.
     """
-    with VERL.imports():
-        clear = getattr(buffer, CLEARS)
+    clear = getattr(buffer, CLEARS, None)
+    if clear is None:
+        raise ImportError(misfit(f"verl's replay buffer has no {CLEARS}", "verl", TESTED))
 
     def clear_observed(partition_id: str, uids: Set[str]) -> None:
         whole = uids - buffer.failure_keys[partition_id]

@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from kaestat import AdvantageEstimator
 from kaestat.estimator.scaling import recentres
-from kaestat.integrations.shared.weights import check_weights
+from kaestat.integrations.shared.method_checks import check_weights
 from llm_experiments.config import Section
 from llm_experiments.training.config import Scale
 

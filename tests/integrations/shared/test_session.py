@@ -8,8 +8,7 @@ from kaestat.baselines.registry import METHODS
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared import conformance
 from kaestat.integrations.shared.prompt_ids import hash_prompt
-from kaestat.integrations.shared.session import TrainerSession
-from kaestat.integrations.shared.session_files import LostState
+from kaestat.integrations.shared.session import LostState, TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 
 PROMPTS = ["a", "a", "b", "b"]

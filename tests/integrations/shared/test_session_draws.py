@@ -92,7 +92,7 @@ def test_integration_session_is_saved_before_or_after_what_another_thread_does(w
         running.result(60), saving.result(60)
     history, sampler = (load_state(path) for path in files(tmp_path))
     state = run.state_dict()
-    np.testing.assert_equal(history["watched"], unpack_arrays(state["history"]))
+    np.testing.assert_equal(history["state"], unpack_arrays(state["history"]))
     np.testing.assert_equal(sampler["sampler"], unpack_arrays(state["sampler"]))
 
 

@@ -32,7 +32,7 @@ def test_integration_watched_state_of_a_step_that_is_not_held_is_refused():
         watched.state_dict(0)
     resumed.load_state_dict(watched.state_dict(1))
     step_of(resumed, 2)
-    with pytest.raises(ValueError, match=r"those after no step are held.*states_kept"):
+    with pytest.raises(ValueError, match=r"those after no step are kept.*states_kept"):
         resumed.state_dict(1)
 
 
@@ -102,7 +102,7 @@ def test_integration_watched_estimator_is_saved_whole_or_where_it_cannot_be_its_
     of_function = TrainerSession(AdvantageEstimator("kae", bandwidth=5, kernel=lambda u: 2 * (1 - u) * (u < 1)))
     for watched in (of_name, of_function):
         step_of(watched, 0)
-        watched.save(tmp_path / "state", whole=True)
+        watched.save(tmp_path / "state")
         np.testing.assert_equal(load_state(tmp_path / "state")["state"], unpack_arrays(watched.state_dict()["history"]))
         if watched is of_name:
             assert AdvantageEstimator.load(tmp_path / "state").last_step == 0

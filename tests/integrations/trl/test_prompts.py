@@ -1,6 +1,5 @@
 """Ids of prompts: a column of the data set or a hash, watched either way."""
 
-import warnings
 from importlib.resources import files
 
 import pytest
@@ -22,28 +21,6 @@ def test_a_column_that_is_not_there_raises_with_the_columns_that_are(tmp_path):
         trained(tmp_path, questions(4), "uid")
     with pytest.raises(UnstablePromptIds, match="remove_unused_columns=False"):
         trained(tmp_path, questions(4), "question_id", remove_unused_columns=True)
-
-
-@pytest.mark.parametrize(
-    ("column", "options", "method", "warned"),
-    [
-        ("answer", {}, "kae", True),
-        ("difficulty", {}, "kae", True),
-        ("answer", {"prompt_sampler": "neyman"}, "rloo", True),
-        ("answer", {}, "rloo", False),  # no history
-        ("answer", {"prompt_id": "answer"}, "kae", False),
-        ("image", {}, "kae", False),  # a part of the prompt
-        (None, {}, "kae", False),  # the same task several times
-    ],
-)
-def test_tasks_with_one_prompt_share_a_history_with_a_warning(column, options, method, warned, tmp_path):
-    names = {"prompt": [f"Solve task {row // 2}." for row in range(8)], "level": ["hard"] * 8}
-    dataset = Dataset.from_dict(names | ({} if column is None else {column: [f"{row % 5}" for row in range(8)]}))
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        tiny_trainer(tmp_path, AdvantageEstimator(method), dataset=dataset, trainer_options=options)
-    said = [str(each.message) for each in seen if "share one history" in str(each.message)]
-    assert len(said) == warned and all(f"{column!r} (rows 0 and 1" in each and "prompt_id=" in each for each in said)
 
 
 class Environment:

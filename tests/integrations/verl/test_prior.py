@@ -1,13 +1,12 @@
 """Pass rates in a verl data file: prompts are named as the run names them. Read without verl."""
 
 import json
-import warnings
 
 import pytest
 
 from kaestat.integrations.shared.prompt_ids import hash_prompt
 from kaestat.integrations.verl.options import Options
-from kaestat.integrations.verl.prompts import prior_of_data_file, read_prompt, warn_of_shared_prompts
+from kaestat.integrations.verl.prompts import prior_of_data_file, read_prompt
 
 ROWS = [
     {
@@ -69,20 +68,3 @@ def test_what_is_missing_is_named(tmp_path, file):
     rest.write_text(json.dumps({"prompt": "2+2="}))
     with pytest.raises(ValueError, match="no column 'prior_mean'"):
         prior_of_data_file(str(rest), "auto")
-
-
-@pytest.mark.parametrize("images", [(), ("images",)])
-@pytest.mark.parametrize(
-    ("prompt_id", "numbered", "warned"),
-    [("auto", True, False), ("auto", False, True), ("prompt", True, True), ("extra_info.name", True, False)],
-)
-def test_rows_with_one_id_and_other_answers_are_warned_of(prompt_id, numbered, images, warned):
-    datasets = pytest.importorskip("datasets")
-    info = [{"name": f"q{row}"} | ({"index": row} if numbered else {}) for row in range(4)]
-    columns = {"prompt": [ROWS[row % 2]["prompt"] for row in range(4)], "extra_info": info}
-    columns |= {"reward_model": [{"ground_truth": f"{row}"} for row in range(4)]} | {name: ["x"] * 4 for name in images}
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        warn_of_shared_prompts(prompt_id, datasets.Dataset.from_dict(columns), "prompt")
-    assert len(seen) == (warned and not images)
-    assert all("'reward_model' (rows 0 and 2" in str(each.message) for each in seen)

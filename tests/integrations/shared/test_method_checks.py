@@ -3,7 +3,7 @@
 import pytest
 
 from kaestat import AdvantageEstimator
-from kaestat.integrations.shared.weights import check_weights
+from kaestat.integrations.shared.method_checks import check_weights
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,29 @@
-"""Weights of completions that a user may request."""
+"""What a method needs of a trainer: a history's ids, groups of several completions, and weights that it can use."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from kaestat.baselines.base import Baseline
 from kaestat.estimator.advantage import AdvantageEstimator
+from kaestat.estimator.notices import needs_others
 from kaestat.estimator.scaling import check_weights_matter
 
-LENGTH_ONLY = ("none", "length")  # of trainers that hand no logits on
+LENGTH_ONLY = ("none", "length")  # of trainers that pass no logits on
+
+
+def looks_back(baseline: Baseline) -> bool:
+    """Whether a baseline's values depend on earlier steps, so it needs stable ids, the step and checkpoints."""
+    return baseline.horizon > 0 or baseline.initial_carry() is not None
+
+
+def check_group_size(estimator: AdvantageEstimator, name: str, size: int) -> None:
+    """Raise a ValueError if groups of ``size`` completions are too small for a method; ``name`` is the user's for it.
+
+    A method whose rows are prompts may find others in further groups of the prompt.
+    """
+    why = needs_others(estimator.method, estimator.baseline, size)
+    if why is not None and estimator.baseline.unit == "group":
+        raise ValueError(f"{name}={size}: {why}")
 
 
 def check_weights(
