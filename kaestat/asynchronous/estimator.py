@@ -233,21 +233,22 @@ class AsynchronousEstimator(AdvantageEstimator):
         ValueError, TypeError
             As `step`.
         """
-        now, given = (
-            whole_step(now),
-            Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, version=version),
-        )
+        given = Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, version=version)
         samples = StepSamples.of(given, by_stream=self.baseline.unit == "group")
         with self.lock:
             before = settle(self.cell)
-            record = self._served(before.state, samples, now, again=True)
-            found = (np.zeros(len(samples.reward)),) * 2 if record is None else record.of_samples
-            advantages, values = (scatter(each, samples.keep) for each in found)
-            check_finite_results(self.method, advantages, values, largest=largest_like(rewards))
-            after = before._replace(record=record, values=as_type_of(values, rewards))
+            batch = self._batch(before.state, samples, whole_step(now))
+            advantages = values = np.zeros(len(samples.reward))
+            after = before._replace(record=None)
             warnings: tuple[str, ...] = ()
-            if record is not None:
-                after, warnings = self._warned_late(before, after, samples, record)
+            if batch is not None:
+                state = self._begun(before.state, samples.weighting, center=batch.center)
+                record = compute(self.plan, batch, self._past_at(state, batch, again=True)).record
+                advantages, values = record.of_samples
+                after, warnings = self._warned_late(before, before._replace(record=record), samples, record)
+            advantages, values = scatter(advantages, samples.keep), scatter(values, samples.keep)
+            check_finite_results(self.method, advantages, values, largest=largest_like(rewards))
+            after = after._replace(values=as_type_of(values, rewards))
             make_changes([Change(self.cell, after, warnings=warnings)])
         return as_type_of(advantages, rewards)
 
@@ -269,14 +270,9 @@ class AsynchronousEstimator(AdvantageEstimator):
             state: Any = settle(self.cell).state
             with_streams = common("stream_ids", state.with_streams, delta.with_streams)
             weighting = common("weights and importance", state.weighting, delta.weighting)
-            new = delta.without(state.received)
-            state = replace(
-                state,
-                received=state.received.joined(new.origins),
-                last_step=max(state.last_step, delta.last_step),
-                with_streams=with_streams,
-                weighting=weighting,
-            )
+            new, last_step = delta.without(state.received), max(state.last_step, delta.last_step)
+            state = replace(state, last_step=last_step, with_streams=with_streams, weighting=weighting)
+            state = replace(state, received=state.received.joined(new.origins))
             if new.parts:
                 recorded = RecordedVisits.joined([*new.parts.values()])
                 begun = self._begun(state, str(weighting), center=recorded.center)
@@ -357,14 +353,6 @@ class AsynchronousEstimator(AdvantageEstimator):
                 "policy that sampled it."
             )
         return group(self.plan, state, samples, step) if samples.rows.keys else None
-
-    def _served(self, state: Any, samples: StepSamples, step: int, *, again: bool = False) -> StepRecord | None:
-        """The record of a call; ``again`` if its completions may be recorded already."""
-        batch = self._batch(state, samples, step)
-        if batch is None:
-            return None
-        state = self._begun(state, samples.weighting, center=batch.center)
-        return compute(self.plan, batch, self._past_at(state, batch, again=again)).record
 
     def _past_at(self, state: Any, batch: Batch, *, again: bool) -> Past:
         """Visits of earlier versions, and the completions that join the groups."""

@@ -49,21 +49,16 @@ def check_calls(name: str, calls: list[tuple[int, int, Arrival]], seed: int, est
             np.testing.assert_allclose(estimator.values, wanted, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", LIMITED)
+@pytest.mark.parametrize(
+    ("name", "late"), [*((name, None) for name in LIMITED), ("kae", 0), ("kae_eb", 3), ("kae", 40)]
+)
 @settings(max_examples=4)
 @given(seed=seeds)
-def test_late_parts_have_the_values_of_the_run_in_order(name, seed):
-    estimator = make(name, order="any")
+def test_late_parts_have_the_values_of_the_run_in_order(name, late, seed):
+    estimator = make(name, order="any", late=late)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # within the allowance nothing is said
         check_calls(name, late_calls(run(seed, 50), estimator.late, seed), seed, estimator)
-
-
-@pytest.mark.parametrize("name", ["kae", "kae_eb"])
-@settings(max_examples=6)
-@given(seed=seeds, late=st.sampled_from([0, 3, 40]))
-def test_so_they_have_with_an_allowance_that_is_given(name, seed, late):
-    check_calls(name, late_calls(run(seed, 50), late, seed), seed, make(name, order="any", late=late))
 
 
 @pytest.mark.slow
