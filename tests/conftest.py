@@ -18,7 +18,7 @@ settings.load_profile("quick")
 
 needs = {
     "trl": ["helpers/tiny_trl.py", "helpers/two_ranks.py"],
-    "vllm": ["llm_experiments/policies/test_vllm.py"],
+    "vllm": ["llm_experiments/policies/test_vllm.py", "integrations/trl/test_vllm.py"],
     "verl": [
         *("helpers/tiny_verl.py", "integrations/verl/on_cpu"),
         *(f"llm_experiments/training/verl/{name}.py" for name in ("test_launch", "rehearse")),

