@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from kaestat.core.storage import write_atomically
 from llm_experiments.policies.base import Completion
 
-FORMAT, VERSION = "kaestat-pool", 1
 MANIFEST = "manifest.json"
 LONGEST = 400  # characters of settings in a message
 SCHEMA = pa.schema(
@@ -51,16 +50,14 @@ class PromptPool:
 class PoolStore:
     """The folder of a run's pools.
 
-    ``manifest.json`` tells the format's version and what the completions depend on; each file
-    ``step-STEP/PROMPT.parquet`` holds the pool of one prompt, with page checksums. A pool of another version, or made
-    under other settings, is refused.
+    ``manifest.json`` tells what the completions depend on; each file ``step-STEP/PROMPT.parquet`` holds the pool of one
+    prompt, with page checksums. A pool made under other settings is refused.
 
     folder: Made if it does not exist.
     identity: Everything that the completions depend on, as plain data.
     problem_ids: Prompts in the order of the rows.
     provenance: Further facts, stored on creation and not compared.
-    Raises ValueError if the folder holds pools of another version, or made with another identity; the message names the
-        settings.
+    Raises ValueError if the folder holds pools made with another identity; the message names the settings.
     """
 
     def __init__(
@@ -78,12 +75,9 @@ class PoolStore:
         if manifest.exists():
             _check_manifest(manifest, identity)
         else:
-            if any(self.folder.glob("step-*")):
-                raise ValueError(
-                    f"{self.folder}: holds pools, but no {MANIFEST} tells how they were made. Remove the folder."
-                )
-            content = {"format": FORMAT, "version": VERSION, "identity": identity, "provenance": dict(provenance or {})}
-            write_atomically(manifest, json.dumps(content, indent=1))
+            write_atomically(
+                manifest, json.dumps({"identity": identity, "provenance": dict(provenance or {})}, indent=1)
+            )
 
     def path(self, step: int, problem_id: str) -> Path:
         """Where the pool of a prompt lies."""
@@ -112,7 +106,7 @@ class PoolStore:
         """The pool of one prompt.
 
         Raises FileNotFoundError if it was not sampled yet.
-        Raises ValueError if the file is damaged, or belongs to another prompt, step or version.
+        Raises ValueError if the file is damaged, or belongs to another prompt or step.
         """
         path = self.path(step, problem_id)
         try:
@@ -151,24 +145,14 @@ class PoolStore:
 
 
 def _about(step: int, problem_id: str) -> dict[str, str]:
-    return {"format": FORMAT, "version": str(VERSION), "step": str(step), "problem_id": problem_id}
+    return {"step": str(step), "problem_id": problem_id}
 
 
 def _check_manifest(path: Path, identity: Mapping[str, Any]) -> None:
-    try:
-        content = json.loads(path.read_text())
-        found = content["format"], content["version"], content["identity"]
-    except (json.JSONDecodeError, KeyError, TypeError):
-        raise ValueError(f"{path}: no manifest of pools; remove the folder, or name another.") from None
-    if found[0] != FORMAT or found[1] != VERSION:
-        raise ValueError(
-            f"{path}: pools of format {found[0]!r} version {found[1]!r}, but this code reads {FORMAT!r} "
-            f"version {VERSION}; "
-            "use the code that made them, or name another folder."
-        )
-    differing = sorted(key for key in identity.keys() | found[2].keys() if identity.get(key) != found[2].get(key))
+    there = json.loads(path.read_text())["identity"]
+    differing = sorted(key for key in identity.keys() | there.keys() if identity.get(key) != there.get(key))
     if differing:
-        was, now = ({key: part.get(key) for key in differing} for part in (found[2], identity))
+        was, now = ({key: part.get(key) for key in differing} for part in (there, identity))
         raise ValueError(
             f"{path}: these pools were made with other settings ({', '.join(differing)}): {_short(was)} there, "
             f"{_short(now)} here. Name another folder, or remove this one."

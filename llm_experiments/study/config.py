@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from llm_experiments.config import NAME, PretrainingConfig, Section, TaskConfig, checked, read_yaml
-from llm_experiments.training.stacked.config import Design, Optimizer, StackConfig
+from llm_experiments.training.stacked.config import Design, StackConfig
 
 from .controls import check_controls
 
@@ -67,7 +67,6 @@ class StudyConfig(Section):
     name: Names the folders of the runs and of the results.
     completions: Of each step.
     budget: Completions that each run may generate.
-    updates: Of each step's completions; see `StackConfig`.
     rates: Learning rates that each design begins with on each base model, each the same multiple of the one before. The
         grid grows until the best of them lies inside.
     rate_seeds, seeds: Of the choice, and of what is compared; none in both.
@@ -82,8 +81,6 @@ class StudyConfig(Section):
     world: WorldConfig
     completions: PositiveInt
     budget: PositiveInt
-    updates: PositiveInt = 1
-    optimizer: Optimizer = "adamw"
     rates: list[PositiveFloat] = Field(min_length=3)
     rate_seeds: list[int] = Field(min_length=4)
     seeds: list[int] = Field(min_length=2)
@@ -119,8 +116,6 @@ class StudyConfig(Section):
             completions=self.completions,
             budget=self.budget,
             max_new_tokens=self.world.max_new_tokens,
-            updates=self.updates,
-            optimizer=self.optimizer,
         )
 
 

@@ -93,7 +93,7 @@ class Tests:
             {
                 "seed": self._seeds,
                 "rate": training.rates,
-                "updates": training.updates,
+                "updates": training.step,
                 "generated": training.generated,
                 "matched": matched.mean(1),
                 "temperature": np.array(temperatures)[best],

@@ -17,11 +17,11 @@ from llm_experiments.starting import ProgressBar, base_model
 from .config import StudyConfig, TestsConfig
 from .curves import CURVE_COLUMNS, Tasks, learning_curves
 from .endpoints import area, on_grid
-from .tables import DIGITS, origins, rounded
 
 IDENTITY = "study.json"
 CURVES, RATES, RATE_CURVES = "curves.csv.gz", "rates.csv", "rate_curves.csv.gz"
 PROVENANCE = "provenance.json"
+DIGITS = 5  # of tables
 RATE_COLUMNS = ["base", "design", "rate", "area", "se", "chosen"]
 RATE_TESTS = 4  # of a run that chooses rates, after the first
 GROWTH = 4  # rates that a grid may gain
@@ -190,17 +190,9 @@ class Study:
         return self._made[seed]
 
     def _write(self, table: pd.DataFrame, name: str) -> None:
-        """Write a table of results, with when and by which code it was made; unchanged, it keeps what it has."""
-        path, place = self.results / PROVENANCE, self.results / name
-        before = place.read_bytes() if place.exists() else None
-        write_table(place, table, DIGITS)
-        origin = provenance(self.config)
-        made = origins(path)
-        if name.endswith(".gz"):
-            made.pop(name.removesuffix(".gz"), None)  # earlier versions did not compress it
-        if before != place.read_bytes() or name not in made:
-            made[name] = {key: origin[key] for key in ("time", "commit")} | {"device": self._device}
-        write_atomically(path, json.dumps(origin | {"tables": made}, indent=1))
+        write_table(self.results / name, table, DIGITS)
+        origin = provenance(self.config) | {"device": self._device}
+        write_atomically(self.results / PROVENANCE, json.dumps(origin, indent=1))
 
     def _check_identity(self) -> None:
         """Refuse curves of other settings. Designs, base models and seeds may be added."""
@@ -210,22 +202,22 @@ class Study:
         del identity["world"]["bases"]
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}
         if path.exists():
-            found = {"updates": 1} | json.loads(path.read_text())  # folders of earlier versions lack it
-            known = found.pop("designs")
-            differing = [key for key in identity | found if identity.get(key) != found.get(key)]
-            # Folders of earlier versions have further settings, of designs that are none of ours.
-            differing += [
-                f"designs.{name}"
-                for name, own in designs.items()
-                if name in known and own != {key: known[name].get(key) for key in own}
-            ]
+            there = json.loads(path.read_text())
+            stored = there.pop("designs")
+            differing = [key for key in identity | there if identity.get(key) != there.get(key)]
+            differing += [f"designs.{name}" for name, own in designs.items() if own != stored.get(name, own)]
             if differing:
                 raise ValueError(
                     f"{self.folder}: holds a study with other settings ({', '.join(sorted(differing))}). Give this one "
                     "another name, or remove the folder."
                 )
-            designs = known | designs
+            designs = stored | designs
         write_atomically(path, json.dumps(identity | {"designs": designs}, indent=1))
+
+
+def rounded(rate: float) -> float:
+    """A rate as it is read from a table."""
+    return float(f"{rate:.{DIGITS}g}")
 
 
 def _heights(curves: pd.DataFrame, budget: int) -> pd.DataFrame:

@@ -37,11 +37,8 @@ def mathematics(
     *,
     path: str | Path | None = None,
     split: str | None = None,
-    revision: str | None = None,
     levels: Sequence[int | str] | None = None,
     template: str | None = None,
-    prompt_column: str | None = None,
-    answer_column: str | None = None,
     timeout: float = 5.0,
     memory_mib: int = 1024,
     workers: int | None = None,
@@ -55,20 +52,22 @@ def mathematics(
     name: See `llm_experiments.tasks.sources.SOURCES`.
     path: Local file (.jsonl, .json or .parquet) in place of the hub.
     split: Instead of the source's; for a local file, it only names the problems.
-    revision: Commit on the hub, to pin the data.
     levels: Difficulties to take; None takes the source's own choice (MATH: 3 to 5), and an empty list all.
     template: The prompt around ``{problem}``; None takes the source's.
-    prompt_column, answer_column: Columns of a file whose names differ from the source's.
     timeout, memory_mib, workers, budget: Of `MathVerifier`, where the source is graded by it.
     Raises FileNotFoundError, ConnectionError if the problems can not be read.
     Raises ValueError if a column is missing, a row can not be read, or nothing is left.
     """
-    source = _adapted(name, template, prompt_column, answer_column)
+    source = SOURCES[name]
+    if template is not None:
+        if "{problem}" not in template:
+            raise ValueError(f"template {template!r} lacks {{problem}}.")
+        source = replace(source, template=template)
     split = split or source.split
     if path is not None:
         rows, origin = local_rows(Path(path)), str(path)
     elif source.hub is not None:
-        rows = hub_rows(source.hub, source.subset, split, revision, _expected(source))
+        rows = hub_rows(source.hub, source.subset, split, _expected(source))
         origin = source.hub
     else:
         raise ValueError(f"task {name} reads a local file: give path, a file with {_expected(source)}.")
@@ -79,19 +78,6 @@ def mathematics(
         else MathVerifier(timeout=timeout, memory_mib=memory_mib, workers=workers, budget=budget)
     )
     return MathematicsTask(problems, verifier)
-
-
-def _adapted(name: str, template: str | None, prompt_column: str | None, answer_column: str | None) -> Source:
-    source = SOURCES[name]
-    if template is not None:
-        if "{problem}" not in template:
-            raise ValueError(f"template {template!r} lacks {{problem}}.")
-        source = replace(source, template=template)
-    if prompt_column is not None:
-        source = replace(source, prompts=(prompt_column,))
-    if answer_column is not None:
-        source = replace(source, answers={answer_column: source.answers.get(answer_column, "plain")})
-    return source
 
 
 def _problems(
@@ -144,8 +130,8 @@ def _first(names: tuple[str, ...], columns: list[str], origin: str) -> str:
         if name in columns:
             return name
     raise ValueError(
-        f"{origin}: has none of the columns {', '.join(names)}, only {', '.join(columns) or 'no rows'}; name the right "
-        "one with prompt_column or answer_column."
+        f"{origin}: has none of the columns {', '.join(names)}, only {', '.join(columns) or 'no rows'}; rename the "
+        "right one."
     )
 
 

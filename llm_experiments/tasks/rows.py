@@ -32,7 +32,7 @@ def local_rows(path: Path) -> list[dict]:
     return rows
 
 
-def hub_rows(hub: str, subset: str | None, split: str, revision: str | None, expected: str) -> list[dict]:
+def hub_rows(hub: str, subset: str | None, split: str, expected: str) -> list[dict]:
     """Rows of a data set on the hub, from the local cache where it is complete.
 
     expected: What a local file would have to hold; for the message.
@@ -41,10 +41,10 @@ def hub_rows(hub: str, subset: str | None, split: str, revision: str | None, exp
     import datasets
 
     try:
-        return datasets.load_dataset(hub, subset, split=split, revision=revision).to_list()
+        return datasets.load_dataset(hub, subset, split=split).to_list()
     except Exception as error:
         raise ConnectionError(
-            f"data set {hub} (subset {subset}, split {split}, revision {revision}) could not be read: "
+            f"data set {hub} (subset {subset}, split {split}) could not be read: "
             f"{type(error).__name__}: {error}. Without a network, give path: a local file ({', '.join(READERS)}) with "
             f"{expected}."
         ) from error

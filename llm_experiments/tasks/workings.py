@@ -65,11 +65,9 @@ class World:
 class WorkingsTask(CellsTask):
     """Problems graded by what the letters of a working are worth together.
 
-    length: Letters of a working.
     worth: Of letters in each stage, by a problem's id.
     """
 
-    length: int
     worth: Mapping[str, Sequence[Mapping[str, float]]]
 
     def rewards(self, problem: Problem, texts: Sequence[str]) -> list[float]:
@@ -78,22 +76,19 @@ class WorkingsTask(CellsTask):
 
     def _worth(self, problem: Problem, text: str) -> float:
         worth = self.worth[problem.id]
-        whole = len(text) == self.length and set(text) <= set(LETTERS)
-        return sum(worth[stage_of(at, self.length)][letter] for at, letter in enumerate(text)) if whole else -np.inf
+        whole = len(text) == LENGTH and set(text) <= set(LETTERS)
+        return sum(worth[stage_of(at)][letter] for at, letter in enumerate(text)) if whole else -np.inf
 
 
-def workings(
-    world: int = 0, split: Literal["train", "validation", "test"] = "train", length: int = LENGTH
-) -> WorkingsTask:
+def workings(world: int = 0, split: Literal["train", "validation", "test"] = "train") -> WorkingsTask:
     """All problems of one split of a world.
 
     world: Seed of the world. The same number is given for all splits and for the examples.
-    length: Letters of a working; another length is another task.
-    Raises ValueError if the split is unknown, or the length is not a multiple of `STAGES`.
+    Raises ValueError if the split is unknown.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
-    made = _world(world, length)
+    made = _world(world)
     problems, names, worth = [], {}, {}
     for row, name in enumerate(_names()):
         of_letters = [dict(zip(LETTERS, of_stage, strict=True)) for of_stage in made.worth[:, row].tolist()]
@@ -106,19 +101,19 @@ def workings(
             )
             problems.append(problem)
             names[problem.id], worth[problem.id] = frozenset([name]), of_letters
-    return WorkingsTask(tuple(problems), names, length, worth)
+    return WorkingsTask(tuple(problems), names, worth)
 
 
-def examples(n: int, *, seed: int, world: int = 0, length: int = LENGTH) -> list[tuple[str, str]]:
+def examples(n: int, *, seed: int, world: int = 0) -> list[tuple[str, str]]:
     """Prompts, and what a model made of them shall say: workings, right or wrong.
 
     All problems and all digits come alike, those held out from training too.
 
-    world, length: As for `workings`.
+    world: As for `workings`.
     """
-    rng, made, names = np.random.default_rng(seed), _world(world, length), _names()
+    rng, made, names = np.random.default_rng(seed), _world(world), _names()
     problems, digits = rng.integers(len(names), size=n), rng.integers(10, size=n).tolist()
-    texts = np.array(list(LETTERS))[_drawn(made.begin, made.follow, problems, length, rng)].tolist()
+    texts = np.array(list(LETTERS))[_drawn(made.begin, made.follow, problems, rng)].tolist()
     return [
         (_prompt(names[problem], digit), "".join(text))
         for problem, digit, text in zip(problems.tolist(), digits, texts, strict=True)
@@ -130,15 +125,13 @@ def kind_of(chance: float) -> Kind:
     return next((kind for kind, end in KINDS_BELOW.items() if chance < end), "solved")
 
 
-def stage_of(place: int, length: int) -> int:
+def stage_of(place: int) -> int:
     """The part of a working in which a letter stands."""
-    return place * STAGES // length
+    return place * STAGES // LENGTH
 
 
 @lru_cache(maxsize=16)
-def _world(seed: int, length: int) -> World:
-    if length < 1 or length % STAGES:
-        raise ValueError(f"length must be a multiple of the {STAGES} stages, got {length}.")
+def _world(seed: int) -> World:
     rng, size = np.random.default_rng(seed), len(LETTERS)
 
     def by_name() -> np.ndarray:
@@ -151,21 +144,19 @@ def _world(seed: int, length: int) -> World:
     after = AFTER * rng.normal(size=(size, size))
     begin, follow = _distribution(log_odds[0]), _distribution(log_odds[:, :, None] + after)
     problems = np.repeat(np.arange(size**2), DRAWN)
-    drawn = _drawn(begin, follow, problems, length, rng)
-    stages = [stage_of(place, length) for place in range(length)]
+    drawn = _drawn(begin, follow, problems, rng)
+    stages = [stage_of(place) for place in range(LENGTH)]
     reached = worth[stages, problems[:, None], drawn].sum(1).reshape(-1, DRAWN)
     chances = rng.beta(*FIRST_VISITS, size=size**2).clip(LEAST, 1 - LEAST)
     return World(chances, begin, follow, worth, reached.mean(1) - ndtri(chances) * reached.std(1))
 
 
-def _drawn(
-    begin: np.ndarray, follow: np.ndarray, problems: np.ndarray, length: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Numbers of the letters of one working for each problem given, shape (workings, length)."""
-    uniform = rng.random((len(problems), length))
+def _drawn(begin: np.ndarray, follow: np.ndarray, problems: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of the letters of one working for each problem given, shape (workings, LENGTH)."""
+    uniform = rng.random((len(problems), LENGTH))
     letters = [(begin[problems] <= uniform[:, :1]).sum(1)]
-    for place in range(1, length):
-        after = follow[stage_of(place, length), problems, letters[-1]]
+    for place in range(1, LENGTH):
+        after = follow[stage_of(place), problems, letters[-1]]
         letters.append((after <= uniform[:, place : place + 1]).sum(1))
     return np.stack(letters, 1)
 

@@ -15,9 +15,9 @@ from kaestat.integrations.shared.method_checks import check_group_size, check_we
 from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig
 from llm_experiments.diagnose.config import DiagnosticConfig, GradientDiagnosticConfig
 
-LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
 Weights = Literal["none", "length", "score_norm", "exact", "adam"]
 Scale = Literal["none", "group_std", "batch_std"]
+MAX_GRAD_NORM = 1.0  # the default of TRL and verl
 
 
 class OptimizationConfig(Section):
@@ -29,10 +29,7 @@ class OptimizationConfig(Section):
     ppo_prompts: Prompts per optimizer update (verl's PPO minibatch); None takes all of the step's at once.
     reuse: J: steps in a row with the same minibatch.
     copies: How often each prompt stands in the training set; one-shot training repeats one prompt.
-    learning_rate: Constant, AdamW without weight decay.
-    max_grad_norm: Gradients are clipped to this norm.
-    loss_type: Of TRL. None takes the sum over the tokens of an update divided by their number, as verl does by default
-        (``dapo``), and for the method ``dr_grpo`` its own, divided by a constant length.
+    learning_rate: Constant, AdamW without weight decay; gradients are clipped to a norm of 1.
     micro_batch: Completions of one forward and backward pass on one device.
     lora_rank: Trains low-rank adapters instead of all weights.
     save_every: Steps between checkpoints to go on from: weights, optimizer and history.
@@ -48,8 +45,6 @@ class OptimizationConfig(Section):
     reuse: PositiveInt = 1
     copies: PositiveInt = 1
     learning_rate: PositiveFloat = 1e-6
-    max_grad_norm: PositiveFloat = 1.0
-    loss_type: LossType | None = None
     micro_batch: PositiveInt = 8
     gradient_checkpointing: bool = False
     lora_rank: PositiveInt | None = None
@@ -246,8 +241,11 @@ class RunConfig(Section):
 
     @property
     def loss_type(self) -> str:
-        """TRL's loss for this run."""
-        return self.updates.loss_type or ("dr_grpo" if parse_method(self.method)[0] == "dr_grpo" else "dapo")
+        """TRL's loss for this run: the sum over an update's tokens divided by their number, as verl does by default.
+
+        The method ``dr_grpo`` has its own, divided by a constant length.
+        """
+        return "dr_grpo" if parse_method(self.method)[0] == "dr_grpo" else "dapo"
 
 
 def run_label(config: RunConfig) -> str:

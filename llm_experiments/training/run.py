@@ -27,7 +27,7 @@ from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.provenance import provenance
 from llm_experiments.starting import ProgressBar
-from llm_experiments.training.config import RunConfig, run_label
+from llm_experiments.training.config import MAX_GRAD_NORM, RunConfig, run_label
 from llm_experiments.training.disk import check_disk, disk_use
 from llm_experiments.training.identity import IDENTITY, identity, refuse_others
 from llm_experiments.training.memory import check_memory
@@ -241,7 +241,7 @@ def _grpo_config(config: RunConfig, folder: Path, processes: int) -> GRPOConfig:
         learning_rate=sizes.learning_rate,
         lr_scheduler_type="constant",
         weight_decay=0.0,
-        max_grad_norm=sizes.max_grad_norm,
+        max_grad_norm=MAX_GRAD_NORM,
         beta=0.0,
         loss_type=config.loss_type,
         gradient_checkpointing=sizes.gradient_checkpointing,

@@ -10,7 +10,7 @@ from llm_experiments.study.config import StudyConfig
 from llm_experiments.training.stacked.config import Design
 from paper_figures.shared.charts import LABELS
 
-WEIGHTS = {"none": "", "score_norm": ", weighted", "exact": ", exact weights", "adam": ", weights in Adam's units"}
+WEIGHTS = {"none": "", "adam": ", weights in Adam's units"}
 OWN = LABELS | {"rloo": "RLOO", "reinforce++": "Batch mean"}  # elsewhere RLOO's value stands for GRPO's
 
 
@@ -27,6 +27,8 @@ def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]
     for design in content["designs"].values():
         for gone in ("sampling", "correction"):  # settings of earlier versions, of which no study has another value
             design.pop(gone, None)
+    for gone in ("optimizer", "updates"):
+        content.pop(gone, None)
     config = StudyConfig(**content)
     curves = pd.read_csv(file)
     run = set(curves["design"])

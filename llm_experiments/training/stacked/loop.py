@@ -19,9 +19,8 @@ from .codec import TokenCodec
 from .config import StackConfig
 from .model import StackedDecoder, Tap
 from .optimizer import StackedOptimizer
-from .reuse import Learnt, clipped_losses
 from .sampling import sample, tokens_that_count
-from .score_norms import logit_norms, tapped_norms
+from .score_norms import tapped_norms
 
 EVERY_PROMPT = "all"  # the key of a history that all prompts share
 ROUNDS = 10  # of sampling that a step of live groups takes at most, as DAPO's recipes limit it
@@ -117,8 +116,7 @@ class StackedTraining:
     rates: Learning rate of each run, constant.
     device: Of models and tokens. Random numbers are drawn on the CPU, so that they are the same everywhere.
     parameters: Runs first.
-    step: Batches that each run has sampled and learned from.
-    updates: Updates made, ``config.updates`` of each batch.
+    step: Updates that each run has made, each of a batch of its own.
     Raises ValueError if folders, tasks, seeds and rates are not as many, or prompts are of different lengths.
     """
 
@@ -139,7 +137,7 @@ class StackedTraining:
         self.parameters = {name: weight.requires_grad_() for name, weight in weights.items()}
         self.runs = [Run(config, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
         self._prompts = [codec.tokens([each.prompt for each in run.problems]).to(device) for run in self.runs]
-        self._optimizer = StackedOptimizer(self.parameters.values(), config.optimizer, rates, config.max_grad_norm)
+        self._optimizer = StackedOptimizer(self.parameters.values(), rates)
         self.step = 0
 
     @property
@@ -147,20 +145,14 @@ class StackedTraining:
         """Completions that each run has generated, shape (runs,)."""
         return np.array([run.generated for run in self.runs])
 
-    @property
-    def updates(self) -> int:
-        return self.step * self.config.updates
-
     def advance(self) -> dict[str, np.ndarray]:
-        """One batch of every run, and the updates that are made of it.
+        """One batch of every run, and the update that is made of it.
 
         Returns dict of str to ndarray, shape (runs,): ``reward``, ``live`` (share of completions with an advantage
-            other than 0), ``gradient_norm`` of the first update.
+            other than 0), ``gradient_norm``.
         """
-        losses, facts, learnt = self._losses()
+        losses, facts = self._losses()
         norm = self._optimizer.step(losses.sum())
-        for _ in range(self.config.updates - 1):
-            self._optimizer.step(self._again(learnt).sum())
         self.step += 1
         return facts | {"gradient_norm": norm.cpu().numpy()}
 
@@ -169,48 +161,29 @@ class StackedTraining:
         squares = self._optimizer.squares()
         return None if squares is None else dict(zip(self.parameters, squares, strict=True))
 
-    def _losses(self) -> tuple[torch.Tensor, dict[str, np.ndarray], Learnt]:
-        """Each run's loss on completions that it samples and records, shape (runs,); facts about them; the batch."""
+    def _losses(self) -> tuple[torch.Tensor, dict[str, np.ndarray]]:
+        """Each run's loss on completions that it samples and records, shape (runs,); facts about them."""
         groups = self._filled() if self.config.design.filtered else self._sampled(range(len(self.runs)))
         prompts = torch.stack([tokens[each.rows] for tokens, each in zip(self._prompts, groups, strict=True)])
         completions = torch.stack([each.completions for each in groups])
-        taps: list[Tap] | None = [] if self.config.design.weights in ("exact", "adam") else None
-        scores = self._scores(prompts, completions, taps)
-        own = scores.gather(-1, completions[..., None])[..., 0]
+        taps: list[Tap] | None = [] if self.config.design.weights == "adam" else None
+        tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
+        logits = self.model.logits(self.parameters, tokens, skip=prompts.shape[2] - 1, taps=taps)
+        own = F.log_softmax(logits, -1).gather(-1, completions[..., None])[..., 0]
         counted = tokens_that_count(completions, self.codec.end)
         weights: list[np.ndarray | None] = [None] * len(groups)
         if taps is not None:
-            norms = tapped_norms((own * counted).sum(2), taps, self._squares())
-            if self.config.design.weights == "adam":
-                norms = torch.stack([usable_weights(each) for each in norms])
-            weights = list(norms.cpu().numpy())
-        elif self.config.design.weights == "score_norm":
-            weights = list(logit_norms(scores.detach(), own.detach(), counted).cpu().numpy())
+            norms = tapped_norms((own * counted).sum(2), taps, self.mean_squares())
+            weights = [usable_weights(each).cpu().numpy() for each in norms]
         advantages = np.stack(
             [self._advantages(run, each, of_run) for run, each, of_run in zip(self.runs, groups, weights, strict=True)]
         )
-        learnt = Learnt(prompts, completions, counted, torch.from_numpy(advantages).to(own), own.detach())
-        signal = learnt.advantages[..., None] * own * counted
+        signal = torch.from_numpy(advantages).to(own)[..., None] * own * counted
         facts = {
             "reward": np.array([each.rewards.mean() for each in groups]),
             "live": (np.abs(advantages) > 1e-9).mean(1),
         }
-        return -signal.sum((1, 2)) / counted.sum((1, 2)), facts, learnt
-
-    def _again(self, learnt: Learnt) -> torch.Tensor:
-        """Each run's loss on completions that it has learned from before, shape (runs,)."""
-        scores = self._scores(learnt.prompts, learnt.completions)
-        return clipped_losses(scores.gather(-1, learnt.completions[..., None])[..., 0], learnt, self.config.clip)
-
-    def _scores(self, prompts: torch.Tensor, completions: torch.Tensor, taps: list[Tap] | None = None) -> torch.Tensor:
-        """Log-probabilities of all tokens at each place of the completions, shape (runs, rows, T, vocabulary)."""
-        tokens = torch.cat([prompts, completions[:, :, :-1]], 2)
-        logits = self.model.logits(self.parameters, tokens, skip=prompts.shape[2] - 1, taps=taps)
-        return F.log_softmax(logits / self.config.temperature, -1)
-
-    def _squares(self) -> dict[str, torch.Tensor] | None:
-        """Mean squares for weights in AdamW's units."""
-        return self.mean_squares() if self.config.design.weights == "adam" else None
+        return -signal.sum((1, 2)) / counted.sum((1, 2)), facts
 
     def _sampled(self, active: Sequence[int]) -> list[Groups]:
         """A step's completions of some runs, graded."""
@@ -225,7 +198,6 @@ class StackedTraining:
             torch.stack([run.uniforms(config.completions, config.max_new_tokens) for run in runs]),
             end=self.codec.end,
             pad=self.codec.pad,
-            temperature=config.temperature,
         )
         found = []
         for run, rows, own in zip(runs, batches, completions, strict=True):

@@ -4,39 +4,33 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from .config import Optimizer
-
 MOMENTS = (0.9, 0.999)
 EPSILON = 1e-8
+MAX_NORM = 1.0  # of each run's gradient, TRL's default
 
 
 class StackedOptimizer:
-    """AdamW without weight decay, or plain gradient descent, of stacked parameters.
+    """AdamW without weight decay of stacked parameters.
 
     parameters: Runs first.
     rates: Learning rate of each run.
-    max_norm: Each run's gradient is scaled to at most this norm.
     """
 
-    def __init__(self, parameters: Collection[torch.Tensor], kind: Optimizer, rates: Sequence[float], max_norm: float):
-        self._parameters, self._max_norm = list(parameters), max_norm
+    def __init__(self, parameters: Collection[torch.Tensor], rates: Sequence[float]):
+        self._parameters = list(parameters)
         # Each run's part of the stack is a tensor of its own to torch's optimiser, so that it has a rate of its own.
         self._parts = [[each.detach()[run] for run in range(len(rates))] for each in self._parameters]
         groups = [
             {"params": list(own), "lr": rate} for own, rate in zip(zip(*self._parts, strict=True), rates, strict=True)
         ]
-        self._torch: torch.optim.Optimizer
-        if kind == "sgd":
-            self._torch = torch.optim.SGD(groups, fused=True)
-        else:
-            self._torch = torch.optim.AdamW(groups, betas=MOMENTS, eps=EPSILON, weight_decay=0.0, fused=True)
+        self._torch = torch.optim.AdamW(groups, betas=MOMENTS, eps=EPSILON, weight_decay=0.0, fused=True)
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Go down the sum of the runs' losses; returns the norms of their gradients before clipping, shape (runs,)."""
         loss.backward()
         gradients = [_gradient(each) for each in self._parameters]
         norms = torch.stack([each.flatten(1).norm(dim=1) for each in gradients]).norm(dim=0)
-        factor = (self._max_norm / (norms + 1e-6)).clamp(max=1.0)
+        factor = (MAX_NORM / (norms + 1e-6)).clamp(max=1.0)
         for gradient, parts in zip(gradients, self._parts, strict=True):
             gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
             for part, own in zip(parts, gradient, strict=True):

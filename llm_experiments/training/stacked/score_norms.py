@@ -52,16 +52,6 @@ def tapped_norms(
     return found.view(runs, rows)
 
 
-def logit_norms(scores: torch.Tensor, own: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
-    """Squared norm of each completion's score with respect to its logits, shape (runs, rows).
-
-    scores (Tensor, shape (runs, rows, T, vocabulary)): Log-probabilities.
-    own (Tensor, shape (runs, rows, T)): Those of the completions' tokens.
-    counted: Tensor of bool, shape (runs, rows, T).
-    """
-    return ((scores.exp().square().sum(-1) - 2 * own.exp() + 1) * counted).sum(-1)
-
-
 def _in_units(
     tap: Tap, x: torch.Tensor, g: torch.Tensor, squares: Mapping[str, torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kaestat.baselines.registry import parse_method
 from llm_experiments.policies.presets import PRESETS, Preset, prompt_style
-from llm_experiments.training.config import RunConfig, run_label
+from llm_experiments.training.config import MAX_GRAD_NORM, RunConfig, run_label
 
 ID_FIELD = "problem_id"  # of a row's extra_info: what the history is kept by
 REWARD = "pkg://llm_experiments.training.verl.reward"
@@ -23,7 +23,7 @@ ROLLOUTS, VALIDATION = "rollouts", "validation"  # folders of completions in a r
 LOGGERS = ("tensorboard", "wandb", "mlflow", "swanlab", "clearml", "trackio")
 
 # Loss of TRL -> verl's aggregation over the tokens of an update.
-AGGREGATION = {"dapo": "token-mean", "grpo": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
+AGGREGATION = {"dapo": "token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
 
 Options = dict[str, object]
 
@@ -194,11 +194,6 @@ def _model(config: RunConfig) -> Options:
 def _actor(config: RunConfig, machines: Machines) -> Options:
     updates, actor = config.updates, "actor_rollout_ref.actor"
     updates.check_processes(machines.processes)
-    if config.loss_type not in AGGREGATION:
-        raise ValueError(
-            f"updates.loss_type = {config.loss_type!r} depends on how an update is cut into micro-batches, which "
-            f"verl's losses do not; take one of {', '.join(AGGREGATION)}."
-        )
     options: Options = {
         f"{actor}.ppo_mini_batch_size": updates.update_prompts,
         f"{actor}.ppo_micro_batch_size_per_gpu": updates.micro_batch,
@@ -216,8 +211,8 @@ def _actor(config: RunConfig, machines: Machines) -> Options:
         f"{actor}.optim.lr_scheduler_type": "constant",
         f"{actor}.optim.lr_warmup_steps": 0,
         f"{actor}.optim.weight_decay": 0.0,
-        f"{actor}.optim.clip_grad": updates.max_grad_norm,
-        f"{actor}.grad_clip": updates.max_grad_norm,
+        f"{actor}.optim.clip_grad": MAX_GRAD_NORM,
+        f"{actor}.grad_clip": MAX_GRAD_NORM,
     }
     if config.loss_type == "dr_grpo":
         options[f"{actor}.loss_scale_factor"] = config.sampling.max_new_tokens

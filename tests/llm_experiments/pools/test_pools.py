@@ -1,6 +1,5 @@
 """Rollout pools: what is written is read back, interruptions lose a prompt at most, foreign pools are refused."""
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from llm_experiments.config import SamplingConfig
 from llm_experiments.policies.base import Completion, Policy
 from llm_experiments.pools.sampling import sample_pool, weights_digest
-from llm_experiments.pools.store import MANIFEST, PoolStore
+from llm_experiments.pools.store import PoolStore
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks.base import Problem, Task
 
@@ -93,28 +92,6 @@ def test_pools_of_other_settings_are_refused_and_the_setting_is_named(tmp_path):
         PoolStore(tmp_path, IDENTITY, IDS[::-1])
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "no manifest"),
-        ("{", "no manifest"),
-        ("[]", "no manifest"),
-        ('{"format": "kaestat-pool"}', "no manifest"),
-        ("of another version", "version 2"),
-        (None, MANIFEST),
-    ],
-)
-def test_a_manifest_that_is_none_or_of_another_version_is_refused(tmp_path, content, message):
-    fill(tmp_path, FakePolicy())
-    path = tmp_path / MANIFEST
-    own = json.loads(path.read_text())
-    path.unlink()
-    if content is not None:
-        path.write_text(json.dumps(own | {"version": 2}) if content == "of another version" else content)
-    with pytest.raises(ValueError, match=message):
-        PoolStore(tmp_path, IDENTITY, IDS)
-
-
 def test_pools_of_other_weights_are_refused(tmp_path):
     fill(tmp_path, FakePolicy())
     with pytest.raises(ValueError, match="other weights"):
@@ -132,7 +109,7 @@ def test_the_pool_of_another_prompt_or_step_is_refused(tmp_path):
         store.read(8, "fake/2")
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.99])
 def test_a_torn_pool_is_refused(tmp_path, share):
     store = fill(tmp_path, FakePolicy())
     content = store.path(7, "fake/1").read_bytes()

@@ -1,6 +1,5 @@
 """A study at the smallest size, from base models to tables, interrupted and gone on with."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from llm_experiments.config import checked
 from llm_experiments.study import run as study_run
 from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.controls import required_controls
-from llm_experiments.study.curves import CURVE_COLUMNS, Tasks, Tests, learning_curves
+from llm_experiments.study.curves import CURVE_COLUMNS, Tasks, Tests
 from llm_experiments.study.run import Study
 from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.config import Design
@@ -85,27 +84,6 @@ def finished(tmp_path_factory):
     place = tmp_path_factory.mktemp("study")
     study = study_in(place)
     return study, study.compare()
-
-
-def test_every_table_says_when_and_by_which_code_it_was_made(finished):
-    results = finished[0].results
-    tables = json.loads((results / "provenance.json").read_text())["tables"]
-    assert set(tables) == {path.name for path in results.glob("*.csv*")} >= {"curves.csv.gz", "rates.csv"}
-    assert all(set(own) == {"time", "commit", "device"} for own in tables.values())
-
-
-def test_what_is_written_again_unchanged_keeps_its_origin(finished):
-    study, _ = finished
-    path = study.results / "provenance.json"
-    first = json.loads(path.read_text())
-    old = {"time": "then", "commit": "of then"}
-    path.write_text(json.dumps({key: each for key, each in first.items() if key != "tables"} | old))
-    (study.results / "rates.csv").write_text("other\n")
-    study.rates()
-    tables = json.loads(path.read_text())["tables"]
-    assert tables["curves.csv.gz"] == tables["rate_curves.csv.gz"] == old
-    assert tables["rates.csv"]["time"] != "then" and set(tables["rates.csv"]) == {"time", "commit", "device"}
-    path.write_text(json.dumps(first))
 
 
 def test_every_run_of_every_design_has_its_tests(finished):
@@ -222,24 +200,6 @@ def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp
     counts = met[0].groupby("design")["base"].nunique()
     assert counts.to_dict() == {"grpo_4": 1, "kae_eb_1": 2}
     assert set(pd.read_csv(here.results / "curves.csv.gz")["design"]) == {"grpo_4", "kae_eb_1"}
-
-
-def test_several_updates_are_made_of_each_batch(tmp_path):
-    study = study_in(tmp_path, updates=4)
-    config, setting = study.config, study.config.setting("grpo_4")
-    tasks = Tasks.of(config.world, 0, [0])
-    curves = learning_curves(config.tests, setting, tasks, [0], [1e-2], study.bases()[0])
-    assert curves["generated"].tolist() == [0, 16, 32] and curves["updates"].tolist() == [0, 8, 16]
-
-
-def test_studies_kept_before_batches_were_reused_go_on(tmp_path):
-    identity = study_in(tmp_path).folder / "study.json"
-    kept = json.loads(identity.read_text())
-    assert kept.pop("updates") == 1
-    identity.write_text(json.dumps(kept))
-    study_in(tmp_path)
-    with pytest.raises(ValueError, match=r"other settings \(updates\)"):
-        study_in(tmp_path, updates=4)
 
 
 def test_other_settings_do_not_go_on_with_a_study(finished):

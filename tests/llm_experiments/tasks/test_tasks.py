@@ -181,9 +181,9 @@ def test_the_hub_is_asked_for_the_source_that_the_table_names(monkeypatch, name)
         return datasets.Dataset.from_list(SAMPLES[name])
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    task = mathematics(name, revision="abc")
+    task = mathematics(name)
     source = SOURCES[name]
-    assert asked == [((source.hub, source.subset), {"split": source.split, "revision": "abc"})]
+    assert asked == [((source.hub, source.subset), {"split": source.split})]
     assert [each.id for each in task.problems] == [EXPECTED[name][0]]
 
 
@@ -199,7 +199,7 @@ def test_without_a_network_the_error_says_what_a_local_file_must_hold(monkeypatc
 @pytest.mark.parametrize(
     ("name", "rows", "options", "message"),
     [
-        ("gsm8k", [{"text": "?", "answer": "#### 1"}], {}, "problem, question, only text, answer.*prompt_column"),
+        ("gsm8k", [{"text": "?", "answer": "#### 1"}], {}, "problem, question, only text, answer.*rename"),
         ("gsm8k", [{"question": "?", "answer": "1"}], {}, "1 rows without an answer in column answer .*hashes"),
         ("math500", [{"problem": "?", "answer": "1"}], {"levels": [3]}, "levels .* need a column"),
         ("math", SAMPLES["math"], {"levels": [2]}, "no problem is left of 2 rows"),
@@ -232,12 +232,6 @@ def test_rows_without_an_answer_are_left_out_with_a_warning_and_the_others_keep_
     with pytest.warns(UserWarning, match=r"1 of 2 rows have no answer.* \[0\]"):
         task = mathematics("file", path=path, template="{problem}")
     assert [(each.id, each.prompt) for each in task.problems] == [("file/train/1", "!")]
-
-
-def test_columns_of_ones_own_file_can_be_named(tmp_path):
-    path = write(tmp_path, [{"exercise": "?", "result": 7, "answer": "wrong column"}])
-    (problem,) = mathematics("file", path=path, prompt_column="exercise", answer_column="result").problems
-    assert problem.answer == "7"
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if (DATA / name).is_file()] or ["inline"])

@@ -84,26 +84,26 @@ def test_kinds_are_what_their_problems_values_say(said):
 
 @pytest.mark.parametrize(
     ("text", "reward"),
-    [("aab", 1.0), ("bba", 1.0), ("aba", 0.0), ("aaa", 0.0), ("bb", 0.0), ("bbbb", 0.0), ("bb=", 0.0), ("", 0.0)],
-)
+    [
+        ("a" * 16 + "b" * 8, 1.0), ("b" * 16 + "a" * 8, 1.0), ("a" * 8 + "b" * 8 + "a" * 8, 0.0), ("a" * 24, 0.0),
+        ("b" * 23, 0.0), ("b" * 25, 0.0), ("b" * 23 + "=", 0.0), ("", 0.0),
+    ],
+)  # fmt: skip
 def test_a_working_is_right_if_its_letters_reach_the_bar(text, reward):
-    """By stage, a is worth 1, 0.5, 1 and b 2.5, 1, 3. The bar is 4.5: aab and bba reach it exactly, aba comes to 3."""
-    problem = Problem(id="workings/0/aa0", prompt="aa0=", answer="4.5")
+    """By stage, a is worth 1, 0.5, 1 and b 2.5, 1, 3. The bar is eight times 4.5: the first two reach it exactly."""
+    problem = Problem(id="workings/0/aa0", prompt="aa0=", answer="36")
     worth = [{"a": 1.0, "b": 2.5}, {"a": 0.5, "b": 1.0}, {"a": 1.0, "b": 3.0}]
-    task = WorkingsTask((problem,), {}, 3, {problem.id: worth})
+    task = WorkingsTask((problem,), {}, {problem.id: worth})
     assert task.rewards(problem, [text]) == [reward]
 
 
-def test_workings_have_the_length_that_is_asked_for():
-    assert {len(text) for _, text in examples(20, seed=0, length=18)} == {18}
+def test_workings_have_their_length():
     assert {len(text) for _, text in world_examples(TaskConfig(name="workings"), 20, seed=0)} == {LENGTH}
 
 
 def test_wrong_worlds_are_refused():
     with pytest.raises(ValueError, match="split must be one of"):
         workings(0, "dev")
-    with pytest.raises(ValueError, match="length must be a multiple"):
-        workings(0, length=16)
     for name in ("columns", "workings"):
         with pytest.raises(ValueError, match="no path and no split"):
             load_task(TaskConfig(name=name, split="train"), seed=0)

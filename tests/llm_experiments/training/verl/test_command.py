@@ -55,7 +55,6 @@ def test_every_run_of_the_paper_has_a_command(name, method, reuse):
     assert found["actor_rollout_ref.actor.optim.lr_scheduler_type"] == "constant"
     assert found["actor_rollout_ref.model.enable_gradient_checkpointing"] == "True"
     assert found["trainer.logger"] == "[console,tensorboard]"
-    assert float(found["actor_rollout_ref.actor.optim.clip_grad"]) == config.updates.max_grad_norm
     # Attention needs no package that must be built.
     assert found["+actor_rollout_ref.model.override_config.attn_implementation"] == "sdpa"
     assert found["actor_rollout_ref.model.use_remove_padding"] == "False"
@@ -132,8 +131,6 @@ OTHER = {
     "updates.reuse": 6,
     "updates.copies": 2,
     "updates.learning_rate": 2e-6,
-    "updates.max_grad_norm": 0.5,
-    "updates.loss_type": "grpo",
     "updates.micro_batch": 1,
     "updates.gradient_checkpointing": True,
     "updates.lora_rank": 8,
@@ -203,7 +200,6 @@ def test_score_norms_are_asked_of_the_actor_and_of_the_estimator():
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        ("updates.loss_type", "bnpo", "take one of dapo, grpo, dr_grpo"),
         ("sampling.engine", "transformers", "set sampling.engine: vllm"),
         ("model.chat", False, "Set model.chat to true"),
         ("model.name", "smollm2", "a model folder or a hub id"),
