@@ -8,7 +8,7 @@ Wrap your adapter in an object with the three methods of `Adapter`, then let pyt
 
 or call `run_checks`, which collects what fails. The checks give your adapter an estimator to use, feed the adapter rows
 as a trainer would, and compare with a second estimator that is fed by hand. Features that only some trainers have
-(ranks, a filter, late rows, drawn prompts, states of earlier steps) are checked if your wrapper has their methods of
+(a filter, late rows, drawn prompts, states of earlier steps) are checked if your wrapper has their methods of
 `FullAdapter`.
 """
 
@@ -43,10 +43,9 @@ class Rows:
 
     def take(self, order: np.ndarray) -> Rows:
         """The rows at these positions."""
-        prompts, ids, uids = (tuple(column[k] for k in order) for column in (self.prompts, self.ids, self.uids))
-        rewards, padding = self.rewards[order], self.padding[order]
+        columns = {name: tuple(getattr(self, name)[k] for k in order) for name in ("prompts", "ids", "uids")}
         version = None if self.version is None else self.version[order]
-        return Rows(self.step, prompts, ids, uids, rewards, padding, version)
+        return replace(self, **columns, rewards=self.rewards[order], padding=self.padding[order], version=version)
 
 
 class Adapter(Protocol):
@@ -64,9 +63,6 @@ class Adapter(Protocol):
 
 class FullAdapter(Adapter, Protocol):
     """Optional methods of an adapter; those that it lacks are not checked."""
-
-    def advantages_on_ranks(self, parts: list[Rows]) -> list[np.ndarray]:
-        """Advantages of each rank's rows of one step, when each of several ranks holds a part."""
 
     def advantages_beside(self, rows: Rows, dropped: Rows) -> np.ndarray:
         """As `advantages`, after the trainer dropped other groups of the same step."""
@@ -120,17 +116,6 @@ def padded_rows(make: MakeAdapter) -> None:
     _compare(make, "padding rows enter values or get an advantage", pad)
 
 
-def split_over_ranks(make: MakeAdapter) -> None:
-    """Two ranks with half of the rows each, which split groups, get the same advantages as one rank with all."""
-    adapter, plain = make(_estimator()), _estimator()
-    on_ranks: Any = getattr(adapter, "advantages_on_ranks", None)
-    for rows in _run() if on_ranks is not None else ():  # else it runs on one rank alone
-        parts = [rows.take(np.arange(rank, len(rows.ids), 2)) for rank in (0, 1)]
-        found = np.empty(len(rows.ids))
-        found[0::2], found[1::2] = on_ranks(parts)
-        _agree(found, _expected(plain, rows), "rows split over ranks get other advantages", rows.step)
-
-
 def repeated_prompt(make: MakeAdapter) -> None:
     """A prompt with two groups in one step (with different uids) has one visit, with all its completions."""
 
@@ -150,11 +135,6 @@ def lone_completions(make: MakeAdapter) -> None:
     except ValueError:
         return
     raise NotConforming("a method that needs groups trains on lone completions, silently without a baseline.")
-
-
-def dropped_group(make: MakeAdapter) -> None:
-    """If a whole group was filtered out of a step, the others do not change and the history has no visit there."""
-    _compare(make, "a dropped group changes the others", lambda rows, rng: rows.take(np.arange(4, len(rows.ids))))
 
 
 def changing_batches(make: MakeAdapter) -> None:
@@ -190,12 +170,12 @@ def resumed_run(make: MakeAdapter) -> None:
 
 def missing_ids(make: MakeAdapter) -> None:
     """If the data set has no ids, the rows are refused with the fix in the message, or the prompt itself is the id."""
-    _refused_or_right(make, [replace(rows, ids=(None,) * len(rows.ids)) for rows in _run()], "missing ids")
+    _refused_or_right(make, _run_with(None), "missing ids")
 
 
 def one_id_for_all(make: MakeAdapter) -> None:
     """An id that is the same number for every prompt is refused with the fix in the message, or not used."""
-    _refused_or_right(make, [replace(rows, ids=(0,) * len(rows.ids)) for rows in _run()], "one id for all prompts")
+    _refused_or_right(make, _run_with(0), "one id for all prompts")
 
 
 def new_id_at_each_visit(make: MakeAdapter) -> None:
@@ -296,10 +276,8 @@ CHECKS: tuple[Callable[[MakeAdapter], None], ...] = (
     reordered_rows,
     ragged_groups,
     padded_rows,
-    split_over_ranks,
     repeated_prompt,
     lone_completions,
-    dropped_group,
     changing_batches,
     replayed_step,
     resumed_run,
@@ -347,6 +325,11 @@ def _run(n_steps: int = 6, n_prompts: int = 8) -> Iterator[Rows]:
             rewards=rewards,
             padding=np.zeros(24, dtype=bool),
         )
+
+
+def _run_with(key: int | None) -> list[Rows]:
+    """The run with one id for all its rows."""
+    return [replace(rows, ids=(key,) * len(rows.ids)) for rows in _run()]
 
 
 def _expected(plain: AdvantageEstimator, rows: Rows) -> np.ndarray:

@@ -18,13 +18,6 @@ def known_by(prompts):
     return faulty(Wrapped, columns=lambda self, rows: Wrapped.columns(self, rows) | {"prompts": prompts(rows)})
 
 
-def each_rank_alone(self, parts):
-    ranked = [[f"{rank} {prompt}" for prompt in part.prompts] for rank, part in enumerate(parts)]
-    return [
-        self.session.estimator.step(keys, part.rewards, part.step) for keys, part in zip(ranked, parts, strict=True)
-    ]
-
-
 def steps_alone(self, rows):
     return self.session.estimator.step(rows.prompts, rows.rewards, rows.step)
 
@@ -32,12 +25,6 @@ def steps_alone(self, rows):
 def records_replays(self, rows):
     self.calls = getattr(self, "calls", 0) + 1
     return Wrapped.advantages(self, replace(rows, step=self.calls))
-
-
-def waits_for_as_many_prompts_as_it_saw_first(self, rows):
-    found, size = Wrapped.advantages(self, rows), len(set(rows.prompts))
-    self.expected = getattr(self, "expected", size)
-    return found if size == self.expected else np.zeros(len(rows.ids))
 
 
 def has_every_text_keep_its_first_id(self, rows):
@@ -82,10 +69,8 @@ FAULTS = [
     (GROUPS_OF_FOUR, "ragged_groups"),
     (NO_MASK, "padded_rows"),
     (faulty(Wrapped, advantages=steps_alone), "lone_completions"),
-    (faulty(Wrapped, advantages_on_ranks=each_rank_alone), "split_over_ranks"),
     (faulty(Wrapped, advantages=records_replays), "replayed_step"),
     (faulty(Wrapped, restore=lambda self, state: None), "resumed_run"),
-    (faulty(Wrapped, advantages=waits_for_as_many_prompts_as_it_saw_first), "dropped_group"),
     (faulty(Wrapped, columns=has_every_text_keep_its_first_id), "one_text_in_many_rows"),
     (faulty(ById, advantages=says_nothing), "one_id_for_all"),
     (faulty(Wrapped, advantages_beside=lambda self, rows, dropped: self.advantages(rows)), "filtered_groups"),

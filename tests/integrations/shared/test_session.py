@@ -1,21 +1,28 @@
 """`TrainerSession`: what every adapter stands on, through the conformance kit and by hand."""
 
+import datetime
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+
 import numpy as np
 import pytest
+import torch
 
 from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.baselines.registry import METHODS
+from kaestat.core.storage import load_state, save_state, unpack_arrays
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared import conformance
-from kaestat.integrations.shared.prompt_ids import hash_prompt
+from kaestat.integrations.shared.prompt_ids import UnstablePromptIds, hash_prompt
 from kaestat.integrations.shared.session import LostState, TrainerSession
 from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 
-PROMPTS = ["a", "a", "b", "b"]
+IDS = [f"q{k}" for k in range(10)]
 
 
-def kae(order="strict"):
-    return (AsynchronousEstimator if order == "any" else AdvantageEstimator)("kae", bandwidth=5.0)
+def kae(kind=AdvantageEstimator):
+    return kind("kae", bandwidth=5.0)
 
 
 class Wrapped:
@@ -31,12 +38,6 @@ class Wrapped:
         return self.session.advantages(rows.rewards, rows.step, **self.columns(rows))
 
     late_advantages = advantages
-
-    def advantages_on_ranks(self, parts):
-        columns = {name: sum((getattr(part, name) for part in parts), ()) for name in ("prompts", "ids", "uids")}
-        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("rewards", "padding")}
-        found = self.advantages(conformance.Rows(parts[0].step, **columns, **arrays))
-        return np.split(found, np.cumsum([len(part.ids) for part in parts])[:-1])
 
     def advantages_beside(self, rows, dropped):
         found = self.advantages(rows)
@@ -76,57 +77,55 @@ class ById(Wrapped):
 @pytest.mark.parametrize("adapter", [Wrapped, ById])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_integration_session_conforms(check, adapter):
-    """By way of files it does so in slime's tests."""
     check(adapter)
 
 
-def drawing(ids=("a", "b", "c")):
-    session = TrainerSession(kae())
-    sampler = session.sampler("neyman", ids, budget=4, group_size=2, seed=1)
-    session.drawn = TrackedSampler(sampler, ids)
+def step_of(session, step, **given):
+    return session.advantages([1.0, 0.0, 1.0, 1.0], step, prompts=["p", "p", "q", "q"], **given)
+
+
+def drawing(states_kept=0, method="kae", ids=IDS):
+    session = TrainerSession(AdvantageEstimator(method), states_kept=states_kept)
+    session.drawn = TrackedSampler(session.sampler("neyman", ids, budget=8, group_size=2, seed=1), ids)
     return session
 
 
-def test_integration_session_of_several_rows_with_one_prompt_the_first_stands_for_all():
-    session = drawing(ids=("a", "b", "a", "c", "b"))
-    assert session.drawn.row == {"a": 0, "b": 1, "c": 3}
-    assert session.drawn.sampler.draw(0).plan.share.tolist() == [0.4, 0.4, 0.2]
+def go(run, steps):
+    draws = []
+    for step in steps:
+        rows = run.drawn.draw(step).rows()
+        run.advantages(np.random.default_rng(step).integers(0, 2, len(rows)), step, prompts=rows, ids=rows)
+        draws.append(rows)
+    return draws
 
 
-def test_integration_session_prompts_that_were_not_drawn_for_the_step_are_refused_and_nothing_is_recorded():
+def test_prompts_that_were_not_drawn_for_the_step_are_refused_and_nothing_is_recorded():
     session = drawing()
     drawn = session.drawn.draw(0).rows()
-    for prompts, ids in ((["z"] * 4, ["z"] * 4), ([*drawn, drawn[0]], [*drawn, drawn[0]])):
-        with pytest.raises(ValueError, match="not those that were drawn"):
-            session.advantages(np.ones(len(ids)), 0, prompts=prompts, ids=ids)
-    with pytest.raises(ValueError, match="step 1 are not those"):
-        session.advantages(np.ones(4), 1, prompts=drawn, ids=drawn)
-    with pytest.raises(ValueError, match="draw belongs to a training step"):
-        session.advantages(np.ones(4), None, prompts=drawn, ids=drawn)
+    for ids, step, message in (
+        (["z"] * 4, 0, "not those that were drawn"),
+        ([*drawn, drawn[0]], 0, "not those that were drawn"),
+        (drawn, 1, "step 1 are not those"),
+        (drawn, None, "draw belongs to a training step"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            session.advantages(np.ones(len(ids)), step, prompts=ids, ids=ids)
     assert session.estimator.history is None
     assert session.advantages(np.ones(3), 0, prompts=drawn[:3], ids=drawn[:3]).shape == (3,)  # one was masked
 
 
-def test_integration_session_corrections_that_travel_with_the_rows_are_taken():
-    session, plain = drawing(), kae()
-    ids, rewards = ["a", "a", "b", "b"], np.array([1.0, 0.0, 1.0, 1.0])
+def test_corrections_that_travel_with_the_rows_are_taken_and_change_no_record():
+    session, plain = drawing(), AdvantageEstimator("kae")
+    ids, rewards, mask = ["q1", "q1", "q2", "q2"], np.array([1.0, 0.0, 1.0, 1.0]), np.array([True, True, True, False])
     factor = np.array([2.0, 2.0, 0.5, 0.5])
-    mask = np.array([True, True, True, False])
     found = session.advantages(rewards, 0, prompts=ids, ids=ids, correction=factor, mask=mask)
     assert found.tolist() == (plain.step(ids, rewards, 0, mask=mask) * factor).tolist()
-
-
-def test_integration_session_answer_of_the_estimator_is_not_changed_by_a_correction():
-    session, ids = drawing(), ["a", "a", "b", "b"]
-    found = session.advantages(np.arange(4.0), 0, prompts=ids, ids=ids, correction=np.full(4, 2.0))
-    assert (2 * session.estimator.record.advantages.ravel()).tolist() == found.tolist() == [-2.0, 2.0, -2.0, 2.0]
+    assert session.estimator.record.advantages.tolist() == plain.record.advantages.tolist()
 
 
 @pytest.mark.parametrize("make", [AdvantageEstimator, lambda name: SeveralRewards.of(name, ["r"])])
-@pytest.mark.parametrize("name", METHODS)
-def test_integration_session_groups_of_one_are_refused_by_methods_that_need_more(name, make):
-    if METHODS[name].needs is not None:
-        return
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.needs is None])
+def test_groups_of_one_are_refused_by_methods_that_need_more(name, make):
     session = TrainerSession(make(name))
     if not METHODS[name].default.alone or name == "pooled":  # a prompt may have several groups
         session.check_group_size("rollout.n", 1)
@@ -142,30 +141,29 @@ def test_integration_session_groups_of_one_are_refused_by_methods_that_need_more
         session.advantages(rewards, 1, prompts=["a", "b"])  # of later steps it may be chance
 
 
-@pytest.mark.parametrize("order", ["strict", "any"])
-def test_integration_session_dropped_rows_of_a_trained_prompt_count_in_any_order_alone(order):
-    session = TrainerSession(kae(order=order))
-    session.advantages([1.0, 0.0], 0, prompts=["a", "a"], version=[0, 0] if order == "any" else None)
-    session.observe([1.0, 1.0, 0.0, 0.0], 0, prompts=PROMPTS, version=[0] * 4 if order == "any" else None)
+@pytest.mark.parametrize("kind", [AdvantageEstimator, AsynchronousEstimator])
+def test_dropped_rows_of_a_trained_prompt_count_in_any_order_alone(kind):
+    session, late = TrainerSession(kae(kind)), kind is AsynchronousEstimator
+    session.advantages([1.0, 0.0], 0, prompts=["a", "a"], version=[0, 0] if late else None)
+    session.observe([1.0, 1.0, 0.0, 0.0], 0, prompts=["a", "a", "b", "b"], version=[0] * 4 if late else None)
     session.observe([], 0, prompts=[])
     visits = session.estimator.history.visits([hash_prompt("a"), hash_prompt("b")], 1)
-    assert visits.count.sum(-1).tolist() == [4 if order == "any" else 2, 2]
+    assert visits.count.sum(-1).tolist() == [4 if late else 2, 2]
 
 
-def test_integration_session_weights_are_one_choice_for_the_run():
+def test_weights_are_one_choice_for_the_run():
     weighted, plain = TrainerSession(AdvantageEstimator("opo"), weights="length"), AdvantageEstimator("opo")
-    given = [1.0, 0.0, 1.0, 0.0], [3.0, 1.0, 2.0, 2.0]
-    found = weighted.advantages(given[0], 0, prompts=PROMPTS, weights=given[1])
-    assert found.tolist() == plain.step(PROMPTS, given[0], 0, weights=given[1]).tolist()
-    with pytest.raises(ValueError, match="weights=length: the trainer gave no weights"):
-        weighted.advantages(given[0], 1, prompts=PROMPTS)
+    found = step_of(weighted, 0, weights=[3.0, 1.0, 2.0, 2.0])
+    assert found.tolist() == plain.step(list("ppqq"), [1.0, 0.0, 1.0, 1.0], 0, weights=[3.0, 1.0, 2.0, 2.0]).tolist()
+    with pytest.raises(ValueError, match="the trainer gave no weights"):
+        step_of(weighted, 1)
     with pytest.raises(ValueError, match=r"my\.option=none: method 'opo'"):
         TrainerSession(AdvantageEstimator("opo"), option="my.option")
-    with pytest.raises(ValueError, match="given to a session made with weights='none'"):
-        TrainerSession(kae()).advantages(given[0], 0, prompts=PROMPTS, weights=given[1])
+    with pytest.raises(ValueError, match="make it with weights"):
+        step_of(TrainerSession(kae()), 0, weights=[1.0] * 4)
 
 
-def test_integration_session_of_several_rewards():
+def test_several_rewards_have_metrics_of_their_own_and_no_sampler():
     several = TrainerSession(SeveralRewards({"x": kae(), "y": kae()}))
     several.advantages([[1.0, 0.0], [0.0, 0.0]], 0, prompts=["a", "a"])
     assert {"baseline/x/error", "baseline/y/error"} <= set(several.metrics)
@@ -175,11 +173,121 @@ def test_integration_session_of_several_rewards():
         TrainerSession("kae")
 
 
-def test_integration_session_lost_states_are_refused_or_begin_with_a_warning(tmp_path):
+@pytest.mark.parametrize(("method", "stateful"), [("kae", True), ("ebpo", True), ("spo", True), ("rloo", False)])
+def test_a_method_with_a_history_or_a_carry_needs_the_step(method, stateful):
+    session = TrainerSession(AdvantageEstimator(method), states_kept=2)
+    assert session.stateful == stateful
+    if stateful:
+        for call in (session.advantages, session.observe):
+            with pytest.raises(ValueError, match="training step"):
+                call([1.0], None, prompts=["p"])
+    else:
+        np.testing.assert_array_equal(step_of(session, None), [1.0, -1.0, 0.0, 0.0])
+        session.observe([1.0, 1.0], None, prompts=["a", "a"])
+        assert session.estimator.history is None
+
+
+def test_streams_do_not_hang_on_the_groups_random_names():
+    session, plain = TrainerSession(AdvantageEstimator("kae_stream")), AdvantageEstimator("kae_stream")
+    rng = np.random.default_rng(0)
+    for step in range(3):
+        rewards, names = rng.random(6), [f"{name:x}" for name in rng.integers(1 << 60, size=3)]
+        found = session.advantages(rewards, step, prompts=["p"] * 6, groups=np.repeat(names, 2).tolist())
+        np.testing.assert_array_equal(found, plain.step(["p"] * 6, rewards, step, stream_ids=[0, 0, 1, 1, 2, 2]))
+
+
+def test_rows_without_an_id_are_refused():
+    for call in (TrainerSession(kae()).advantages, TrainerSession(kae()).observe):
+        with pytest.raises(UnstablePromptIds, match="row 1"):
+            call([1.0, 0.0], 0, prompts=["p", ""])
+        with pytest.raises(ValueError, match="prompts has 1 entries for 2 rewards"):
+            call([1.0, 0.0], 0, prompts=["p"])
+        for key in (["x"], {"split": "train"}, datetime.date(2026, 1, 1)):
+            with pytest.raises(TypeError, match="cannot be saved"):
+                call([1.0, 0.0], 0, prompts=["p", "p"], ids=[key, key])
+
+
+@pytest.mark.parametrize("kind", [np.int64, torch.tensor])
+def test_ids_of_arrays_and_tensors_are_those_of_plain_numbers(kind):
+    session = TrainerSession(kae())
+    for step, number in enumerate([int, kind, kind]):
+        session.advantages([1.0, 0.0], step, prompts=["p", "p"], ids=[number(7), number(7)])
+    assert session.metrics["baseline/past_completions"] == 4.0
+
+
+def test_versions_are_those_of_the_estimator_and_late_completions_are_in_no_earlier_state():
+    session, plain = TrainerSession(kae(AsynchronousEstimator), states_kept=3), kae(AsynchronousEstimator)
+    for step, prompts, rewards, version in (
+        (3, "ab", [1.0, 0.0], [2, 3]),
+        (5, "ba", [1.0, 1.0], [3, 5]),
+        (4, "aa", [0.0, 1.0], [1, 4]),
+    ):
+        found = session.advantages(rewards, step, prompts=list(prompts), ids=list(prompts), version=version)
+        np.testing.assert_array_equal(found, plain.step(list(prompts), rewards, step, version=version))
+    session.observe([1.0], 5, prompts=["b"], ids=["b"], version=[4])
+    resumed = TrainerSession(kae(AsynchronousEstimator))
+    for step, completions in ((4, 2), (5, 7)):  # of the call at step 3 alone, and of all
+        resumed.load_state_dict(session.state_dict(step))
+        assert resumed.estimator.history.visits(["a", "b"], 6).count.sum() == completions
+    with pytest.raises(ValueError, match="AsynchronousEstimator"):
+        TrainerSession(kae()).advantages([1.0], 0, prompts=["a"], version=[0])
+
+
+def test_dropped_groups_leave_the_metrics_and_are_in_the_state_of_their_step():
+    prompts, rewards = ["p", "p", "q", "q"], [1.0, 1.0, 0.0, 1.0]
+    whole, filtered, resumed = TrainerSession(kae()), TrainerSession(kae(), states_kept=2), TrainerSession(kae())
+    whole.advantages(rewards, 0, prompts=prompts)
+    filtered.advantages(rewards[2:], 0, prompts=prompts[2:])
+    metrics = dict(filtered.metrics)
+    filtered.observe(rewards[:2], 0, prompts=prompts[:2])
+    assert filtered.metrics == metrics
+    filtered.advantages([1.0, 1.0], 1, prompts=["p", "p"])
+    resumed.load_state_dict(filtered.state_dict(0))
+    later = [each.advantages([0.0, 1.0, 1.0, 0.0], 1, prompts=prompts).tolist() for each in (whole, resumed)]
+    assert later[0] == later[1]
+
+
+def test_a_state_that_is_not_kept_is_refused_and_a_step_that_raised_is_none():
+    session, resumed = TrainerSession(kae(), states_kept=3), TrainerSession(kae())
+    for step in range(4):
+        step_of(session, step)
+    assert session.state_dict(1) != session.state_dict(3) == session.state_dict() == session.state_dict(9)
+    with pytest.raises(ValueError, match="states_kept"):
+        session.state_dict(0)
+    with pytest.raises(ValueError, match="finite"):
+        session.advantages([np.nan], 4, prompts=["p"])
+    assert session.state_dict(4) == session.state_dict(3)
+    resumed.load_state_dict(session.state_dict(1))
+    step_of(resumed, 2)
+    with pytest.raises(ValueError, match="no step are kept"):
+        resumed.state_dict(1)
+    with pytest.raises(ValueError, match="states_kept"):
+        TrainerSession(kae(), states_kept=-1)
+
+
+@pytest.mark.parametrize("method", ["rloo", "kae"])
+def test_a_sampler_saved_as_of_an_earlier_step_goes_on_from_there(method, tmp_path):
+    whole, ahead, resumed = (drawing(2, method) for _ in range(3))
+    files, expected = (tmp_path / "history", tmp_path / "sampler"), go(whole, range(8))
+    go(ahead, range(6))
+    ahead.save(*files, 4)
+    resumed.load(*files)
+    go(resumed, [5])
+    resumed.save(*files, 4)  # what was loaded is kept as of before the next step
+    resumed = drawing(2, method)
+    resumed.load(*files)
+    assert go(resumed, range(5, 8)) == expected[5:]
+    assert resumed.metrics["sampling/prompts"] == len(set(expected[-1]))
+    ahead.save(*files)
+    resumed.load(*files)
+    assert go(resumed, range(6, 8)) == expected[6:]
+
+
+def test_lost_states_are_refused_or_begin_with_a_warning(tmp_path):
     session, files = drawing(), (tmp_path / "history", tmp_path / "sampler")
-    with pytest.raises(LostState, match=r"history: this checkpoint was saved without the history of 'kae'.*or say so"):
+    with pytest.raises(LostState, match=r"history: .*the history of 'kae'.*or say so"):
         session.load(*files, remedy="say so")
-    with pytest.warns(UserWarning, match="history does not exist: the history of 'kae' begins here"):
+    with pytest.warns(UserWarning, match="the history of 'kae' begins here"):
         session.load(*files, anew=True)
     session.save(*files)
     files[1].unlink()
@@ -189,3 +297,80 @@ def test_integration_session_lost_states_are_refused_or_begin_with_a_warning(tmp
         session.load_state_dict(TrainerSession(kae()).state_dict())
     TrainerSession(AdvantageEstimator("rloo")).load(tmp_path / "nothing", files[1])  # needs neither
     assert issubclass(LostState, FileNotFoundError) and issubclass(LostState, ValueError)
+    save_state(files[1], {"sampler": {}})
+    with pytest.raises(ValueError, match="no state of AdvantageEstimator"):
+        TrainerSession(kae()).load(files[1])
+
+
+def test_an_estimator_is_saved_whole_or_where_it_cannot_be_its_state_alone(tmp_path):
+    of_function = AdvantageEstimator("kae", bandwidth=5, kernel=lambda u: 2 * (1 - u) * (u < 1))
+    for session in (TrainerSession(kae()), TrainerSession(of_function)):
+        step_of(session, 0)
+        session.save(tmp_path / "state")
+        np.testing.assert_equal(load_state(tmp_path / "state")["state"], unpack_arrays(session.state_dict()["history"]))
+        if session.estimator is of_function:
+            with pytest.raises(ValueError, match="holds no AdvantageEstimator"):
+                AdvantageEstimator.load(tmp_path / "state")
+        else:
+            assert AdvantageEstimator.load(tmp_path / "state").last_step == 0
+
+
+def test_states_taken_beside_running_steps_are_those_between_them():
+    n_steps, prompts = 60, np.arange(4_000)
+    drawn = [np.random.default_rng(step).choice(prompts, 500, replace=False).astype(str) for step in range(n_steps)]
+    session, plain, expected = TrainerSession(kae()), kae(), {-1: kae().state_dict()}
+    for step, ids in enumerate(drawn):
+        plain.step(ids, np.ones(len(ids)), step)
+        expected[step] = plain.state_dict()
+
+    def train():
+        for step, ids in enumerate(drawn):
+            session.advantages(np.ones(len(ids)), step, prompts=ids, ids=ids)
+
+    interval, states = sys.getswitchinterval(), []
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            training = pool.submit(train)
+            while not training.done():
+                states.append(session.state_dict()["history"])
+            training.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len({state["last_step"] for state in states}) >= 3  # or nothing ran beside anything
+    assert [state["last_step"] for state in states if state != expected[state["last_step"]]] == []
+
+
+@pytest.mark.parametrize("what", ["observe", "draw"])
+def test_a_session_is_saved_before_or_after_what_another_thread_does(what, monkeypatch, tmp_path):
+    run = drawing(states_kept=2)
+    go(run, range(2))
+    ids, kept = run.drawn.draw(2).rows(), run.state_dict(1)
+    amid, go_on = threading.Event(), threading.Event()
+    inner = getattr(run.drawn.sampler, what)
+
+    def slow(*given, **named):
+        amid.set()
+        assert go_on.wait(60)
+        return inner(*given, **named)
+
+    monkeypatch.setattr(run.drawn.sampler, what, slow)
+    with ThreadPoolExecutor(3) as pool:
+        if what == "draw":
+            running = pool.submit(run.drawn.draw, 3)
+        else:
+            running = pool.submit(run.advantages, np.ones(8), 2, prompts=ids, ids=ids)
+        assert amid.wait(60)
+        saving, at_once = (
+            pool.submit(run.save, tmp_path / "history", tmp_path / "sampler"),
+            pool.submit(run.state_dict, 1),
+        )
+        try:
+            assert at_once.result(60) == kept
+            assert not wait([saving], timeout=0.2).done
+        finally:
+            go_on.set()
+        running.result(60), saving.result(60)
+    state = run.state_dict()
+    np.testing.assert_equal(load_state(tmp_path / "history")["state"], unpack_arrays(state["history"]))
+    np.testing.assert_equal(load_state(tmp_path / "sampler")["sampler"], unpack_arrays(state["sampler"]))

@@ -103,4 +103,4 @@ def test_verls_own_trainers_take_what_needs_no_history(method):
 
 def test_a_method_that_verl_cannot_feed_stops_the_run_before_it_begins():
     with pytest.raises(ValueError, match="greedy"):
-        make_trainer(method="remax")
+        make_trainer(method="kaestat_remax")
