@@ -1,6 +1,7 @@
 """The columns of a table that hold the prompt, step, reward and group, and optional further data."""
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -34,20 +35,29 @@ GENERATION = "kaestat_generation"  # our trainer's, in TRL's table: number of th
 _ONE_REWARD = re.compile(r"(train/)?rewards?[/.].+")  # one of several rewards, as reward/accuracy
 
 
+class LogWarning(UserWarning):
+    """The warning about what a reader chose or left out, or cannot tell."""
+
+
+def warn(message: str) -> None:
+    """Issue a `LogWarning`."""
+    warnings.warn(message, LogWarning, stacklevel=3)
+
+
 def choose_columns(
     source: Path | str,
     found: Sequence[str],
     hints: Mapping[str, str | None],
     own: Mapping[str, str] | None = None,
-) -> dict[str, list[str]]:
-    """The columns that could be each part, of the table whose columns are ``found``; the first is to be read.
+) -> dict[str, str]:
+    """The column of each part, of the table whose columns are ``found``.
 
-    A hint is the column that the user named. None means the columns with the part's name, its name ``own`` to the
+    A hint is the column that the user named. None means the column with the part's name, its name ``own`` to the
     format (such as ``score`` for the reward) or one of `ALIASES`, ignoring case and treating spaces and hyphens as
-    underscores; `Table.chosen` decides between several. Parts without a column are left out: ``group`` and `MEASURES`
-    may be absent, and ``"none"`` leaves a measure out. A column ``uid`` is never used for the prompt: frameworks
-    generate it anew at every step. A ValueError if a column is missing or occurs twice; a TypeError if a hint is not
-    text.
+    underscores. Of several the one with the part's own name is taken, and a `LogWarning` says so. Parts without a
+    column are left out: ``group`` and `MEASURES` may be absent, and ``"none"`` leaves a measure out. A column ``uid``
+    is never used for the prompt: frameworks generate it anew at every step. A ValueError if a column is missing,
+    occurs twice, or could be several; a TypeError if a hint is not text.
     """
     plain: dict[str, list[str]] = {}
     for name in dict.fromkeys(found):
@@ -56,15 +66,32 @@ def choose_columns(
     for part, hint in hints.items():
         if part in MEASURES and hint == LEFT_OUT:
             continue
-        names = _usual(part, plain, (own or {}).get(part, part)) if hint is None else [hint]
-        for name in names:
-            refuse_missing_column(source, name, part, found)
-        if names:
-            chosen[part] = names
+        its_name = (own or {}).get(part, part)
+        names = _usual(part, plain, its_name) if hint is None else [hint]
+        if not names:
+            continue
+        refuse_missing_column(source, names[0], part, found)
+        if len(names) > 1:
+            _tell_rivals(source, part, names, named=[plain_name(name) for name in names].count(its_name) == 1)
+        chosen[part] = names[0]
     missing = [part for part in hints if part in REQUIRED and part not in chosen]
     if missing:
         raise ValueError(_missing(source, missing, found))
     return chosen
+
+
+def _tell_rivals(source: Path | str, part: str, names: Sequence[str], *, named: bool) -> None:
+    """Warn of the columns that are not read, if the one that is has the part's own name; else raise a ValueError."""
+    taken, *rivals = names
+    if not named:
+        without = f", or do without by {spelled(part, LEFT_OUT)}" if part in MEASURES else ""
+        raise ValueError(
+            f"{source}: {part} could be {' or '.join(names)}; choose with {spelled(part, taken)}{without}."
+        )
+    warn(
+        f"{source}: {part} is read from {taken}, not from {' or '.join(rivals)}; choose with "
+        f"{spelled(part, rivals[0])} or {spelled(part, taken)}."
+    )
 
 
 def refuse_missing_column(source: Path | str, name: str, hint: str, found: Sequence[str]) -> None:

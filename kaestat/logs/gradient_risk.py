@@ -89,8 +89,7 @@ def gradient_risk(
     -----
     The noise is a mean over *completions* and not over prompts' means as in
     `value_risk`: it is the noise of the run's gradient. Errors are clustered by prompt. If prompts have
-    different numbers of completions, the errors are those of a ratio of two sums over prompts. Where few prompts have
-    most of the weight, intervals of noise and differences use the weights (`kaestat.logs.few_prompts.weighted_ends`).
+    different numbers of completions, the errors are those of a ratio of two sums over prompts.
 
     Warns
     -----

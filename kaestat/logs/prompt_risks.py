@@ -12,7 +12,6 @@ import numpy as np
 
 from kaestat.core.bootstrap import cluster_bootstrap, effective_number, mean_with_interval, skewed_ends, widened
 from kaestat.core.spelling import named
-from kaestat.logs.few_prompts import FEW, carried_ends, weighted_ends
 from kaestat.logs.jackknife import replayed_interval
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ INTERVAL, SIZES = ["se", "ci_low", "ci_high"], ["n_prompts", "n_visits"]
 RISK_COLUMNS = ["method", "mse", *INTERVAL, "vs_grpo", *SIZES]
 DIFFERENCE_COLUMNS = ["method", "reference", "difference", *INTERVAL, "ratio", "ratio_low", "ratio_high", *SIZES]
 FAR_BELOW = 2.0  # standard errors
+FEW = 8.0  # prompts that carry an estimate; with fewer, 95 % intervals may cover too rarely
 
 
 class FewPromptsWarning(UserWarning):
@@ -50,10 +50,6 @@ class PromptRisks:
     left_out: np.ndarray | None = None
     # shape (K, M); mean risk over the prompts outside group k from ``per_prompt``, of all methods
     apart: np.ndarray | None = None
-    # shape (2, C); successes and completions of each prompt, for risks of values of two rewards
-    rates: np.ndarray | None = None
-    # shape (2, C); mean weight of each prompt and its contribution to their mean, for gradient noise
-    weights: np.ndarray | None = None
 
     def take(self, positions: Sequence[int]) -> PromptRisks:
         """The risks of the methods at these positions, in this order."""
@@ -97,8 +93,6 @@ class PromptRisks:
         if again.any():
             found = _replayed(mean[again], without[..., again], se[again], self.per_prompt[:, again])
             se[again], low[again], high[again] = found
-        low, high = carried_ends(self.per_prompt, self.rates, self.pooled, low, high, level=True)
-        low, high = weighted_ends(self.per_prompt, self.weights, se, low, high)
         _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1], len(self.per_prompt))
         vs_grpo = mean[:-1] / (mean[-1] if mean[-1] != 0 else np.nan)
         columns = ([*self.methods[:-1]], mean[:-1], se[:-1], low[:-1], high[:-1], vs_grpo, *self._sizes())
@@ -117,9 +111,6 @@ class PromptRisks:
             left = without[..., :-1] - without[..., -1:]
             found = _replayed(mean[again], left[..., again], se[again], paired[:, again])
             se[again], low[again], high[again] = found
-        pools = [one or self.pooled[-1] for one in self.pooled[:-1]]
-        low, high = carried_ends(paired, self.rates, pools, low, high, level=False)
-        low, high = weighted_ends(paired, self.weights, se, low, high)
         ratio = np.full((3, len(methods)), np.nan)
         if self.absolute:
             level = self.per_prompt.mean(axis=0)
@@ -155,7 +146,7 @@ def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
         warnings.warn(
             f"{names[least]}: few of the {len(contributions)} prompts carry the estimate, as if there were "
             f"{number[least]:.1f} prompts with equal contributions. With fewer than {FEW:g}, 95 % intervals covered "
-            f"the truth in 70 to 96 % of simulated logs. Log more prompts; a larger {named('n_boot')} does not help.",
+            f"the truth in 50 to 96 % of simulated logs. Log more prompts; a larger {named('n_boot')} does not help.",
             FewPromptsWarning,
             stacklevel=3,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -196,12 +195,12 @@ class RewardLog:
         found = [str(name) for name in frame.columns]
         hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
         hints |= {"weight": weight, "length": length, "importance": importance}
-        candidates = choose_columns("frame", found, hints)
-        columns = {name: frame.iloc[:, found.index(name)].copy() for name in chain(*candidates.values())}
+        names = choose_columns("frame", found, hints)
+        columns = {name: frame.iloc[:, found.index(name)].copy() for name in names.values()}
         if frame.empty:
             raise ValueError("frame: has columns but no rows.")
         table = Table("frame", columns, lambda row: f"row {row + 1}")
-        return cls.of_table(table, table.chosen(candidates), missing)
+        return cls.of_table(table, names, missing)
 
     @classmethod
     def of_table(cls, table: Table, names: Mapping[str, str], missing: str = "refuse") -> RewardLog:

@@ -86,8 +86,7 @@ def value_risk(
     group, and with a single prompt there is no interval (NaN).
 
     If the contributions of prompts are skewed, every interval is longer on the side of the long tail
-    (`kaestat.core.bootstrap.skewed_ends`). Where few prompts have most of the reward variance, intervals of methods
-    that do not pool prompts come from the rewards too (`kaestat.logs.few_prompts.carried_ends`).
+    (`kaestat.core.bootstrap.skewed_ends`).
 
     Warns
     -----
@@ -258,26 +257,7 @@ def scored_prompts(
         pooled,
         left_out if n_groups else None,
         apart if n_groups else None,
-        _rates(log, scored) if measure.column is None else None,
-        None if measure.column is None else _weights(log, measure.column, eligible, size, scored),
     )
-
-
-def _weights(log: RewardLog, column: str, eligible: np.ndarray, size: np.ndarray, scored: np.ndarray) -> np.ndarray:
-    """Mean weight of each scored prompt over its eligible visits, and its contribution to the mean of all, (2, C)."""
-    units = log.prompt_units
-    sums = np.add.reduceat(log.completion_weights(column), units.first) * eligible
-    mean = np.bincount(units.visit_prompt, weights=sums, minlength=len(scored))[scored] / size
-    return np.stack([mean, contributions(mean[:, None], size)[:, 0]])
-
-
-def _rates(log: RewardLog, scored: np.ndarray) -> np.ndarray | None:
-    """Number of higher rewards, and of all, of each scored prompt, (2, C); None unless rewards have two values."""
-    units, (low, high) = log.prompt_units, reward_range(log)
-    if not ((units.reward == low) | (units.reward == high)).all():
-        return None
-    sums = np.add.reduceat((units.reward == high).astype(float), units.first), units.counts
-    return np.stack([np.bincount(units.visit_prompt, weights=one, minlength=len(scored))[scored] for one in sums])
 
 
 def draws_of(n_boot: int) -> int:

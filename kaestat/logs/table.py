@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ import numpy as np
 
 from kaestat.core.checks import MAX_REWARD, MAX_STEP
 from kaestat.core.spelling import counted, named, spelled
-from kaestat.logs.columns import LEFT_OUT, MEASURES, plain_name
+from kaestat.logs.columns import LEFT_OUT, plain_name, warn
 from kaestat.logs.labels import Labels
 from kaestat.logs.measures import MAX_MEASURE, outside
 
@@ -26,15 +25,6 @@ if TYPE_CHECKING:
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 _NO_NUMBER = ("", "nan", "na", "null", "none")  # a missing number, in text
-
-
-class LogWarning(UserWarning):
-    """The warning about what a reader chose or left out, or cannot tell."""
-
-
-def warn(message: str) -> None:
-    """Issue a `LogWarning`."""
-    warnings.warn(message, LogWarning, stacklevel=3)
 
 
 def drops(missing: str) -> bool:
@@ -52,7 +42,6 @@ class Table:
     # Values of each column as in the file; None or NaN for missing ones. `Labels` if the column is coded
     columns: Mapping[str, Sequence[Any] | np.ndarray | pd.Series[Any] | Labels]
     place: Callable[[int], str]  # Returns the place of a row (0-based) in the file, for messages: ``"line 7"``
-    later: frozenset[str] = frozenset()  # Columns that other rows have and the first one lacks
     text_labels: bool = False  # Whether 1 and "1" are the same prompt or group, as in JSON
 
     @classmethod
@@ -71,32 +60,6 @@ class Table:
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
-
-    def chosen(self, candidates: Mapping[str, Sequence[str]], own: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The column of each part, of those that `choose_columns` gave.
-
-        If columns with usual names have different values, the one of the part's own name is taken, and a `LogWarning`
-        says so. A ValueError if none has it.
-        """
-        for part, (taken, *others) in candidates.items():
-            rivals = [name for name in others if not self._alike(taken, name)]
-            if not rivals:
-                continue
-            if [plain_name(name) for name in (taken, *others)].count((own or {}).get(part, part)) != 1:
-                without = f", or do without by {spelled(part, LEFT_OUT)}" if part in MEASURES else ""
-                raise ValueError(
-                    f"{self.source}: {part} could be {' or '.join([taken, *rivals])}; choose with "
-                    f"{spelled(part, taken)}{without}."
-                )
-            warn(
-                f"{self.source}: {part} is read from {taken}, not from {' or '.join(rivals)}, which has other values; "
-                f"choose with {spelled(part, rivals[0])} or {spelled(part, taken)}."
-            )
-        return {part: names[0] for part, names in candidates.items()}
-
-    def _alike(self, first: str, second: str) -> bool:
-        codes = Labels.joined([self.coded(first), self.coded(second)]).codes
-        return bool(np.equal(*np.split(codes, 2)).all())
 
     def rows(self, kept: np.ndarray) -> Table:
         """The rows where a mask is True."""

@@ -3,8 +3,8 @@
 import numpy as np
 
 from kaestat.core.spelling import named, spelled
+from kaestat.logs.columns import warn
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.table import warn
 
 
 def with_turns(log: RewardLog, source: object, turns: str) -> RewardLog:

@@ -13,8 +13,8 @@ import pandas as pd
 from hypothesis import strategies as st
 
 import kaestat
+from kaestat.logs.columns import LogWarning
 from kaestat.logs.prompt_risks import FewPromptsWarning
-from kaestat.logs.table import LogWarning
 
 HERE = str(Path(kaestat.__file__).parent)
 REFUSALS = (ValueError, TypeError, FileNotFoundError)

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kaestat.logs.table import LogWarning
+from kaestat.logs.columns import LogWarning
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 
 import kaestat
 from kaestat import AdvantageEstimator, gdpo
-from kaestat.logs.table import LogWarning
+from kaestat.logs.columns import LogWarning
 from llm_experiments.verifiers import MathVerifier, NumberVerifier
 
 TIMES_TEN_TO_EIGHT = r"\boxed{3\times10^{8}}"

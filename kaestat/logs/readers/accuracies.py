@@ -8,11 +8,12 @@ import numpy as np
 
 from kaestat.core.checks import check_whole
 from kaestat.core.spelling import named, spelled
+from kaestat.logs.columns import warn
 from kaestat.logs.labels import Labels
 from kaestat.logs.readers.json_file import load_json
 from kaestat.logs.readers.text_file import has_suffix
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.table import drops, warn
+from kaestat.logs.table import drops
 
 MAX_GROUP_SIZE = 64
 _LARGEST = 10**9  # completions per visit; the product with an accuracy must be a float

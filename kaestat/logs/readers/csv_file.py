@@ -1,7 +1,6 @@
 """CSV files: a header, then one row per completion; fields separated by commas, tabs, semicolons or bars."""
 
 import csv
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -15,7 +14,6 @@ from kaestat.logs.readers.text_file import has_suffix, text_file
 from kaestat.logs.table import Table
 
 _DELIMITERS = ("\t", ";", "|", ",")
-_GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*")
 _FEWEST_COLUMNS = 3  # prompt, step, reward
 _LONGEST_FIELD = 2**26  # characters; Python's own limit is shorter than completions
 _AT_ONCE = 1000  # rows in memory with all their fields, completions too
@@ -63,7 +61,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
 
     def convert() -> None:
         for name, column in texts.items():
-            chunks[name].append(Labels.of(column) if name in labels else _numbers(path, name, column, parted))
+            chunks[name].append(Labels.of(column) if name in labels else _numbers(column, parted))
             column.clear()
 
     with _reader(path, parted, strict=True) as reader:
@@ -89,19 +87,12 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     return Table(path, columns, lambda row: f"line {_line(path, row, parted)}")
 
 
-def _numbers(path: Path, name: str, texts: list[str], parted: str) -> np.ndarray | list[str]:
-    """Texts as numbers if all are; a ValueError where points may part thousands, as beside semicolons."""
-    if parted == ";":  # such files have them because of decimal commas
-        pointed = {text for text in texts if "." in text}
-        if pointed and all(map(_GROUPED.fullmatch, pointed)):
-            raise ValueError(
-                f"{path}: {name} {min(pointed)!r} may be a thousand or more, or a decimal number; write whole numbers "
-                "without points, and others alike: 1,0 or 1.0."
-            )
-        texts = [text.replace(",", ".") for text in texts]
+def _numbers(texts: list[str], parted: str) -> np.ndarray | list[str]:
+    """Texts as numbers if all are; beside semicolons commas are decimal."""
+    texts = [text.replace(",", ".") for text in texts] if parted == ";" else list(texts)
     with suppress(ValueError):
         return np.array(list(map(float, texts)))
-    return list(texts)
+    return texts
 
 
 def _joined(parts: list[Any]) -> Any:

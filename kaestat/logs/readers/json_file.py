@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kaestat.logs.readers.text_file import has_suffix, text_file, whole_text
+from kaestat.logs.readers.text_file import has_suffix, text_file
 from kaestat.logs.table import Table, code_labels
 
 _START = re.compile(r'\s*(\[|\{.*?"columns"\s*:\s*\[\s*")', re.DOTALL)  # accuracies have numbers in their lists
@@ -38,13 +38,7 @@ class JsonRows:
         columns: dict[str, Any] = {name: [] for name in names}
         numbers = array("q")
         same: dict[str, str] = {}  # equal texts are one in memory
-        keys: set[str] = set()
-        others: set[str] = set()
-        first: list[str] = []
         for number, row in self.rows(path):
-            if row.keys() != keys:
-                first, keys = first or _names(row), keys or set(row)
-                others.update(_names(row))
             numbers.append(number)
             for name, column in columns.items():
                 value = row[name] if name in row else _inner(row, name)
@@ -52,8 +46,7 @@ class JsonRows:
         batches = any(isinstance(value, list) for name in names if name not in labels for value in columns[name])
         if not batches:  # else lists of prompts are split
             columns |= {name: code_labels(columns[name], as_text=True) for name in labels}
-        later = frozenset(others.difference(first))
-        return Table(path, columns, lambda row: f"{self.what} {numbers[row]}", later=later, text_labels=True)
+        return Table(path, columns, lambda row: f"{self.what} {numbers[row]}", text_labels=True)
 
 
 def is_lines(path: Path) -> bool:
@@ -75,7 +68,7 @@ def load_json(path: Path, **options: Any) -> Any:
     A ValueError if the file is empty, cut short or no JSON, or if an object has a key twice.
     """
     with text_file(path) as file:
-        text = whole_text(file)
+        text = file.read()
     if not text.strip():
         raise ValueError(f"{path}: the file is empty.")
     try:

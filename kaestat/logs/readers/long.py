@@ -4,14 +4,14 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kaestat.core.spelling import counted, spelled
-from kaestat.logs.columns import LEFT_OUT, MEASURES, choose_columns
+from kaestat.core.spelling import counted
+from kaestat.logs.columns import choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.table import Table
@@ -37,21 +37,12 @@ def read_long(
     Where every row has a list of rewards, a row is a group: one completion for each reward. Raises a ValueError if a
     column is missing, ambiguous or duplicated, or a value is missing or invalid.
     """
-    found = container.column_names(path)
     hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
     hints |= {"weight": weight, "length": length, "importance": importance}
-    candidates = choose_columns(path, found, hints)
-    labels = [name for part in ("prompt", "group") for name in candidates.get(part, ())]
-    table = container.read_table(path, list(dict.fromkeys(chain(*candidates.values()))), labels=labels)
-    if table.later and (more := choose_columns(path, [*found, *sorted(table.later)], hints)) != candidates:
-        part, name = next((part, name) for part, names in more.items() for name in names if name in table.later)
-        other = candidates[part][0] if part in candidates else LEFT_OUT
-        without = f", or do without by {spelled(part, other)}" if part in candidates or part in MEASURES else ""
-        raise ValueError(
-            f"{path}: its first row has no {name!r}, but others have one. Write it in every row, or in none{without}."
-        )
-    chosen = table.chosen(candidates)
-    return RewardLog.of_table(with_one_reward_each(table, chosen["reward"]), chosen, missing)
+    names = choose_columns(path, container.column_names(path), hints)
+    labels = [names[part] for part in ("prompt", "group") if part in names]
+    table = container.read_table(path, list(dict.fromkeys(names.values())), labels=labels)
+    return RewardLog.of_table(with_one_reward_each(table, names["reward"]), names, missing)
 
 
 def with_one_reward_each(table: Table, reward: str) -> Table:

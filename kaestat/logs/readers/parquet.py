@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kaestat.logs.labels import Labels
-from kaestat.logs.readers.limits import check_unpacked
 from kaestat.logs.readers.text_file import has_suffix
 from kaestat.logs.table import Table, code_labels
 
@@ -80,7 +79,6 @@ def load(path: Path, columns: Sequence[str] | None = None, *, labels: Sequence[s
         flat = {metadata.schema.column(k).path for k in range(metadata.num_columns)}
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
         raise _torn(path, error) from error
-    _refuse_bomb(path, metadata, columns)
     try:
         with pyarrow.parquet.ParquetFile(path, metadata=metadata, read_dictionary=sorted(flat & set(labels))) as file:
             content = file.read(columns=None if columns is None else list(columns))
@@ -141,12 +139,3 @@ def _coded(column: pyarrow.ChunkedArray) -> Labels:
         codes = coded.indices.cast(pyarrow.int32()).fill_null(-1).to_numpy(zero_copy_only=False)
         parts.append(Labels.of_coded(codes + 1, [None, *coded.dictionary.to_pylist()]))
     return Labels.joined(parts)
-
-
-def _refuse_bomb(path: Path, metadata: pyarrow.parquet.FileMetaData, columns: Sequence[str] | None) -> None:
-    """Raise a ValueError if the file claims to hold far more than its size allows."""
-    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    chunks = [group.column(k) for group in groups for k in range(metadata.num_columns)]
-    read = [c for c in chunks if columns is None or any(f"{c.path_in_schema}.".startswith(f"{n}.") for n in columns)]
-    packed = sum(chunk.total_compressed_size for chunk in read)
-    check_unpacked(path, packed, sum(chunk.total_uncompressed_size for chunk in read), "rewrite it uncompressed")

@@ -20,10 +20,10 @@ import numpy as np
 
 from kaestat.core.checks import check_numbers
 from kaestat.core.spelling import counted, named, spelled, spelled_list
-from kaestat.logs.columns import GENERATION, LEFT_OUT, TRL_COLUMNS, refuse_missing_column
+from kaestat.logs.columns import GENERATION, LEFT_OUT, TRL_COLUMNS, refuse_missing_column, warn
 from kaestat.logs.readers import parquet
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.table import Table, warn
+from kaestat.logs.table import Table
 
 if TYPE_CHECKING:
     import pyarrow

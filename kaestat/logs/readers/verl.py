@@ -6,17 +6,15 @@ step.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kaestat.core.checks import MAX_STEP
-from kaestat.core.spelling import spelled
-from kaestat.logs.columns import LEFT_OUT, choose_columns, refuse_missing_column
+from kaestat.logs.columns import choose_columns, refuse_missing_column
 from kaestat.logs.readers import json_file
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.table import Table
@@ -57,9 +55,9 @@ def read_verl(
         raise ValueError(f"{path}: no file named after its step (1.jsonl, 2.jsonl, ...) is in this folder.")
     hints = {"prompt": prompt, "reward": reward, "weight": weight, "length": length, "importance": importance}
     hints |= {} if group is None else {"group": group}
-    candidates = _candidates(files[0], hints)
-    table = Table.joined(path, [_read_file(file, hints, candidates) for file in files])
-    return RewardLog.of_table(table, table.chosen(candidates, _OWN) | {"step": "step"}, missing)
+    names = choose_columns(path, json_file.LINES.column_names(files[0]), hints, _OWN)
+    table = Table.joined(path, [_read_file(file, names) for file in files])
+    return RewardLog.of_table(table, names | {"step": "step"}, missing)
 
 
 def numbered(folder: Path) -> list[Path]:
@@ -67,24 +65,15 @@ def numbered(folder: Path) -> list[Path]:
     return sorted((f for f in folder.glob("*.jsonl") if re.fullmatch(r"\d+", f.stem)), key=lambda f: int(f.stem))
 
 
-def _candidates(path: Path, hints: Mapping[str, str | None]) -> dict[str, list[str]]:
-    return choose_columns(path, json_file.LINES.column_names(path), hints, _OWN)
-
-
-def _read_file(path: Path, hints: Mapping[str, str | None], candidates: Mapping[str, Sequence[str]]) -> Table:
+def _read_file(path: Path, names: Mapping[str, str]) -> Table:
     """The rows of one file, without padding and further outputs."""
     found = json_file.LINES.column_names(path)
-    for part, (name, *_) in candidates.items():
+    for part, name in names.items():
         refuse_missing_column(path, name, part, found)
-    if more := [part for part in _candidates(path, hints) if part not in candidates]:
-        raise ValueError(
-            f"{path}: has a {more[0]}, which earlier files lack. Write it in every file, or do without by "
-            f"{spelled(more[0], LEFT_OUT)}."
-        )
-    ids = [name for part in ("prompt", "group") for name in candidates.get(part, ())]
-    names = [*chain(*candidates.values()), *(name for name in ("step", "uid") if name in found)]
-    table = json_file.LINES.read_table(path, list(dict.fromkeys(names)), labels=ids)
-    columns = {name: table.coded(name) if name in ids else table.columns[name] for name in chain(*candidates.values())}
+    ids = [names[part] for part in ("prompt", "group") if part in names]
+    further = [name for name in ("step", "uid") if name in found]
+    table = json_file.LINES.read_table(path, list(dict.fromkeys([*names.values(), *further])), labels=ids)
+    columns = {name: table.coded(name) if name in ids else table.columns[name] for name in names.values()}
     columns["step"] = table.columns["step"] if "step" in found else [_step_of(path)] * len(table)
     uids: Any = table.columns.get("uid", [""] * len(table))
     rollout = [not _NO_ROLLOUT.fullmatch(str(uid)) for uid in uids]

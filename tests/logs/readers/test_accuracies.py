@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import read_log
-from kaestat.logs.table import LogWarning
+from kaestat.logs.columns import LogWarning
 
 REAL = Path(os.environ.get("KAESTAT_DATA", "")) / "acc_step_500_dev.json"
 

@@ -267,28 +267,6 @@ def test_a_line_without_a_key_of_the_first_is_refused_with_its_number(tmp_path):
     assert "line 4: reward is missing" in refusal(path)
 
 
-@pytest.mark.parametrize("lines", [True, False])
-def test_a_column_that_only_the_first_row_lacks_is_not_ignored(tmp_path, lines):
-    first, *others = [row | {"group": 1, "length": 9, "seconds": 2} for row in ROWS]
-    del first["group"], first["length"], first["seconds"]
-    path = tmp_path / ("log.jsonl" if lines else "log.json")
-
-    def written(records):
-        path.write_text("".join(json.dumps(row) + "\n" for row in records) if lines else json.dumps(records))
-        return path
-
-    with pytest.raises(ValueError, match="its first row has no 'group', but others have one"):
-        read_log(written([first, *others]))
-    for row in others:
-        del row["group"]
-    with pytest.raises(ValueError, match=r"no 'length', but others have one.* do without by length='none'"):
-        read_log(written([first, *others]))
-    assert "length" not in read_log(written([first, *others]), length="none").frame
-    for row in others:
-        del row["length"]
-    assert len(read_log(written([first, *others])).frame) == len(ROWS)  # a column without a meaning here
-
-
 @pytest.mark.parametrize("name", ["run.csv", "run.jsonl", "run.json"])
 def test_text_that_is_not_utf8_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes("prompt,step,reward\nna\xefve,0,1\n".encode("latin-1"))
