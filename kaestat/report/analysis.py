@@ -14,7 +14,7 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD, METHODS, parse_method
 from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import draws_of, prompt_risks, value_risk
+from kaestat.logs.risk import draws_of, prompt_risks
 from kaestat.logs.selection import select_bandwidth
 from kaestat.logs.tuning import MIN_PROMPTS, Tuned, candidates, sample, wide_grid, with_tuned
 from kaestat.report.facts import LogFacts
@@ -31,7 +31,6 @@ REFERENCES = (DEFAULT_METHOD, "grpo")  # of the paired differences
 RIVAL_OF_SINGLES = "reinforce++"  # with one completion per visit there is no group mean to compare with
 TUNED_METHODS = ("kae", "kae_eb", "local_linear")
 PATH_POINTS = 31
-LEVELS = ("grpo", "reinforce++")  # horizontal lines beside the bandwidth path, as in the paper's sensitivity figure
 PATH_KERNELS = ("triangular", "exponential")
 
 
@@ -48,7 +47,6 @@ class Analysis:
     # Risk of KAE against its bandwidth at visits with at least one earlier, and the bandwidth of lowest risk. Empty
     # unless requested, and for a log with one completion per visit, or one visit per prompt
     paths: Mapping[str, BandwidthSelection]
-    levels: pd.DataFrame | None  # `kaestat.value_risk` of GRPO and REINFORCE++ at the same visits
     notes: tuple[str, ...]  # Notes needed to interpret the tables
     recommendation: Recommendation  # The method for the next run
     # Methods at the best bandwidth on the log, or on a sample of its prompts (`kaestat.logs.tuning.sample`), scored by
@@ -147,11 +145,10 @@ def analyze(
         _lowest_first(scored.take([*rows, reference[name]]).difference_table(**draw), "difference")
         for name in REFERENCES
     ]
-    paths, levels = {}, None
+    paths = {}
     if bandwidth_paths and scored.absolute and returns:
         grid = wide_grid(log, PATH_POINTS)
         paths = {kernel: select_bandwidth(log, "loo_cv", kernel, grid, **draw) for kernel in PATH_KERNELS}
-        levels = value_risk(log, LEVELS, **draw)
     rival = reference["grpo" if scored.absolute else RIVAL_OF_SINGLES]
     may = rows if methods is not None else [k for k in rows if k >= len(given) or given[k] in offered]
     recommendation = recommend(log, scored.take([*may, rival]), min_visits=min_visits, **draw)
@@ -164,7 +161,6 @@ def analyze(
         risk=risk,
         differences=pd.concat(differences, ignore_index=True),
         paths=paths,
-        levels=levels,
         notes=(*remarks, NO_RETURNS) if sampling and not returns else tuple(remarks),
         recommendation=recommendation,
         tuned=tuned,

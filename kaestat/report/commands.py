@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec
@@ -97,9 +96,6 @@ def analyze(
     format: Format = "auto",
     hint: Hint = [],  # noqa: B006
     missing: Missing = None,
-    bandwidth_grid: Annotated[
-        bool, typer.Option("--bandwidth-grid", help="Also show the MSE of kae along a grid of bandwidths.")
-    ] = False,
     sampling: Annotated[
         bool, typer.Option("--sampling", help="Also tell what drawing prompts by predicted values would be worth.")
     ] = False,
@@ -121,7 +117,7 @@ def analyze(
             rewards,
             methods or None,
             every=show_all or as_json or out is not None,
-            bandwidth_paths=bandwidth_grid or out is not None,
+            bandwidth_paths=out is not None,
             sampling=sampling,
             n_boot=n_boot,
             seed=seed,
@@ -130,8 +126,7 @@ def analyze(
         )
     source = SIMULATED if log is None else log.name
     if not as_json:
-        shown = analysis if bandwidth_grid else replace(analysis, paths={})
-        console.show(analysis_document(shown, source, rows=None if show_all or method else MAIN_ROWS))
+        console.show(analysis_document(analysis, source, rows=None if show_all or method else MAIN_ROWS))
         if out is None:
             return
     with console.stage("Checksum of the log", quiet=as_json):

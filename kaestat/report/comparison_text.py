@@ -49,8 +49,6 @@ def write_page(found: RunComparison, provenance: Sequence[Provenance], folder: s
     frames = {"figures.csv": found.figures, "errors.csv": found.errors}
     page = html_page(
         comparison_document(found),
-        heading=" and ".join(found.names),
-        above="Two runs beside each other, from their rewards alone",
         downloads=[Download(name, frame.to_csv(index=False).encode()) for name, frame in frames.items()],
         provenance=provenance_lines(provenance),
         figure=render(mean_rewards(found.names, found.curves), "svg"),
@@ -96,21 +94,20 @@ def comparison_headline(found: RunComparison) -> list[str]:
 
 def comparison_notes(found: RunComparison) -> Iterator[str]:
     """Notes on how to read the numbers."""
+    before, after = found.names
     common = int(found.figures["n_common"].max())
+    pairs = "The runs have too few prompts in common to pair them"
+    if common:
+        pairs = f"For rewards and dead groups they are paired over the prompts that both runs have (up to {common:,})"
     yield (
-        f"Differences are {found.names[1]} minus {found.names[0]}. "
-        + (
-            f"For rewards and dead groups they are paired over the prompts that both runs have (up to {common:,}); "
-            if common
-            else "The runs have too few prompts in common to pair them; "
-        )
-        + "value errors count as independent. Intervals are over prompts, and hold for these two runs only: two runs "
-        "of one configuration differ too, and only further seeds show by how much."
+        f"Differences are {after} minus {before}. {pairs}; value errors count as independent. Intervals are over "
+        "prompts, and hold for these two runs only: two runs of one configuration differ too, and only further seeds "
+        "show by how much."
     )
     yield (
-        "Mean rewards are those of the sampled completions, and every prompt counts equally; in kaestat analyze every "
-        "completion does. If a sampler chooses prompts by their values, or a filter "
-        "drops groups, they do not measure the policy. Compare test accuracies then."
+        "Mean rewards are those of the sampled completions, and every prompt counts equally. If a sampler chooses "
+        "prompts by their values, or a filter drops groups, they do not measure the policy. Compare test accuracies "
+        "then."
     )
     holds = f"an interval that holds for all {found.n_tested} of them at once" if found.n_tested > 1 else "its interval"
     yield (
@@ -119,20 +116,17 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
     )
     if found.errors.empty:
         yield "Value errors are not compared: in one run every visit has one completion, or no prompt comes back."
-    else:
-        yield "Value MSE of each method in each run, as in kaestat analyze: how well values can be estimated there."
     if not common:
         yield (
-            "So completions to an equal mean reward cannot be compared. Prompts of two logs are the same if their ids "
+            "Completions to an equal mean reward cannot be compared. Prompts of two logs are the same if their ids "
             "are equal; a number and its text are two ids."
         )
         return
     at = f"{found.share:.2f}" if math.isfinite(found.share) else "never"
     yield (
-        f"Completions to an equal mean reward, {at}{_interval(found.share_low, found.share_high)}: after how many "
-        f"completions the running mean over a tenth of the run reaches the level at which {found.names[0]} ends "
-        f"({found.level:.3f}), as a share of the completions that {found.names[0]} takes; 95 % interval by bootstrap "
-        "over prompts."
+        f"Completions to an equal mean reward, {at}{_interval(found.share_low, found.share_high)}: when the running "
+        f"mean over a tenth of the run reaches the level at which {before} ends ({found.level:.3f}), as a share of the "
+        f"completions that {before} takes."
     )
 
 

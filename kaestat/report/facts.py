@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaestat.logs.readers.accuracies import smallest_group_size
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.tuning import return_gaps
 
@@ -29,8 +28,6 @@ class LogFacts:
     return_gap: float | None  # Median number of steps between two visits of a prompt; None where none comes back
     # Share of groups of two completions or more whose rewards are all alike; None where there are none
     dead_groups: float | None
-    # Where each visit has one reward, and not all are 0 or 1: K, if all are multiples of 1/K in [0, 1]
-    mean_of: int | None
 
     @classmethod
     def of(cls, log: RewardLog) -> LogFacts:
@@ -51,7 +48,6 @@ class LogFacts:
             reward_end=float(reward[end].mean()),
             return_gap=float(np.median(return_gaps(log))) if visits.max() > 1 else None,
             dead_groups=_dead_groups(log),
-            mean_of=_mean_of(log),
         )
 
 
@@ -63,15 +59,6 @@ def ends_of(log: RewardLog) -> tuple[slice, slice]:
     step = log.arrays["step"]
     tenth = max(1, len(step) // 10)
     return slice(np.searchsorted(step, step[tenth - 1], side="right")), slice(np.searchsorted(step, step[-tenth]), None)
-
-
-def _mean_of(log: RewardLog) -> int | None:
-    if log.group_sizes.max() > 1:
-        return None
-    distinct = np.unique(log.arrays["reward"])
-    if distinct[0] < 0 or distinct[-1] > 1 or np.isin(distinct, (0.0, 1.0)).all():
-        return None
-    return smallest_group_size(distinct)
 
 
 def _dead_groups(log: RewardLog) -> float | None:

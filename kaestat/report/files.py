@@ -16,7 +16,7 @@ from kaestat.report.analysis import Analysis
 from kaestat.report.headline import paste_lines
 from kaestat.report.html_page import Download, html_page
 from kaestat.report.plots import render, risk_against_bandwidth
-from kaestat.report.tables import analysis_document, frames
+from kaestat.report.tables import analysis_document, frames, selection_line
 
 TABLES = ("risk", "differences", "gradient", "law", "sampling", "bandwidth")
 FIGURE = "risk_vs_bandwidth"
@@ -46,12 +46,11 @@ def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.Pa
         drawn = render(figure, "svg")
     files["report.html"] = html_page(
         document,
-        heading=f"Baselines on {provenance.source}",
-        above="How wrong the baseline of each method would have been, from the rewards of the log alone",
         downloads=downloads,
         provenance=provenance_lines([provenance]),
         figure=drawn,
         caption="Value MSE of KAE against its bandwidth, with 95 % intervals, and GRPO and REINFORCE++ as lines",
+        below=[selection_line(selection, kernel) for kernel, selection in analysis.paths.items()],
     )
     return _written(Path(folder), files)
 
@@ -74,23 +73,20 @@ def _written(folder: Path, files: dict[str, bytes | str]) -> list[Path]:
     return [folder / name for name in done]
 
 
-def check_folder(folder: Path, *, needs: Sequence[str] = ("jinja2", "matplotlib")) -> None:
+def check_folder(folder: Path) -> None:
     """Raise an error before the work starts if its results could not be written to the folder.
 
-    A ModuleNotFoundError if a package is missing, a ValueError if the folder is a file or lies in one, and a
-    PermissionError if nothing can be written there.
+    A ModuleNotFoundError if a package is missing, and an OSError if nothing can be written there.
     """
-    missing = [name for name in needs if find_spec(name) is None]
+    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(f"--out needs {' and '.join(missing)}: pip install 'kaestat[plots]'")
     parent = next(part for part in (folder, *folder.absolute().parents) if part.exists() or part.is_symlink())
-    if not parent.is_dir():
-        raise ValueError(f"--out {folder}: {parent} is not a folder; name a folder.")
     try:
         with tempfile.TemporaryFile(dir=parent):
             pass
     except OSError as error:
-        raise PermissionError(
+        raise OSError(
             f"--out {folder}: nothing can be written to {parent} ({error.strerror}); name another folder."
         ) from error
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from kaestat.baselines import Zero
 from kaestat.baselines.base import Baseline
@@ -18,11 +19,8 @@ from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.logs.weight_ratio import weight_ratio
 from kaestat.report.law import LawAnalysis
-from kaestat.report.recommendation import complexity, lowest_of
+from kaestat.report.recommendation import complexity, lowest_of, shares
 from kaestat.report.setting import Setting
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEFAULT_METHODS = ("none", "grpo", "reinforce++", "kae", "kae_eb")  # each is replayed once more for every weighting
 SIMPLEST_WEIGHTS = ("length", "score_norm")  # lengths cost nothing, score norms a forward pass
@@ -30,7 +28,8 @@ SIMPLEST_WEIGHTS = ("length", "score_norm")  # lengths cost nothing, score norms
 # Others have up to twice the least, some where wrong answers are few and heavy: what a log may not have shown yet.
 SAFEST = "kae_eb"
 WITHOUT_HISTORY = "reinforce++"
-ROUNDING = 1e-6  # a smaller share of a noise is not a difference
+UNKNOWN = (np.nan, np.nan, np.nan)
+Estimate = tuple[float, float, float]  # a number, and the ends of its 95 % interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,21 +38,16 @@ class GradientAnalysis:
 
     noise: pd.DataFrame  # `kaestat.gradient_risk` of the methods, lowest first
     # Mean weight of completions below the mean of their group over that of those above it
-    # (`kaestat.logs.weight_ratio`), with a 95 % interval; NaN where no group has both
-    ratio: float
-    ratio_low: float
-    ratio_high: float
+    # (`kaestat.logs.weight_ratio`); NaN where no group has both
+    ratio: Estimate
     value: str  # The method that is recommended for the value
     plain: str  # The row of lowest noise among those whose values are averaged without weights
     # Of the weighted rows that are tied for the lowest noise `SAFEST`, or else the simplest; empty where no method
     # takes weights
     row: str
     weights: str
-    simpler: str  # The simplest of these rows where `SAFEST` was taken in its place; empty where it was not
     setting: Setting  # What gives a run the method of that row
-    saving: float  # Share by which its noise is below that of ``plain``
-    saving_low: float
-    saving_high: float
+    saving: Estimate  # Share by which its noise is below that of ``plain``
     # Whether ``plain`` is no baseline at all and shown to leave less noise than ``value``: values are not what to
     # subtract
     misled: bool
@@ -62,9 +56,7 @@ class GradientAnalysis:
     matter: bool
     # Share by which a weighted history lowers the noise of the batch mean with the same weights, which has no history;
     # NaN where one of them was not measured
-    by_history: float
-    by_history_low: float
-    by_history_high: float
+    by_history: Estimate
     # What the law of the baseline predicts; None where rewards are not 0 and 1, or no prompt comes back
     law: LawAnalysis | None
 
@@ -73,11 +65,13 @@ class GradientAnalysis:
         """Whether lengths, a stand-in for score norms, measure the noise."""
         return str(self.noise["measured_by"].iloc[0]) != "score_norm"
 
-    def reduction(self, method: str, weights: str = PLAIN) -> tuple[float, float, float] | None:
-        """Reduction of a row's noise compared with GRPO's group mean, with interval; None without such a row."""
+    def reduction(self, method: str, weights: str = PLAIN) -> Estimate:
+        """Reduction of a row's noise compared with GRPO's group mean; NaN without such a row."""
         rows = self.noise[(self.noise["method"].map(str) == method) & (self.noise["weights"] == weights)]
-        found: Any = next(rows.itertuples(), None)
-        return None if found is None else (1 - found.vs_grpo, 1 - found.vs_grpo_high, 1 - found.vs_grpo_low)
+        if rows.empty:
+            return UNKNOWN
+        ratio, low, high = rows[["vs_grpo", "vs_grpo_low", "vs_grpo_high"]].iloc[0].tolist()
+        return 1 - ratio, 1 - high, 1 - low
 
 
 def analyze_gradient(
@@ -88,18 +82,17 @@ def analyze_gradient(
     n_boot: int,
     seed: int,
     min_visits: int,
-    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    track: Callable[[Sequence[Any]], Iterable[Any]],
 ) -> GradientAnalysis:
-    """A comparison of methods by gradient noise, with and without weights, of a log with weights or lengths.
+    """The noise that methods leave in the gradient on a log that has weights or lengths.
 
-    ``methods`` are `DEFAULT_METHODS` by default; those whose values contain the completion's own reward are skipped.
-    ``also`` is the row that the value's tables recommend, which takes part as well. Other arguments are as for
-    `kaestat.report.analysis.analyze`.
+    Methods None means `DEFAULT_METHODS` and ``also``, the method that is recommended for the value, which takes part as
+    well. Other arguments are as for `kaestat.report.analysis.analyze`.
     """
     value = also.removesuffix(MARK)
     named = list(dict.fromkeys((*DEFAULT_METHODS, value))) if methods is None else methods
-    kept = [method for method in named if not risk_baseline(method).leave_one_out().includes_own]
-    rows = rows_of(log, kept or ["none"])
+    unbiased = [method for method in named if not risk_baseline(method).leave_one_out().includes_own]
+    rows = rows_of(log, unbiased or ["none"])
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     scored = gradient_scores(
         log, [*rows, *map(Row, REFERENCES)], min_visits=min_visits, again=n_boot > 0, seed=seed, track=track
@@ -110,44 +103,34 @@ def analyze_gradient(
     of_value = [k for k, row in enumerate(rows) if row.weights == PLAIN and str(row.method) == value]
     nothing = isinstance(risk_baseline(rows[plain].method), Zero)
     misled = nothing and any(float(_gap(scored, plain, k, draw).ci_high) < 0 for k in of_value)
-    chosen, simplest, saving, matter = None, None, (np.nan, np.nan, np.nan), False
+    row, saving, matter = Row("", PLAIN), UNKNOWN, False
     if weighted:
         open_to = lowest_of(scored, weighted, plain, **draw)[2]
         ranked = sorted(open_to, key=lambda k: (complexity(rows[k]), SIMPLEST_WEIGHTS.index(rows[k].weights), mean[k]))
-        simplest, chosen = ranked[0], min(ranked, key=lambda k: not _is_safest(rows[k]))
-        gap = _gap(scored, chosen, plain, draw)
-        saving = _shares(gap, float(mean[plain]))
-        tied = bool(_is_safest(rows[chosen]) and gap.ci_low <= 0)
+        chosen = min(ranked, key=lambda k: not _is_safest(rows[k]))
+        row, gap = rows[chosen], _gap(scored, chosen, plain, draw)
+        saving = shares(gap, float(mean[plain]))
+        tied = bool(_is_safest(row) and gap.ci_low <= 0)
         # With single completions no baseline is what there is anyhow.
         matter = bool(saving[1] > 0 or (misled and tied and log.group_sizes.max() > 1))
-    by_history = _by_history(scored, rows, draw)
-    ratio = weight_ratio(log, measure_of(log, None), **draw)
     table = gradient_table(scored, log, None, **draw)
-    row = Row("", PLAIN) if chosen is None else rows[chosen]
     return GradientAnalysis(
         noise=table.sort_values("noise", kind="stable", ignore_index=True),
-        ratio=ratio[0],
-        ratio_low=ratio[1],
-        ratio_high=ratio[2],
+        ratio=weight_ratio(log, measure_of(log, None), **draw),
         value=value,
         plain=str(rows[plain].method),
         row=str(row.method),
         weights=row.weights,
-        simpler="" if simplest is None or simplest == chosen else str(rows[simplest]),
-        setting=Setting("", {}) if chosen is None else Setting.of(row.method, log),
-        saving=saving[0],
-        saving_low=saving[1],
-        saving_high=saving[2],
+        setting=Setting.of(row.method, log) if weighted else Setting("", {}),
+        saving=saving,
         misled=misled,
         matter=matter,
-        by_history=by_history[0],
-        by_history_low=by_history[1],
-        by_history_high=by_history[2],
-        law=LawAnalysis.of(log, table, seed=seed, min_visits=min_visits),
+        by_history=_by_history(scored, rows, draw),
+        law=LawAnalysis.of(log, seed=seed, min_visits=min_visits),
     )
 
 
-def _by_history(scored: PromptRisks, rows: Sequence[Row], draw: dict[str, Any]) -> tuple[float, float, float]:
+def _by_history(scored: PromptRisks, rows: Sequence[Row], draw: dict[str, Any]) -> Estimate:
     """What the past is worth beyond the weights: `SAFEST` against `WITHOUT_HISTORY`, weighted alike.
 
     Named rows and not the lowest ones, since the lowest of several looks better than it is.
@@ -158,8 +141,8 @@ def _by_history(scored: PromptRisks, rows: Sequence[Row], draw: dict[str, Any]) 
         without = [k for k in alike if str(rows[k].method) == WITHOUT_HISTORY]
         if past and without:
             mean = float(scored.per_prompt.mean(axis=0)[without[0]])
-            return _shares(_gap(scored, past[0], without[0], draw), mean)
-    return np.nan, np.nan, np.nan
+            return shares(_gap(scored, past[0], without[0], draw), mean)
+    return UNKNOWN
 
 
 def _gap(scored: PromptRisks, row: int, reference: int, draw: dict[str, Any]) -> Any:
@@ -169,14 +152,3 @@ def _gap(scored: PromptRisks, row: int, reference: int, draw: dict[str, Any]) ->
 
 def _is_safest(row: Row) -> bool:
     return isinstance(row.method, str) and parse_method(row.method.removesuffix(MARK))[0] == SAFEST
-
-
-def _shares(gap: Any, level: float) -> tuple[float, float, float]:
-    """By how much a noise is lower than a level, from a row of a table of differences."""
-    if level <= 0:
-        return np.nan, np.nan, np.nan
-    ratio = (gap.ratio_low, gap.ratio_high)
-    if not np.isfinite(ratio).all():  # without a bootstrap
-        ratio = (1 + gap.ci_low / level, 1 + gap.ci_high / level)
-    lower, low, high = (0.0 if abs(1 - each) < ROUNDING else float(1 - each) for each in (gap.ratio, *reversed(ratio)))
-    return lower, low, high

@@ -1,12 +1,13 @@
 """The main finding of an analysis as advice: what to use, its benefit, and the lines to paste."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kaestat.core.spelling import counted
 from kaestat.report.analysis import Analysis
 from kaestat.report.gradient_text import on_history, on_weights
 from kaestat.report.sampling import SAMPLING_LINE, on_sampling
+from kaestat.report.setting import IN_STEPS
 
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
 MANY_DEAD = 0.25  # of the groups
@@ -22,51 +23,71 @@ def headline(analysis: Analysis) -> str:
 
 def headline_parts(analysis: Analysis) -> list[str]:
     """The headline by subject: value, gradient, history, sampling; gradient first if values do not suffice."""
-    parts = [_on_value(analysis)]
-    if analysis.gradient is not None:
-        weighing = on_weights(analysis.gradient, analysis.facts)
-        first = analysis.gradient.matter or analysis.gradient.misled
-        parts = [weighing, f"By the value alone: {parts[0]}"] if first else [*parts, weighing]
-        parts.append(on_history(analysis.gradient))
-    sampled = [] if analysis.sampling is None else [on_sampling(analysis.sampling, analysis.facts)]
-    return [part for part in (*parts, *sampled) if part]
+    parts, gradient = [" ".join(_on_value(analysis))], analysis.gradient
+    if gradient is not None:
+        weighing = on_weights(gradient, analysis.facts)
+        if gradient.matter or gradient.misled:
+            parts = [weighing, f"By the value alone: {parts[0]}"]
+        else:
+            parts.append(weighing)
+        parts.append(on_history(gradient))
+    if analysis.sampling is not None:
+        parts.append(on_sampling(analysis.sampling, analysis.facts))
+    return list(filter(None, parts))
 
 
-def _on_value(analysis: Analysis) -> str:
-    found, facts = analysis.recommendation, analysis.facts
+def _on_value(analysis: Analysis) -> Iterator[str]:
+    best, facts = analysis.recommendation, analysis.facts
+    rival = RIVALS[best.rival]
     if _all_alike(analysis):
-        return (
+        yield (
             f"All rewards that can be compared are {facts.reward_end:g}: no baseline matters, and these prompts have "
             "nothing left to teach. Retire them, or check the reward function."
         )
-    once = "" if facts.return_gap is not None else "Every prompt occurs once: a history cannot help. "
-    if once and facts.group_size[1] == 1:
-        once = (
+        return
+    if facts.return_gap is None and facts.group_size[1] == 1:
+        yield (
             "Every prompt occurs once, with one completion. If that is wrong, your ids differ from completion to "
-            "completion: give each the id of its prompt. "
+            "completion: give each the id of its prompt."
         )
-    elif facts.group_size[1] == 1 and not facts.binary and facts.n_prompts == 1:
-        once = "There is one reward per step. If it is a mean, log the reward of every completion with its prompt. "
-    elif facts.mean_of is not None:
-        once = (
-            f"Each visit has one reward, a multiple of 1/{facts.mean_of}. If it is the mean of a group, log the reward "
-            "of every completion. "
+    elif facts.return_gap is None:
+        yield "Every prompt occurs once: a history cannot help."
+    setting = best.in_words(facts.time_axis) if best.method else best.row
+    if best.better:
+        yield f"Use {setting}: {_worth(analysis)} than that of {rival}."
+        yield from _details(analysis)
+    elif _has_method(analysis):
+        which = counted(best.n_prompts, "prompt")
+        if best.n_prompts < facts.n_prompts:
+            which += f" of {facts.n_prompts:,} can be scored"
+        yield (
+            f"Use {setting}: this log ({which}) is too small to show which method has the lowest value error (MSE), "
+            f"or a lower one than {rival}."
         )
-    if not found.better:
-        return once + (_undecided(analysis) if _has_method(analysis) else _keep(analysis))
-    sentences = [f"{once}Use {_setting(analysis)}: {_worth(analysis)} than that of {RIVALS[found.rival]}."]
+    elif math.isnan(best.difference_low):
+        yield f"Keep {rival}: with one prompt there are no intervals, and no method is shown to have a lower error."
+    else:
+        yield f"Keep {rival}: its value error (MSE) and that of {setting} differ by less than a tenth."
+
+
+def _details(analysis: Analysis) -> Iterator[str]:
+    """What qualifies a recommendation that is shown to be better than the rival."""
+    best = analysis.recommendation
     if _one_sided(analysis):
-        sentences.append("The log is too small to say how much lower.")
-    if found.row != found.lowest:
-        sentences.append(f"{found.lowest} has the lowest error here, but the log cannot tell the two apart.")
-    elif found.tied:
-        sentences.append(f"The log cannot tell it apart from {_in_words(found.tied)}.")
-    sentences += _noise(analysis)
-    if analysis.risk is None:
-        sentences.append(
-            "With one completion per visit only differences of errors are known, not the errors themselves."
+        yield "The log is too small to say how much lower."
+    if best.row != best.lowest:
+        yield f"{best.lowest} has the lowest error here, but the log cannot tell the two apart."
+    elif best.tied:
+        more = f" and {len(best.tied) - NAMED} more" if len(best.tied) > NAMED else ""
+        yield f"The log cannot tell it apart from {', '.join(best.tied[:NAMED])}{more}."
+    if not math.isnan(best.noise_reduction) and analysis.gradient is None:  # else it is measured
+        variance = "p(1-p)" if analysis.facts.binary else "the reward variance"
+        yield (
+            f"The noise of the gradient per completion, {variance} + MSE, falls by {_percent(best.noise_reduction)} if "
+            "completions have equal score norms."
         )
-    return " ".join(sentences)
+    if analysis.risk is None:
+        yield "With one completion per visit only differences of errors are known, not the errors themselves."
 
 
 def _all_alike(analysis: Analysis) -> bool:
@@ -75,32 +96,18 @@ def _all_alike(analysis: Analysis) -> bool:
     return facts.dead_groups == 1 and facts.reward_start == facts.reward_end
 
 
-def _undecided(analysis: Analysis) -> str:
-    """Where the log shows neither that a method is better than the rival nor that they are level."""
-    found = analysis.recommendation
-    which = counted(found.n_prompts, "prompt")
-    if found.n_prompts < analysis.facts.n_prompts:
-        which += f" of {analysis.facts.n_prompts:,} can be scored"
-    return (
-        f"Use {_setting(analysis)}: this log ({which}) is too small to show which method has the lowest value error "
-        f"(MSE), or a lower one than {RIVALS[found.rival]}."
-    )
-
-
 def _has_method(analysis: Analysis) -> bool:
     """Whether there is a method to set up: better than the rival, or not shown to be level with it."""
-    found = analysis.recommendation
-    return (
-        bool(found.method)
-        and not _all_alike(analysis)
-        and (found.better or not (found.level or math.isnan(found.difference_low)))
-    )
+    best = analysis.recommendation
+    if not best.method or _all_alike(analysis):
+        return False
+    return best.better or not (best.level or math.isnan(best.difference_low))
 
 
 def _one_sided(analysis: Analysis) -> bool:
     """Whether only the lower end of the reduction is worth a number."""
-    found = analysis.recommendation
-    return found.n_prompts < FEW_PROMPTS or max(found.reduction, found.reduction_high) >= NEARLY_ALL
+    best = analysis.recommendation
+    return best.n_prompts < FEW_PROMPTS or max(best.reduction, best.reduction_high) >= NEARLY_ALL
 
 
 def stated_reduction(analysis: Analysis) -> tuple[float, float] | None:
@@ -108,26 +115,29 @@ def stated_reduction(analysis: Analysis) -> tuple[float, float] | None:
 
     None where it states a difference of MSEs, or nothing.
     """
-    found = analysis.recommendation
-    if not found.better or math.isnan(found.reduction) or not found.reduction_low > 0:
+    best = analysis.recommendation
+    if not best.better or math.isnan(best.reduction) or not best.reduction_low > 0:
         return None
     if _one_sided(analysis):
-        return math.floor(100 * min(found.reduction_low, NEARLY_ALL)) / 100, math.inf
-    return found.reduction_low, found.reduction_high
+        return math.floor(100 * min(best.reduction_low, NEARLY_ALL)) / 100, math.inf
+    return best.reduction_low, best.reduction_high
 
 
 def _worth(analysis: Analysis) -> str:
     """How much lower the MSE is, with its interval; the lower end alone where no more can be said."""
+    best, unit = analysis.recommendation, analysis.unit
     stated = stated_reduction(analysis)
     if stated is None:
-        return f"its value error (MSE) is lower by {_difference(analysis)}"
+        difference = f"{unit.number(-best.difference)}{unit.times}"
+        if not math.isnan(best.difference_low):
+            difference += f" (95 % interval {unit.interval(-best.difference_high, -best.difference_low)})"
+        return f"its value error (MSE) is lower by {difference}"
     low, high = stated
     if math.isinf(high):
         return f"its value error (MSE) is at least {100 * low:.0f} % lower"
     digits = 0 if high - low > 0.02 else 1
     interval = f"{100 * low:.{digits}f} to {_percent(high, digits)}"
-    reduction = _percent(analysis.recommendation.reduction, digits)
-    return f"its value error (MSE) is {reduction} (95 % interval {interval}) lower"
+    return f"its value error (MSE) is {_percent(best.reduction, digits)} (95 % interval {interval}) lower"
 
 
 def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
@@ -137,7 +147,7 @@ def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
-    found, axis, gradient = analysis.recommendation, analysis.facts.time_axis, analysis.gradient
+    axis, gradient = analysis.facts.time_axis, analysis.gradient
     if gradient is not None and gradient.matter and gradient.setting.method:
         weights = gradient.weights
         line = gradient.setting.python_line(axis, weights)
@@ -148,27 +158,20 @@ def _lines_of_method(analysis: Analysis) -> list[tuple[str, str]]:
         ]
     if not _has_method(analysis) or (gradient is not None and gradient.misled):
         return []
-    return [("TRL, or a loop of your own", found.python_line(axis)), ("verl", found.verl_line(axis))]
+    best = analysis.recommendation
+    return [("TRL, or a loop of your own", best.python_line(axis)), ("verl", best.verl_line(axis))]
 
 
-def paste_notes(analysis: Analysis) -> Iterator[str]:
+def paste_notes(analysis: Analysis) -> list[str]:
     """Notes on what to fill in in the lines."""
+    if not any(IN_STEPS in line for _, line in _lines_of_method(analysis)):
+        return []
     gradient = analysis.gradient
-    matter = gradient is not None and gradient.matter and bool(gradient.setting.method)
-    found = gradient.setting if gradient is not None and matter else analysis.recommendation
-    bandwidth = found.params.get("bandwidth")
-    if analysis.facts.time_axis != "visit" or not _lines_of_method(analysis):
-        return
-    if isinstance(bandwidth, int | float):
-        yield (
-            f"The log counts visits, but training counts steps. Set bandwidth to {bandwidth:g} times the number of "
-            "steps from one visit of a prompt to the next (steps per epoch)."
-        )
-    elif found.method == "kalman":
-        yield (
-            "The log counts visits, but training counts steps. Set drift_variance to its default, 0.0002, divided by "
-            "the number of steps from one visit of a prompt to the next (steps per epoch)."
-        )
+    setting = gradient.setting if gradient is not None and gradient.matter else analysis.recommendation
+    return [
+        f"The log counts visits, but training counts steps. {IN_STEPS} is {setting.params['bandwidth']:g} times the "
+        "number of steps from one visit of a prompt to the next (steps per epoch)."
+    ]
 
 
 def sampling_hint(analysis: Analysis) -> str:
@@ -182,50 +185,7 @@ def sampling_hint(analysis: Analysis) -> str:
     )
 
 
-def _keep(analysis: Analysis) -> str:
-    """Where nothing is shown to be better than what everybody has."""
-    found = analysis.recommendation
-    rival = RIVALS[found.rival]
-    if math.isnan(found.difference_low):
-        return f"Keep {rival}: with one prompt there are no intervals, and no method is shown to have a lower error."
-    return f"Keep {rival}: its value error (MSE) and that of {_setting(analysis)} differ by less than a tenth."
-
-
-def _setting(analysis: Analysis) -> str:
-    found = analysis.recommendation
-    return found.in_words(analysis.facts.time_axis) if found.method else found.row
-
-
-def _difference(analysis: Analysis) -> str:
-    found, unit = analysis.recommendation, analysis.unit
-    told = f"{unit.number(-found.difference)}{unit.times}"
-    if math.isnan(found.difference_low):
-        return told
-    return f"{told} (95 % interval {unit.interval(-found.difference_high, -found.difference_low)})"
-
-
-def _noise(analysis: Analysis) -> Iterator[str]:
-    found = analysis.recommendation
-    if math.isnan(found.noise_reduction) or analysis.gradient is not None:  # then it is measured
-        return
-    variance = "p(1-p)" if analysis.facts.binary else "the reward variance"
-    told = f"The noise of the gradient per completion, {variance} + MSE, falls by {_percent(found.noise_reduction)}"
-    if math.isnan(found.mse_share) or _one_sided(analysis):
-        yield f"{told} if completions have equal score norms."
-        return
-    yield (
-        f"{told} if completions have equal score norms: the MSE falls from {found.rival_mse_share:.2g} to "
-        f"{found.mse_share:.2g} times {variance}."
-    )
-
-
 def _percent(share: float, digits: int | None = None) -> str:
     if digits is None:
         digits = 0 if abs(share) >= 0.1 else 1
     return f"{100 * share:.{digits}f} %"
-
-
-def _in_words(rows: Sequence[str]) -> str:
-    if len(rows) > NAMED:
-        return f"{', '.join(rows[:NAMED])} and {len(rows) - NAMED} more"
-    return ", ".join(rows)

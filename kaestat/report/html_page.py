@@ -66,14 +66,13 @@ def data_link(kind: str, content: bytes) -> str:
 def html_page(
     document: Document,
     *,
-    heading: str,
-    above: str,
     downloads: Sequence[Download],
     provenance: Sequence[tuple[str, str]],
     figure: bytes | None = None,
     caption: str = "",
+    below: Sequence[str] = (),
 ) -> str:
-    """A document as one self-contained page, with a line ``above`` its heading, and an SVG figure with its caption."""
+    """A document as one self-contained page, with an SVG figure, its caption and sentences ``below`` it."""
     tables = []
     for table in document.tables:
         rows = [[method_cell(row[0]), *map(Cell, row[1:])] for row in table.rows]
@@ -83,13 +82,12 @@ def html_page(
         .get_template("report.html")
         .render(
             document=document,
-            heading=heading,
-            above=above,
             tables=tables,
             downloads=downloads,
             provenance=provenance,
             figure=None if figure is None else data_link("image/svg+xml", figure),
             caption=caption,
+            below=below,
         )
     )
 

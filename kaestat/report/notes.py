@@ -94,26 +94,18 @@ def _on_time(log: RewardLog, given: Sequence[str | Baseline]) -> Iterator[str]:
         return
     steps = np.unique(units.visit_step)
     between = np.diff(steps)
-    if len(between) < 2:
-        return
-    renumber = 'number the steps 0, 1, 2, ... first (in pandas: frame["step"].rank(method="dense") - 1)'
-    unit = int(np.gcd.reduce(between))
+    odd = []
     if steps[0] > LATEST_FIRST_STEP:
-        yield (
-            f"Steps begin at {steps[0]:,}: they look like timestamps or token counts, and bandwidths are in these "
-            f"units; {renumber}."
-        )
-    elif unit > 1:
-        yield (
-            f"All steps are multiples of {unit} apart. If only every {unit}th step was logged, histories are shorter "
-            "here than in training, where errors will be smaller (in TRL, logging_steps=1 logs every step). If the "
-            f"counter itself goes up by {unit}, bandwidths are in its units."
-        )
-    if between.max() > JUMP * np.median(between):
+        odd.append(f"begin at {steps[0]:,}, as timestamps or token counts do")
+    if len(between) > 1 and between.min() > 1:
+        odd.append(f"are {between.min()} or more apart, as if only some were logged")
+    if len(between) > 1 and between.max() > JUMP * np.median(between):
         at = int(np.argmax(between))
+        odd.append(f"jump from {steps[at]:,} to {steps[at + 1]:,}")
+    if odd:
         yield (
-            f"Steps jump from {steps[at]:,} to {steps[at + 1]:,}, where a jump of {np.median(between):g} is usual. Few "
-            f"histories reach across such a gap. If there was no training in between, {renumber}."
+            f"Steps {' and '.join(odd)}. Bandwidths are in the log's own steps. If training counts otherwise, number "
+            'the steps 0, 1, 2, ... first (in pandas: frame["step"].rank(method="dense") - 1).'
         )
 
 
@@ -154,18 +146,15 @@ def _on_identification(scored: PromptRisks, given: Sequence[str | Baseline]) -> 
             )
         return
     named = {parse_method(name)[0]: METHODS[parse_method(name)[0]].default for name in _specified(scored)}
-    by_rank = [name for name, default in named.items() if not default.estimates_mean]
-    left_in = [name for name, default in named.items() if default.includes_own and name not in LEAVE_ONE_OUT_METHODS]
     note = f"{' and '.join(LEAVE_ONE_OUT_METHODS)} are scored in leave-one-out form, as in the paper."
-    if by_rank:
-        note += (
-            " So are the methods that use one reward of the group in place of its mean "
-            f"({', '.join(by_rank)}); they are not recommended."
-        )
-    if with_own := [name for name in left_in if name not in by_rank]:
+    if by_rank := [name for name, default in named.items() if not default.estimates_mean]:
+        note += f" So are {', '.join(by_rank)}, which use one reward of the group in place of its mean."
+    left_out = (*by_rank, *LEAVE_ONE_OUT_METHODS)
+    if with_own := [name for name, default in named.items() if default.includes_own and name not in left_out]:
         note += (
             f" Where a value contains its completion's own reward with weight w ({', '.join(with_own)}), "
-            "2 w Var(Z) is added back, so every row is the MSE of the value. Such methods are not recommended, "
-            "since their gradient is biased."
+            "2 w Var(Z) is added back, so every row is the MSE of the value."
         )
+    if by_rank or with_own:
+        note += " Such methods are not recommended."
     yield f"{note} Methods that differ only in the scale of advantages have equal rows."

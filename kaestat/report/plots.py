@@ -31,23 +31,25 @@ STYLE: dict[Any, Any] = {
 
 
 def risk_against_bandwidth(analysis: Analysis) -> Figure:
-    """A figure with a panel per kernel: risk path with 95 % band, and GRPO and REINFORCE++ as levels.
+    """A figure with a panel per kernel: risk path with 95 % band, and GRPO and REINFORCE++, where
+    they were scored, as levels.
 
     A ValueError if the analysis has no bandwidth paths.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
-    if not analysis.paths or analysis.levels is None:
+    if not analysis.paths or analysis.risk is None:
         raise ValueError("the analysis has no bandwidth paths: call analyze with bandwidth_paths=True.")
     unit, n_panels = analysis.unit, len(analysis.paths)
-    risks = [analysis.levels["mse"], *(selection.path["risk"] for selection in analysis.paths.values())]
-    lowest, highest = (float(pick(pick(risk) for risk in risks)) / 10.0**unit.power for pick in (min, max))
+    levels = analysis.risk[analysis.risk["method"].isin(LEVEL_STYLES)]
+    risks = [levels["mse"], *(selection.path["risk"] for selection in analysis.paths.values())]
+    lowest, highest = (float(pick(pick(risk) for risk in risks if len(risk))) / 10.0**unit.power for pick in (min, max))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.6 * n_panels, 4.2), layout="constrained")
         panels = figure.subplots(1, n_panels, sharey=True, squeeze=False)[0]
         for axes, (kernel, selection) in zip(panels, analysis.paths.items(), strict=True):
-            _draw(axes, selection.path, analysis.levels, 10.0**unit.power, f"{analysis.facts.time_axis}s")
+            _draw(axes, selection.path, levels, 10.0**unit.power, f"{analysis.facts.time_axis}s")
             axes.set_title(f"{kernel.capitalize()} kernel", loc="left", fontsize=10, fontweight="bold")
             axes.set_xscale("log")
             plain_ticks(axes.xaxis)

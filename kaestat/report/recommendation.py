@@ -19,6 +19,7 @@ from kaestat.report.setting import Setting, returns
 
 DEFAULT_WITHOUT_HISTORY = "james_stein"
 MARGIN = 0.1  # of an MSE
+ROUNDING = 1e-6  # a smaller share of a risk is not a difference
 UNRANKED = 1 + max(method.simplicity for method in METHODS.values() if method.simplicity is not None)
 
 
@@ -38,8 +39,6 @@ class Recommendation(Setting):
     # Share by which the noise of the gradient falls, per completion, where score norms do not matter: of the reward
     # variance plus the MSE
     noise_reduction: float
-    mse_share: float  # MSE in units of the reward variance; NaN where that is not identified
-    rival_mse_share: float
     lowest: str  # The row of lowest MSE
     # Rows whose paired difference to the lowest has an interval that contains 0, beside ``row``; without intervals (one
     # prompt) there are none
@@ -77,25 +76,18 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
     gap = _wider(scored.take([chosen, rival]), n_boot=n_boot, seed=seed)
     variance = _reward_variance(log, min_visits) if scored.absolute else 0.0
     noise = variance + mean[rival]
-    level = mean[rival] if scored.absolute and mean[rival] > 0 else np.nan
-    ratio = (gap.ratio_low, gap.ratio_high)
-    if not np.isfinite(ratio).all():  # without a bootstrap
-        ratio = (1 + gap.ci_low / level, 1 + gap.ci_high / level)
-    setting = Setting.of(scored.methods[chosen], log)
+    reduction = shares(gap, float(mean[rival]) if scored.absolute else np.nan)
     return Recommendation(
+        **vars(Setting.of(scored.methods[chosen], log)),
         row=str(scored.methods[chosen]),
-        method=setting.method,
-        params=setting.params,
         rival=str(scored.methods[rival]),
         difference=float(gap.difference),
         difference_low=float(gap.ci_low),
         difference_high=float(gap.ci_high),
-        reduction=float(1 - mean[chosen] / level),
-        reduction_low=float(1 - ratio[1]),
-        reduction_high=float(1 - ratio[0]),
+        reduction=reduction[0],
+        reduction_low=reduction[1],
+        reduction_high=reduction[2],
         noise_reduction=float((mean[rival] - mean[chosen]) / noise) if noise > 0 else np.nan,
-        mse_share=float(mean[chosen] / variance) if variance > 0 else np.nan,
-        rival_mse_share=float(mean[rival] / variance) if variance > 0 else np.nan,
         lowest=str(scored.methods[lowest]),
         tied=tuple(dict.fromkeys(str(scored.methods[k]) for k in tied if k != chosen)),
         better=bool(gap.ci_high < 0),
@@ -142,6 +134,20 @@ def _wider(pair: PromptRisks, *, n_boot: int, seed: int) -> Any:
         row[f"{name}_low"] = np.fmin(*(each[f"{name}_low"][0] for each in both))  # of a number and NaN the number
         row[f"{name}_high"] = np.fmax(*(each[f"{name}_high"][0] for each in both))
     return SimpleNamespace(**row)
+
+
+def shares(gap: Any, level: float) -> tuple[float, float, float]:
+    """By how much a risk is lower than a reference's, whose risk is ``level``, with the ends of an interval.
+
+    ``gap`` is the row of a table of differences. NaN where the level is not clear of 0.
+    """
+    if not level > 0:
+        return np.nan, np.nan, np.nan
+    ratio = (gap.ratio_low, gap.ratio_high)
+    if not np.isfinite(ratio).all():  # without a bootstrap
+        ratio = (1 + gap.ci_low / level, 1 + gap.ci_high / level)
+    share, low, high = (0.0 if abs(1 - each) < ROUNDING else float(1 - each) for each in (gap.ratio, *reversed(ratio)))
+    return share, low, high
 
 
 def complexity(row: Any) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from kaestat.smoothing.kernels import as_kernel
 
 # What stands for a method that the tables have in leave-one-out form.
 LEFT_OUT = {"grpo": "rloo"}
+IN_STEPS = "BANDWIDTH_IN_STEPS"  # What stands for a bandwidth that the log knows in visits only
 
 
 @dataclass(frozen=True)
@@ -36,28 +37,28 @@ class Setting:
             return Setting("", {})
         specification = row.removesuffix(MARK)
         name, params = parse_method(specification)
-        name = LEFT_OUT.get(name, name)
         baseline = risk_baseline(specification)
         if isinstance(baseline, KernelBaseline) and fixed_bandwidth(baseline) is not None and returns(log):
             params = {**params, "bandwidth": fixed_bandwidth(baseline), "kernel": as_kernel(baseline.kernel).name}
         ranged = baseline.on_range(*reward_range(log))  # which was scored, also where 0 and 1 were given
         if isinstance(ranged, RangedBaseline) and (ranged.low, ranged.high) != (0.0, 1.0):
             params = {"low": ranged.low, "high": ranged.high} | {**params, "low": ranged.low, "high": ranged.high}
-        return Setting(name, params)
+        return Setting(LEFT_OUT.get(name, name), params)
 
     def python_line(self, time_axis: str, weights: str = "none") -> str:
-        """The line of Python for TRL and other loops; ``steps_per_visit`` converts bandwidths from visits to steps."""
-        given = [f'"{self.method}"', *(f"{key}={_in_steps(key, each, time_axis)}" for key, each in self.params.items())]
-        given += ['scale="none"'] * self._unscaled(weights)
+        """The line of Python for TRL and other loops."""
+        given = [f'"{self.method}"']
+        for key, value in self._shown(time_axis).items():
+            given.append(f'{key}="{value}"' if isinstance(self.params[key], str) else f"{key}={value}")
+        if self._is_unscaled(weights):
+            given.append('scale="none"')
         return f"AdvantageEstimator({', '.join(given)})"
 
     def verl_line(self, time_axis: str, weights: str = "none") -> str:
         """The same setting as options of verl's command."""
         words = [f"algorithm.adv_estimator={self.method}"]
-        for key, value in self.params.items():
-            shown = "BANDWIDTH_IN_STEPS" if _in_visits(key, value, time_axis) else _plain(value)
-            words.append(f"+algorithm.kaestat.params.{key}={shown}")
-        if self._unscaled(weights):
+        words += [f"+algorithm.kaestat.params.{key}={value}" for key, value in self._shown(time_axis).items()]
+        if self._is_unscaled(weights):
             words.append("+algorithm.kaestat.scale=none")
         if weights != "none":
             words.append(f"+algorithm.kaestat.weights={weights}")
@@ -67,23 +68,27 @@ class Setting:
             words.append("trainer.v1.trainer_mode=kaestat_sync")
         return " ".join(words)
 
-    def _unscaled(self, weights: str) -> bool:
+    def in_words(self, time_axis: str) -> str:
+        """The method with its bandwidth, kernel and other parameters."""
+        params = {key: _plain(value) for key, value in self.params.items()}
+        bandwidth, kernel = params.pop("bandwidth", None), params.pop("kernel", None)
+        words = self.method
+        if bandwidth is not None:
+            steps = "" if isinstance(self.params["bandwidth"], str) else f" {time_axis}s"
+            words += f" with bandwidth {bandwidth}{steps}" + (f" and the {kernel} kernel" if kernel else "")
+        return f"{words} ({', '.join(f'{key}={value}' for key, value in params.items())})" if params else words
+
+    def _shown(self, time_axis: str) -> dict[str, str]:
+        """The parameters as text."""
+        shown = {key: _plain(value) for key, value in self.params.items()}
+        if time_axis == "visit" and not isinstance(self.params.get("bandwidth", ""), str):
+            shown["bandwidth"] = IN_STEPS
+        return shown
+
+    def _is_unscaled(self, weights: str) -> bool:
         """Whether the method's own scaling would cancel the weights."""
         method = get_method(self.method)
         return weights != "none" and cancels_weights(make_baseline(self.method), method.scale)
-
-    def in_words(self, time_axis: str) -> str:
-        """The method with its bandwidth, kernel and other parameters."""
-        params = dict(self.params)
-        bandwidth, kernel = params.pop("bandwidth", None), params.pop("kernel", None)
-        told = self.method
-        if bandwidth is not None:
-            steps = f"{bandwidth:g} {time_axis}s" if isinstance(bandwidth, int | float) else str(bandwidth)
-            told += f" with bandwidth {steps}"
-            told += f" and the {kernel} kernel" if kernel else ""
-        if params:
-            told += f" ({', '.join(f'{key}={_plain(value)}' for key, value in params.items())})"
-        return told
 
 
 def looks_further(baseline: Baseline) -> bool:
@@ -94,15 +99,6 @@ def looks_further(baseline: Baseline) -> bool:
 def returns(log: RewardLog) -> bool:
     """Whether prompts return."""
     return bool((log.prompt_units.earlier > 0).any())
-
-
-def _in_steps(key: str, value: Any, time_axis: str) -> str:
-    shown = f'"{value}"' if isinstance(value, str) else _plain(value)
-    return f"{shown} * steps_per_visit" if _in_visits(key, value, time_axis) else shown
-
-
-def _in_visits(key: str, value: Any, time_axis: str) -> bool:
-    return key == "bandwidth" and time_axis == "visit" and isinstance(value, int | float)
 
 
 def _plain(value: Any) -> str:

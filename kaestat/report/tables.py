@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -45,12 +44,8 @@ def analysis_document(analysis: Analysis, source: str, *, rows: int | None = Non
         tables.append(law_table(analysis.law))
     if analysis.sampling is not None:
         tables.append(sampling_table(analysis.sampling))
-    for kernel, selection in analysis.paths.items():
-        title = f"MSE of kae, {kernel} kernel, at visits with an earlier one"
-        table = path_table(selection, title, analysis.unit)
-        tables.append(replace(table, caption=f"{selection_line(selection, kernel)} {table.caption}"))
     return Document(
-        title=source,
+        title=f"Baselines on {source}",
         headline=headline_parts(analysis),
         lines=paste_lines(analysis),
         remarks=list(filter(None, (*paste_notes(analysis), sampling_hint(analysis)))),
@@ -121,21 +116,16 @@ def comparison(analysis: Analysis) -> tuple[tuple[str, ...], list[tuple[str, ...
     return RISK_HEADER, rows
 
 
-def path_table(selection: BandwidthSelection, title: str, unit: Unit) -> Table:
-    """A selector's risk along the bandwidths."""
+def selection_document(selection: BandwidthSelection, kernel: str) -> Document:
+    """The document of `kaestat bandwidth`: the bandwidth, and the selector's risk along the bandwidths."""
+    title, unit = f"Risk of selector {selection.selector}, {kernel} kernel", Unit.of(selection.path["risk"])
     rows = [
         (f"{row['bandwidth']:.2f}", *(unit.number(row[name]) for name in ("risk", "se", "difference_se")))
         for row in selection.path.to_dict("records")
     ]
-    units = f"Bandwidths are in {selection.time_axis}s, the rest in units of {unit.name}."
-    return Table(title, PATH_HEADER, rows, units)
-
-
-def selection_document(selection: BandwidthSelection, kernel: str) -> Document:
-    """The document of `kaestat bandwidth`."""
-    title = f"Risk of selector {selection.selector}, {kernel} kernel"
-    table = path_table(selection, title, Unit.of(selection.path["risk"]))
-    return Document(title, [selection_line(selection, kernel)], tables=[table] if table.rows else [])
+    caption = f"Bandwidths are in {selection.time_axis}s, the rest in units of {unit.name}."
+    tables = [Table(title, PATH_HEADER, rows, caption)] if rows else []
+    return Document(title, [selection_line(selection, kernel)], tables=tables)
 
 
 def selection_line(selection: BandwidthSelection, kernel: str) -> str:
