@@ -67,9 +67,3 @@ def test_a_fault_is_refused_by_name(tmp_path, section, change, message):
     content = {**VALID, **change} if section is None else {**VALID, section: {**VALID.get(section, {}), **change}}
     with pytest.raises(ValueError, match=message.replace("{", "\\{")):
         load_config(_written(tmp_path, {key: value for key, value in content.items() if value is not None}))
-
-
-@pytest.mark.parametrize("text", ["", "- 1", "a: [", "word"])
-def test_what_is_no_configuration_is_refused(tmp_path, text):
-    with pytest.raises(ValueError, match=r"config\.yaml"):
-        load_config(_written(tmp_path, text))

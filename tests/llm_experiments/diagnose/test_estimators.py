@@ -47,12 +47,6 @@ def test_methods_left_out_as_duplicates_are_grpo_here(name):
     np.testing.assert_allclose(other, make_estimator("grpo").values(drawn), rtol=1e-12)
 
 
-def test_kae_by_stream_is_not_kae_and_so_is_compared():
-    drawn = drawn_from(some_pool())
-    difference = make_estimator("kae_stream").values(drawn) - make_estimator("kae").values(drawn)
-    assert np.abs(difference).max() > 0.01
-
-
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_equal_weights_give_the_plain_form_back(name):
     pool = some_pool()
@@ -111,13 +105,6 @@ def test_groups_without_replacement_hold_distinct_completions_in_random_order():
     assert (np.diff(np.sort(drawn.indices, axis=-1)) > 0).all()
     share = np.stack([(drawn.indices == h).mean(axis=(0, 1)) for h in range(1, 6)])
     np.testing.assert_allclose(share, 0.2, atol=0.03)  # every position of the group, 8,000 draws
-
-
-def test_groups_with_replacement_are_uniform_and_repeat_themselves():
-    drawn = Drawing(4, replace=True, seed=0).draw(some_pool(prompts=40, target=6), range(200))
-    assert (np.diff(np.sort(drawn.indices, axis=-1)) == 0).any()
-    share = np.stack([(drawn.indices == h).mean(axis=(0, 1)) for h in range(6)])
-    np.testing.assert_allclose(share, 1 / 6, atol=0.03)
 
 
 def test_repeat_r_is_the_same_whatever_is_drawn_with_it():

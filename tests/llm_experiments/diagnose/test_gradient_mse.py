@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
-from llm_experiments.diagnose.comparisons import DIFFERENCE_COLUMNS, PromptErrors
 from llm_experiments.diagnose.draws import Drawing
-from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES, make_estimator
+from llm_experiments.diagnose.estimators import make_estimator
 from llm_experiments.diagnose.gradient_mse import (
     DEBIASED_PURPOSE,
     FLOORS,
@@ -150,25 +149,6 @@ def test_the_floors_are_the_exact_errors_of_the_pools_own_value_and_best_baselin
         exact = ((advantage**2 * weight).mean(axis=1) - squared_mean) / 4 + bias
         column = found.methods.index(name)
         np.testing.assert_allclose(found.per_prompt[:, column], exact, rtol=0.05)
-
-
-def test_tables_and_differences_have_the_agreed_columns():
-    rng = generator(936)
-    pool, gram = Softmax(rng, prompts=12).pool(rng, 10)
-    found = prompt_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0)
-    assert found.table().columns.tolist() == ["step", "method", "mse", "se", "n_prompts"]
-    assert {"kae", "kae@exact", "reinforce++@exact", "oracle", "best_baseline"} <= set(found.methods)
-    frame = found.differences(GRADIENT_REFERENCES, n_boot=100, seed=0)
-    assert frame.columns.tolist() == DIFFERENCE_COLUMNS and len(frame) == 3 * (len(found.methods) - 1)
-    paired = frame.set_index(["method", "reference"]).loc[("none", "kae_eb@exact")]
-    each = found.per_prompt[:, found.methods.index("none")] - found.per_prompt[:, found.methods.index("kae_eb@exact")]
-    assert paired["difference"] == pytest.approx(each.mean())
-    assert paired["se"] == pytest.approx(each.std(ddof=1) / len(each) ** 0.5)
-    without_weights = found.methods[: found.methods.index("reinforce++@exact")]
-    plain = PromptErrors(found.step, without_weights, found.per_prompt[:, : len(without_weights)])
-    assert set(plain.differences(GRADIENT_REFERENCES, n_boot=0, seed=0)["reference"]) == {"kae", "grpo"}
-    companion = prompt_gradient_errors(pool, gram, group_size=3, repeats=20, seed=0, debiased=True)
-    assert companion.methods == found.methods
 
 
 def test_score_norms_by_hand():

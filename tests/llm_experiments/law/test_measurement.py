@@ -3,7 +3,6 @@
 import copy
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from safetensors.torch import load_file
 
 from llm_experiments import cli
 from llm_experiments.law.cell import Cell
-from llm_experiments.law.config import CellConfig, load_law
+from llm_experiments.law.config import load_law
 from llm_experiments.law.prediction import moments_of, order, predictions
 from llm_experiments.law.summary import prompt_table, summary_table
 from tests.helpers.silence import silent
@@ -115,14 +114,6 @@ def test_updates_are_made_in_float32_whatever_the_norms_are_taken_in(tmp_path):
     assert cell._policy.model.dtype == torch.bfloat16
 
 
-def test_problems_are_read_from_the_folder_of_local_files(tmp_path):
-    (tmp_path / "gsm8k_train.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
-    task, kept = {"name": "gsm8k"}, {key: CONFIG[key] for key in ("sampling", "completions", "history")}
-    config = CellConfig(model={"name": "smollm2"}, task=task, **kept)
-    cell = Cell("one", config, runs=tmp_path, folder=tmp_path, data=tmp_path, progress=silent)
-    assert [problem.answer for problem in cell._task.problems] == ["2"]
-
-
 def test_the_law_reads_what_was_measured():
     """By hand: four prompts of value one half whose wrong answers weigh twice as much."""
     own = pd.DataFrame({"value": [0.5, 0.5, 0.5, 0.0], "right": [1.0, 1.0, 1.0, np.nan], "wrong": 2.0, "signal": 0.1})
@@ -177,14 +168,3 @@ def test_a_known_ratio_is_found_within_its_error():
     assert plain.loc["total_signal", "value"] == pytest.approx(2.0)  # no prompt met itself
     adam = found[found["metric"] == "adam"].set_index("quantity")
     assert adam.loc["rho", "value"] == 1 and "within" not in adam.index
-
-
-def test_the_shipped_law_is_measured_on_the_base_model_of_the_study_that_it_predicts():
-    from llm_experiments.study.config import load_study
-
-    configs = Path(cli.__file__).parent / "configs"
-    taught = load_law(configs / "law" / "smollm2_gpu.yaml").cells["taught"]
-    world = load_study(configs / "study" / "columns_smollm2.yaml").world
-    assert taught.teaching == world.pretraining and taught.model.name == world.start and not taught.model.chat
-    assert taught.task.options == {"world": world.bases[0], "split": "train"} and taught.task.name == world.task
-    assert taught.sampling.max_new_tokens == world.max_new_tokens

@@ -41,13 +41,3 @@ def test_the_noise_at_the_value_is_unbiased():
     assert expectation(lambda draw: noise_at_value(*by_class(draw)[:2])) == pytest.approx(expected, rel=1e-9)
     own = expectation(lambda draw: float(np.mean(by_class(draw)[1] * (REWARD[draw] - REWARD[draw].mean()) ** 2)))
     assert own < 0.95 * expected  # a mean that holds the reward itself
-
-
-def test_by_hand():
-    rewards, norms = np.array([1.0, 1.0, 0.0, 0.0]), np.array([1.0, 2.0, 4.0, 8.0])
-    # W_h times pairs of the other kind: (3 * 2 + 12 * 2) / 24
-    assert noise_at_value(rewards, norms) == 1.25
-    # orthogonal scores: every product of two is 0, and so is the gradient
-    assert squared_gradient(rewards, norms, np.array([3.0, 0.0, 12.0])) == pytest.approx(0)
-    with pytest.raises(ValueError, match="needs 4 completions of a prompt, got 3"):
-        squared_gradient(rewards[:3], norms[:3], np.zeros(3))

@@ -1,7 +1,6 @@
 """What a dry run says of packages, memory and disk is counted, of all runs."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -44,7 +43,3 @@ def test_sizes_that_do_not_divide_among_the_gpus_are_refused_before_anything_run
     with pytest.raises(ValueError, match="micro_batch = 4 times 3 processes"):
         plan("table3", machinery(tmp_path, gpus=3))
     assert plan("table3", machinery(tmp_path, gpus=3, backend="verl"))
-
-
-def test_a_folder_of_data_is_named(tmp_path):
-    assert f"local files in {tmp_path}" in "\n".join(needs(*of("table1", tmp_path, data=Path(tmp_path))))

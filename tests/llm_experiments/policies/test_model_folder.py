@@ -8,9 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from llm_experiments.policies.model_folder import load_weights, new_folder, save_model
-from tests.helpers.small_policies import small_model, small_policy
-
-PROMPT = "37+58="
+from tests.helpers.small_policies import small_model
 
 
 def weights_of(model) -> dict[str, torch.Tensor]:
@@ -19,24 +17,6 @@ def weights_of(model) -> dict[str, torch.Tensor]:
 
 def same(first, second) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_parameters_are_filled_in_place_so_that_an_optimizer_keeps_them(tmp_path):
-    small_policy(seed=1).save(tmp_path / "model")
-    policy = small_policy(seed=2)
-    before = {name: parameter.data_ptr() for name, parameter in policy.model.named_parameters()}
-    policy.load_weights(tmp_path / "model")
-    assert {name: parameter.data_ptr() for name, parameter in policy.model.named_parameters()} == before
-    assert all(parameter.requires_grad for parameter in policy.model.parameters())
-
-
-def test_sharded_weights_are_read_too(tmp_path):
-    model = small_model(seed=1)[0]
-    model.save_pretrained(tmp_path / "model", max_shard_size="20KB")
-    assert len(list((tmp_path / "model").glob("*.safetensors"))) > 2
-    target = small_model(seed=2)[0]
-    load_weights(target, tmp_path / "model")
-    assert same(weights_of(target), weights_of(model))
 
 
 def test_other_types_are_cast_to_the_models_own(tmp_path):
@@ -108,16 +88,6 @@ def test_an_interrupted_save_leaves_what_was_there(tmp_path, monkeypatch, at):
             save_model(tmp_path / name, other, tokenizer)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert torch.equal(load_file(tmp_path / "old" / "model.safetensors")["model.norm.weight"], model.model.norm.weight)
-
-
-def test_of_two_makers_of_one_folder_the_later_wins_without_an_error(tmp_path):
-    with new_folder(tmp_path / "model") as first:
-        (first / "file").write_text("first")
-        with new_folder(tmp_path / "model") as second:
-            (second / "file").write_text("second")
-        assert (tmp_path / "model" / "file").read_text() == "second"
-    assert (tmp_path / "model" / "file").read_text() == "first"
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_what_a_killed_save_has_left_goes_a_day_later(tmp_path):

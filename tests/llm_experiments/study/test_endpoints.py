@@ -15,14 +15,6 @@ def test_a_straight_line_is_crossed_where_it_is():
     assert area(line, GRID) == pytest.approx(0.5)
 
 
-def test_what_is_never_reached_is_not_a_number():
-    assert np.isnan(completions_to(2.0, GRID / 100, GRID))
-
-
-def test_what_is_there_from_the_beginning_takes_nothing():
-    assert completions_to(-1.0, GRID / 100, GRID) == 0
-
-
 def test_one_lucky_test_is_no_crossing():
     lucky = GRID / 200
     lucky[10] = 0.4

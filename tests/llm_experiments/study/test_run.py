@@ -6,18 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
 
 from llm_experiments.config import checked
 from llm_experiments.study import run as study_run
 from llm_experiments.study.config import StudyConfig, load_study
 from llm_experiments.study.controls import required_controls
-from llm_experiments.study.curves import CURVE_COLUMNS, Tasks, Tests
+from llm_experiments.study.curves import CURVE_COLUMNS
 from llm_experiments.study.run import Study
-from llm_experiments.training.stacked.codec import TokenCodec
 from llm_experiments.training.stacked.config import Design
-from llm_experiments.training.stacked.loop import StackedTraining
-from llm_experiments.training.stacked.testing import HeldOut
 from paper_figures.policies.build import build
 from tests.helpers.silence import silent
 
@@ -96,27 +92,6 @@ def test_every_run_of_every_design_has_its_tests(finished):
     assert table.groupby("generated")["passed"].apply(lambda each: each.notna().all()).tolist() == [True, False, True]
 
 
-def test_answers_at_temperature_1_are_sampled_once_for_both_columns(finished, monkeypatch):
-    study, _ = finished
-    config, base, asked = study.config, study.bases()[0], []
-
-    def rewards(self, temperature, samples):
-        asked.append((self, temperature, samples))
-        return np.full((2, len(tasks.test.problems), samples), temperature)
-
-    monkeypatch.setattr(HeldOut, "rewards", rewards)
-    tasks = Tasks.of(config.world, 0, (0, 1))
-    codec = TokenCodec(AutoTokenizer.from_pretrained(base))
-    training = StackedTraining(config.setting("grpo_4"), [base] * 2, tasks.pools, (0, 1), codec, [1e-3] * 2)
-    tests = Tests(config.tests, training, [tasks.validation] * 2, [tasks.test] * 2, (0, 1))
-    along, end = tests.rows(passes=False), tests.rows(passes=True)
-    assert (along["greedy"] == 0).all() and (along["sampled"] == 1).all() and (end["sampled"] == 1).all()
-    assert [(temperature, samples) for _, temperature, samples in asked] == [
-        *[(0.0, 1), (1.0, 1)] * 4,  # validation and test, along the way and at the end
-        (1.0, 2),  # for pass@2
-    ]
-
-
 @pytest.mark.slow
 def test_base_models_may_begin_with_a_language_model(finished, tmp_path):
     """Each is taught its own world's examples, and then goes through the study as one from scratch does."""
@@ -129,14 +104,6 @@ def test_base_models_may_begin_with_a_language_model(finished, tmp_path):
     assert before.keys() == after.keys() and any(not before[name].equal(after[name]) for name in before)
     table = study.compare(["kae_eb_1"])
     assert set(table["base"]) == {0, 1} and table["generated"].max() == 32
-
-
-def test_designs_of_one_seed_begin_alike(finished):
-    """Same model, same test problems, same random numbers: what differs later is the design's."""
-    _, table = finished
-    first = table[table["generated"] == 0].drop(columns="rate").set_index("design")
-    one, other = (first.loc[name].reset_index(drop=True) for name in ("grpo_4", "kae_eb_1"))
-    pd.testing.assert_frame_equal(one, other)
 
 
 def test_what_is_done_is_not_done_again(finished, monkeypatch):
@@ -168,38 +135,6 @@ def test_runs_in_small_stacks_are_those_of_one_and_go_on_in_any_other(finished, 
     assert {each.name for each in (tmp_path / "runs" / "studies" / "small" / "curves").iterdir()} == {
         f"kae_eb_1-{base}.csv" for base in (0, 1)
     }
-
-
-def test_a_stack_of_no_runs_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="stack must be 1 or more, got 0"):
-        study_in(tmp_path, stack=0)
-
-
-def test_one_design_is_run_without_the_others(tmp_path):
-    study = study_in(tmp_path)
-    table = study.compare(["grpo_4"])
-    assert set(table["design"]) == {"grpo_4"}
-    assert set(pd.read_csv(study.results / "rates.csv")["design"]) == {"grpo_4"}
-    with pytest.raises(ValueError, match="'nothing' is none of the study's"):
-        study.compare(["nothing"])
-
-
-@pytest.mark.slow
-def test_tables_have_the_designs_that_another_process_has_finished_meanwhile(tmp_path, monkeypatch):
-    here, there = (study_in(tmp_path) for _ in "ab")
-    train, met = here._completed, []
-
-    def interrupted(path, *arguments):
-        found = train(path, *arguments)
-        if path.parent.name == "curves" and not met:
-            met.append(there.compare(["kae_eb_1"]))
-        return found
-
-    monkeypatch.setattr(here, "_completed", interrupted)
-    here.compare(["grpo_4"])
-    counts = met[0].groupby("design")["base"].nunique()
-    assert counts.to_dict() == {"grpo_4": 1, "kae_eb_1": 2}
-    assert set(pd.read_csv(here.results / "curves.csv.gz")["design"]) == {"grpo_4", "kae_eb_1"}
 
 
 def test_other_settings_do_not_go_on_with_a_study(finished):

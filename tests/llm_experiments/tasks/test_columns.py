@@ -1,9 +1,5 @@
 """The world of columns: sums that are graded right, habits in single columns, splits apart."""
 
-import pytest
-
-from llm_experiments.config import TaskConfig
-from llm_experiments.tasks import world_examples
 from llm_experiments.tasks.columns import SIZES, columns
 
 
@@ -32,11 +28,3 @@ def test_splits_share_no_sum():
     prompts = [{problem.prompt for problem in columns(1, split).problems} for split in SIZES]
     assert [len(each) for each in prompts] == list(SIZES.values())
     assert len(set().union(*prompts)) == sum(SIZES.values())
-
-
-def test_wrong_worlds_are_refused():
-    with pytest.raises(ValueError, match="sum to 1"):
-        columns(0, shares={"solved": 0.5})
-    with pytest.raises(ValueError, match="split must be one of"):
-        columns(0, "dev")
-    assert len(world_examples(TaskConfig(name="columns", options={"split": "test"}), 5, seed=0)) == 5

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,12 +18,12 @@ from llm_experiments.tasks.arithmetic import arithmetic
 from llm_experiments.tasks.base import Problem
 from llm_experiments.tasks.mathematics import _problems
 from llm_experiments.tasks.sources import SOURCES
-from llm_experiments.training.collect import binned, differences, final, run_ends
+from llm_experiments.training.collect import differences, final, run_ends
 from llm_experiments.training.config import RunConfig, run_label
 from llm_experiments.training.experiment import load_experiment
 from llm_experiments.training.run import TrainingRun, trl_config
 from llm_experiments.training.shapes import SHAPES
-from llm_experiments.training.trl.data import reward_function, training_set, without
+from llm_experiments.training.trl.data import reward_function, training_set
 from llm_experiments.training.trl.testing import summarise
 from llm_experiments.training.verl.launch import verl_run_config
 from tests.helpers.silence import silent
@@ -161,18 +160,6 @@ def test_a_run_that_does_not_fit_is_warned_of_and_goes_on(models, tmp_path, monk
     assert len(pd.read_csv(run.folder / "curve.csv")) == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "error", "message"),
-    [("nowhere.jsonl", FileNotFoundError, "nowhere"), ("few.jsonl", ValueError, "exceeds the 3 x 1 prompts")],
-)
-def test_missing_or_too_few_data_are_told_before_a_model_is_loaded(tmp_path, monkeypatch, path, error, message):
-    monkeypatch.setattr("llm_experiments.starting.load_policy", lambda *_, **__: pytest.fail("loaded a model"))
-    rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(3)]
-    (tmp_path / "few.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    with pytest.raises(error, match=message):
-        training_run(tmp_path, task={"name": "file", "path": str(tmp_path / path)}, test=None).run()
-
-
 def test_rewards_go_to_the_rows_of_their_problems():
     task = arithmetic(kinds=["add-1"], style="bare")
     one, two = task.problems[0], task.problems[5]
@@ -190,11 +177,6 @@ def test_copies_share_their_id_and_chat_prompts_are_messages():
     assert rows["problem_id"] == ["a"] * 3 + ["b"] * 3
     assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
     assert training_set(problems, chat=False, system=None, copies=1)["prompt"] == ["1+1=", "1+2="]
-
-
-def test_no_test_problem_is_trained_on():
-    problems = [Problem("a", "1+1=", "2"), Problem("b", "1+2=", "3")]
-    assert without(problems, [Problem("other name", "1+1=", "2")]) == (problems[1],)
 
 
 def test_the_curve_and_the_tests_are_those_of_the_records(tmp_path, models):
@@ -300,38 +282,6 @@ def test_ends_of_runs_are_compared_seed_by_seed():
     assert (paired["ci_low"], paired["ci_high"]) == pytest.approx((gaps.mean() - reach, gaps.mean() + reach))
 
 
-def test_the_first_test_is_no_end_of_a_short_run():
-    short = runs_of({("kae", 0): 0.5}).query("step in (0, 30, 50)")
-    assert run_ends(short)["gain"].item() == pytest.approx(0.8)  # steps 30 and 50
-
-
-def test_the_average_of_a_run_takes_all_tests_but_the_first():
-    runs = runs_of({("kae", 0): 0.5}).query("step == 40")
-    tests = pd.concat([runs.assign(step=step, accuracy=step / 50) for step in (0, 10, 20, 30, 40, 50)])
-    assert run_ends(tests)["average"].item() == pytest.approx(0.6)
-    assert run_ends(tests)["accuracy"].item() == pytest.approx(0.8)
-
-
-def test_a_binned_curve_keeps_the_means():
-    curve = pd.DataFrame({"step": np.arange(100), "mean_reward": np.linspace(0, 1, 100), "se": 0.1})
-    found = binned(curve)
-    assert found["step"].tolist() == list(range(0, 100, 2)) and "se" not in found
-    assert found["mean_reward"].mean() == pytest.approx(0.5)
-
-
-@pytest.mark.slow
-def test_one_shot_training_has_copies_as_streams(tmp_path, models):
-    one = {"name": "arithmetic", "n_prompts": 1, "options": {"kinds": ["add-1"], "style": "bare"}}
-    updates = {"copies": 8, "steps": 3}
-    for method in ("kae_stream", "pooled", "grpo"):
-        run = training_run(tmp_path, method=method, task=one, updates=updates, test=None)
-        run.run()
-        records = sorted((run.folder / "records").glob("*.json"))
-        assert [len(set(json.loads(path.read_text())["ids"])) for path in records] == [1, 1, 1]
-        frame = pd.read_csv(run.folder / "rewards.csv")
-        assert frame.groupby(["step", "group"]).size().tolist() == [2] * 24  # GRPO's groups, not the whole step's
-
-
 def test_summaries_have_errors_over_problems():
     found = summarise({"greedy": [1.0, 0.0, 1.0, 1.0], "sampled": [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 1.0]]})
     assert found["greedy"] == 0.75 and found["greedy_se"] == pytest.approx(0.25)
@@ -349,15 +299,3 @@ def test_greedy_answers_are_the_likeliest_tokens():
             assert token == int(logits.argmax())
             ids.append(token)
         assert completion.finished == (completion.token_ids[-1] in policy.eos_ids)
-
-
-@pytest.mark.parametrize("use_vllm", [True, False])
-def test_vllm_stops_at_the_tokens_at_which_the_policy_stops(use_vllm, tmp_path, monkeypatch):
-    given = {}
-    monkeypatch.setattr("llm_experiments.training.run.RecordingTrainer", lambda **options: given.update(options))
-    config = RunConfig.model_validate(SMALL)
-    run, policy = TrainingRun(config, runs=tmp_path, progress=silent), small_policy()
-    args = SimpleNamespace(use_vllm=use_vllm, generation_kwargs=None)
-    run._trainer(policy, config.estimator(), args)
-    expected = {"stop_token_ids": list(policy.eos_ids)} if use_vllm else None
-    assert given["args"].generation_kwargs == expected

@@ -171,16 +171,6 @@ def test_diagnostics_take_what_the_run_had(tmp_path):
         diagnostics_of(tmp_path / "none")
 
 
-def test_diagnostics_of_a_preset_keep_its_system_message(tmp_path):
-    run = verl_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml")
-    (tmp_path / IDENTITY).write_text(json.dumps(identity(run)))
-    for step in run.snapshot_steps:
-        snapshot(tmp_path, step).mkdir(parents=True)
-    _, parts = diagnostics_of(tmp_path, prompts="random")
-    found = parts[None]
-    assert found.model.system and "step by step" in found.model.system and found.task.n_prompts == 256
-
-
 @pytest.mark.slow
 def test_a_run_with_reuse_is_diagnosed_on_the_minibatches_that_it_trained_on(tmp_path):
     diagnostic = RUN["diagnose"]["diagnostic"] | {"steps": [3, 6], "history": 2}

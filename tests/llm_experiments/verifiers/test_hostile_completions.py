@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -181,15 +180,6 @@ def test_processes_end_with_close_and_with_the_pool_and_come_back_on_demand():
     del pool
     gc.collect()
     assert len(second) == 1 and all(map(ends, second))
-
-
-def test_threads_share_a_pool():
-    pool = WorkerPool(GREEDY, timeout=20, memory_mib=512, workers=2)
-    with ThreadPoolExecutor(4) as threads:
-        asked = [["yes" if (thread + i) % 3 else "no" for i in range(30)] for thread in range(4)]
-        assert list(threads.map(pool.ask, asked)) == [[each == "yes" for each in part] for part in asked]
-    assert len(pool.processes()) == 2
-    pool.close()
 
 
 START = f"""

@@ -2,8 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -242,34 +240,3 @@ def _read(text):
         return json.loads(text)
     except ValueError:
         return text
-
-
-def test_odd_paths_are_quoted():
-    places = replace(
-        PLACES,
-        train=Path("/a b/it's,1.parquet"),
-        test=Path("/t"),
-        checkpoints=Path("/c=1"),
-        tensorboard=Path("/true"),
-        python_path=("/p", "/q"),
-    )
-    found = dict(each.split("=", 1) for each in verl_overrides(changed("name", "x"), Machines(1), places))
-    assert found["data.train_files"] == r"'/a b/it\'s,1.parquet'"
-    assert found["trainer.default_local_dir"] == "'/c=1'"
-    assert found["+ray_kwargs.ray_init.runtime_env.env_vars.PYTHONPATH"] == "/p:/q"
-
-
-def test_machines_seeds_and_what_stays_are_in_the_command():
-    found = command(changed("seed", 4), gpus=2, nodes=2, max_prompt_length=77)
-    assert found["data.max_prompt_length"] == "77"  # not the paper's
-    assert (found["trainer.n_gpus_per_node"], found["trainer.nnodes"]) == ("2", "2")
-    seeds = (
-        "data.seed",
-        "+data.kaestat.seed",
-        "actor_rollout_ref.rollout.seed",
-        "actor_rollout_ref.actor.fsdp_config.seed",
-    )
-    assert {found[key] for key in seeds} == {"4"}
-    assert command(changed("updates.keep_checkpoints", None))["trainer.max_actor_ckpt_to_keep"] == "null"
-    with pytest.raises(ValueError, match="gpus and nodes"):
-        Machines(0)

@@ -1,8 +1,5 @@
 """verl's data: the problems and prompts of the runs on TRL, and the same rewards, whatever the completion."""
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -14,7 +11,6 @@ from llm_experiments.tasks import MADE_WORLDS, load_task
 from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.trl.data import training_set
-from llm_experiments.training.verl import reward
 from llm_experiments.training.verl.command import ID_FIELD
 from llm_experiments.training.verl.data import N_STAND_IN, grader, prepare_data
 from llm_experiments.training.verl.reward import compute_score
@@ -181,27 +177,6 @@ def test_rewards_are_the_tasks_own(task, source, tmp_path):
         assert all(isinstance(value, float) for value in found)
         right += sum(found)
     assert 0 < right < len(rows) * len(TEXTS)
-
-
-def test_a_verifier_is_made_once_with_the_tasks_limits_even_if_threads_ask_for_it_at_once(
-    source, tmp_path, monkeypatch
-):
-    made = []
-
-    class Recorded(reward.MathVerifier):
-        def __init__(self, **limits):
-            made.append(limits)
-            time.sleep(0.2)  # long enough for all threads to come
-            super().__init__(**limits)
-
-    limits = {"timeout": 3.5, "memory_mib": 600, "workers": 2}
-    rows, _, _ = prepared(config({"name": "math", "options": limits | {"levels": [3]}}), tmp_path, source)
-    monkeypatch.setattr(reward, "MathVerifier", Recorded)
-    reward._task.cache_clear()
-    with ThreadPoolExecutor(8) as threads:
-        assert set(threads.map(lambda row: score(row, ""), rows * 4)) == {0.0}  # those of all problems
-    assert made == [limits]
-    reward._task.cache_clear()
 
 
 @pytest.mark.parametrize("name", MADE_WORLDS)

@@ -1,6 +1,5 @@
 """The paper's runs in verl's hands: its schema and checks, our trainer, its loader, its rewards, its start on Ray."""
 
-import asyncio
 import copy
 import json
 import os
@@ -8,19 +7,14 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
-from verl import DataProto
-from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.trainer.ppo.checkpoint_callback import build_checkpoint_callback
 from verl.trainer.ppo.core_algos import agg_loss
-from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.dataset.rl_dataset import collate_fn
@@ -166,54 +160,6 @@ def test_verl_loads_the_schedule_and_the_ids_of_the_problems(prepared):
     found = [ids(batch) for batch in batches(prepared(small(seed=4)))]
     expected = reuse(len(ROWS), 8, 20, repeats=5, seed=4)
     assert found == [[f"gsm8k/train/{k}" for k in step] for step in expected]
-
-
-def test_without_the_schedule_a_pass_takes_every_prompt_once(prepared):
-    config = prepared(small(updates=SMALL["updates"] | {"reuse": 1, "prompts": 4}))
-    steps = [ids(batch) for batch in batches(config)]
-    assert sorted(chain(*steps)) == sorted(f"gsm8k/train/{k}" for k in range(len(ROWS)))
-    assert steps[0] != [f"gsm8k/train/{k}" for k in range(4)]
-
-
-def test_verl_loads_the_problems_of_the_test_apart(prepared):
-    config = prepared(small())
-    dataset = create_rl_dataset(config.data.val_files, config.data, Tokenizer(), None, is_train=False)
-    prompts = [dataset[row]["raw_prompt"][-1]["content"] for row in range(len(dataset))]
-    assert len(prompts) == 5 and all(prompt.startswith("Now: ") for prompt in prompts)
-
-
-def graded(config, row, text):
-    """Reward of a completion by verl's reward manager, from the ids of its tokens."""
-    manager = NaiveRewardManager(config, Tokenizer(), get_custom_reward_fn(config))
-    tokens = torch.tensor([[ord(letter) for letter in text]])
-    data = DataProto.from_dict(
-        tensors={"responses": tokens, "attention_mask": torch.ones_like(tokens)},
-        non_tensors={key: np.array([row[key]], dtype=object) for key in ("data_source", "reward_model", "extra_info")},
-    )
-    return asyncio.run(scored(manager, data))
-
-
-async def scored(manager, data):
-    manager.loop = asyncio.get_running_loop()
-    return (await manager.run_single(data))["reward_score"]
-
-
-@pytest.mark.parametrize(
-    ("task", "right", "wrong"),
-    [
-        ({"name": "gsm8k", "path": "rows.jsonl"}, "So #### {}", "So #### {}1"),
-        ({"name": "file", "path": "halves.jsonl"}, r"\boxed{{{} + 0}}", r"\boxed{{{} + 1}}"),
-    ],
-    ids=["numbers", "mathematics"],
-)
-def test_verls_reward_manager_grades_by_our_verifiers(prepared, task, right, wrong):
-    updates = SMALL["updates"] | {"prompts": 2, "ppo_prompts": 2}
-    config = prepared(small(task=task, test=None, updates=updates))
-    (batch, *_) = batches(config)
-    for number in range(2):
-        row = {key: values[number] for key, values in batch.items()}
-        answer = row["reward_model"]["ground_truth"]
-        assert [graded(config, row, text.format(answer)) for text in (right, wrong)] == [1.0, 0.0]
 
 
 LOSSES = {  # TRL's, for the sum over an update's tokens: of losses (n, t), with their mask, and the longest completion

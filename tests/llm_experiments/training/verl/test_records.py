@@ -74,9 +74,3 @@ def test_runs_reach_the_results_and_the_papers_figure_is_drawn_of_them(tmp_path)
     assert set(curves["method"]) == {"none", "reinforce++", "kae:bandwidth=10"} and len(tests) == 16
     drawn, reached = curves_beside(results, "figure1")
     assert [len(axes.lines) for axes in drawn.axes] == [4, 4] and len(reached) == 4
-
-
-def test_a_run_without_completions_is_refused(tmp_path):
-    (tmp_path / IDENTITY).write_text(json.dumps(identity(checked(RunConfig, "small", SMALL))))
-    with pytest.raises(FileNotFoundError, match="no completions"):
-        write_tables(tmp_path)

@@ -14,7 +14,7 @@ from llm_experiments.training.verl.command import Machines, verl_overrides
 from llm_experiments.training.verl.end_tokens import FILE
 from llm_experiments.training.verl.launch import launch_verl, verl_run_config
 from tests.helpers.small_policies import chat_tokenizer
-from tests.helpers.verl_runs import ALL, PAPER, PLACES, SMALL
+from tests.helpers.verl_runs import PAPER, PLACES, SMALL
 
 PAGE = launch.ROOT / "docs" / "experiments" / "verl.md"
 
@@ -53,19 +53,6 @@ def test_rollouts_end_where_evaluations_do(tmp_path, data, capfd, monkeypatch):
     ends = GenerationConfig.from_pretrained(place).eos_token_id  # as vLLM reads it
     assert ends == [tokenizer.eos_token_id, 7, tokenizer.convert_tokens_to_ids("<|im_end|>")]
     assert ", ".join(map(str, ends)) in capfd.readouterr().out
-
-
-def test_modules_of_the_users_environment_are_loaded_beside_ours(tmp_path, monkeypatch):
-    monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "mine,kaestat.integrations.verl")
-    found = dict(
-        each.partition("=")[::2]
-        for each in verl_overrides(ALL["math_qwen2.5_math_7b_g8"], Machines(4), launch.places_in(tmp_path))
-    )
-    assert (
-        found["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES"]
-        == "'mine,kaestat.integrations.verl'"
-    )
-    assert found["hydra.run.dir"] == str(tmp_path / "hydra")
 
 
 def test_without_verl_a_run_is_refused_before_anything_is_written(tmp_path, data, monkeypatch):
@@ -109,18 +96,6 @@ def test_checkpoints_of_other_settings_are_not_gone_on_with(tmp_path, data):
         launch_verl(small_file(tmp_path), seed=2, **arguments)
     with pytest.raises(ValueError, match=r"other settings \(processes\)"):
         launch_verl(small_file(tmp_path), seed=1, **(arguments | {"gpus": 1}))
-
-
-def test_a_model_folder_is_named_in_full(tmp_path, monkeypatch):
-    (tmp_path / "model").mkdir()
-    monkeypatch.chdir(tmp_path)
-    config = verl_run_config(small_file(tmp_path, model={"name": "model"}))
-    assert config.model.name == str(tmp_path / "model")
-
-
-def test_an_unknown_configuration_is_refused_with_those_there_are():
-    with pytest.raises(FileNotFoundError, match=r"math_qwen2\.5_math_7b_g8"):
-        verl_run_config("math_8b")
 
 
 def test_the_commands_of_the_documentation_are_runs(monkeypatch):
