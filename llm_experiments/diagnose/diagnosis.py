@@ -182,7 +182,7 @@ class Diagnosis:
         from llm_experiments.policies.vllm_policy import VllmPolicy
 
         if not hasattr(self, "_vllm"):
-            self._vllm = VllmPolicy.beside(self._policy, checkpoint)
+            self._vllm = VllmPolicy(self._policy, checkpoint)
         else:
             self._vllm.load_weights(checkpoint)
         self._vllm.check_agreement(self._policy, [problem.prompt for problem in self._task.problems[:2]])

@@ -170,7 +170,7 @@ def sampler_beside(policy: TransformersPolicy, engine: str, name: str, folder: P
         source = folder
         if not source.is_dir():
             policy.save(source)
-    sampler = VllmPolicy.beside(policy, source)
+    sampler = VllmPolicy(policy, source)
     sampler.check_agreement(policy, list(SHORT_PROMPTS))
     return sampler
 

@@ -20,12 +20,11 @@ from llm_experiments.pools.sampling import check_log_probs, sample_pool, weights
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
-from llm_experiments.starting import ProgressBar, starting_policy
-from llm_experiments.tasks import load_task
+from llm_experiments.starting import ProgressBar, base_model, starting_policy
+from llm_experiments.tasks import MADE_WORLDS, load_task
 from llm_experiments.tasks.base import Task
 from llm_experiments.tasks.local_files import with_local_file
 
-from .bases import starting_model
 from .config import CellConfig
 from .summary import PROMPT_COLUMNS, prompt_table
 
@@ -41,6 +40,7 @@ COMPLETION_COLUMNS = ["cell", "step", "prompt", "completion", "reward", "length"
 """The last three are squared norms of the completion's score: in the parameters, there in Adam's units, and on the
 logits."""
 COMPLETIONS, PROMPTS, PROVENANCE, DIGITS = "completions.csv.gz", "prompts.csv", "provenance.json", 5  # of tables
+EXAMPLES = 200_000  # that a synthetic task's base model is made from, as in the studies
 MEANS = "means.npz"  # inner products of the prompts' mean gradients
 DRIFT = {"float32": 1e-3, "bfloat16": 0.15}  # of a log-probability, for each token and one more; bfloat16 has 3 digits
 
@@ -202,7 +202,18 @@ class Cell:
         def progress(part: str, total: int) -> AbstractContextManager[Callable[[], None]]:
             return self._progress(f"{self.name}: {part}", total)
 
-        model = starting_model(config, self._runs / "models", progress)
+        model = config.model
+        if config.task.name in MADE_WORLDS and (making := model.pretraining or config.teaching):
+            folder = base_model(
+                self._runs / "models",
+                config.task,
+                making,
+                n_examples=EXAMPLES,
+                start=None if config.teaching is None else model.name,
+                device=model.device,
+                progress=progress,
+            )
+            model = model.model_copy(update={"name": str(folder), "pretraining": None})
         return starting_policy(
             model.model_copy(update={"dtype": dtype}),
             config.sampling,

@@ -12,8 +12,6 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from llm_experiments.config import NAME, PretrainingConfig, Section, TaskConfig, checked, read_yaml
 from llm_experiments.training.stacked.config import Design, StackConfig
 
-from .controls import check_controls
-
 RATE_ROUNDING = 1e-6  # of the logarithm of the multiple between two rates
 
 
@@ -74,7 +72,6 @@ class StudyConfig(Section):
     reference: A design whose runs the part `rows` keeps beside those of the recommended one.
     recommended: The design of which the study is to say whether it is worth changing to.
     rivals: Designs without a history per prompt, that the recommended one must beat.
-    left_out: Controls that the plan leaves out, each with the reason; see `controls.required_controls`.
     """
 
     name: str = Field(pattern=NAME)
@@ -89,7 +86,6 @@ class StudyConfig(Section):
     reference: str
     recommended: str
     rivals: list[str] = Field(min_length=1)
-    left_out: Mapping[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _can_be_run(self) -> StudyConfig:
@@ -98,7 +94,6 @@ class StudyConfig(Section):
             for name in named:
                 if name not in self.designs:
                     raise ValueError(f"{role}: {name!r} is none of the designs: {', '.join(self.designs)}.")
-        check_controls(self.designs, self.recommended, self.left_out)
         both = sorted({*self.rate_seeds} & {*self.seeds})
         if both:
             raise ValueError(f"rate_seeds and seeds share {both}: rates are chosen on seeds that are not compared.")

@@ -197,7 +197,7 @@ class Study:
     def _check_identity(self) -> None:
         """Refuse curves of other settings. Designs, base models and seeds may be added."""
         path = self.folder / IDENTITY
-        free = {"designs", "seeds", "reference", "recommended", "rivals", "left_out"}
+        free = {"designs", "seeds", "reference", "recommended", "rivals"}
         identity = self.config.model_dump(mode="json", exclude=free)
         del identity["world"]["bases"]
         designs = {name: each.model_dump(mode="json") for name, each in self.config.designs.items()}

@@ -17,13 +17,9 @@ def identity(config: RunConfig) -> dict[str, Any]:
 
 
 def refuse_others(folder: Path, mine: dict[str, Any], advice: str) -> None:
-    """Raise a ValueError, which ends in the advice, if the run in a folder has other settings than these.
-
-    A setting that an older version did not write has its default.
-    """
+    """Raise a ValueError, which ends in the advice, if the run in a folder has other settings than these."""
     there = json.loads((folder / IDENTITY).read_text())
-    default = {name: field.default for name, field in RunConfig.model_fields.items()}
-    differing = sorted(k for k in mine | there if mine.get(k, default.get(k)) != there.get(k, default.get(k)))
+    differing = sorted(key for key in mine | there if mine.get(key) != there.get(key))
     if differing:
         raise ValueError(f"{folder}: holds a run with other settings ({', '.join(differing)}). {advice}")
 

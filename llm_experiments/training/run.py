@@ -34,7 +34,7 @@ from llm_experiments.training.memory import check_memory
 from llm_experiments.training.shapes import GIB, shape_of
 from llm_experiments.training.start import Start
 from llm_experiments.training.tables import LOG, MODEL, PROVENANCE, run_tables
-from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set, without
+from llm_experiments.training.trl.data import ID_COLUMN, reward_function, training_set
 from llm_experiments.training.trl.snapshots import SavesSnapshots
 from llm_experiments.training.trl.testing import HeldOutTest
 from llm_experiments.training.trl.trainer import RecordingTrainer
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Say = Callable[[str], None]
 DAY = 24 * 3600  # seconds
-TIED_MISSING = "missing keys in the checkpoint model loaded: ['lm_head.weight']."
 
 
 class TrainingRun:
@@ -75,12 +74,7 @@ class TrainingRun:
         self._check_identity()
         estimator = self.config.opening_estimator()  # before a model is loaded
         sizes = self.config.updates
-        problems = self._start.task.problems
-        if len(problems) * sizes.copies < sizes.prompts:
-            raise ValueError(
-                f"updates.prompts = {sizes.prompts} exceeds the {len(problems)} x {sizes.copies} prompts of task "
-                f"{self.config.task.name}; lower it, or raise task.n_prompts."
-            )
+        self._start.check_sizes()
         if not (self.folder / LOG).exists():
             if is_main_process():
                 _warn_if_too_large(self.config)
@@ -108,8 +102,7 @@ class TrainingRun:
                 )
             trainer.add_callback(_EachStep(self, policy, done))
             trainer.add_callback(SavesSnapshots(trainer, self.config, self.folder))
-            with _without_word_of_tied_weights(policy.model):
-                trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
+            trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
         if self.config.updates.lora_rank is None:
             trainer.save_model(str(self.folder / MODEL))  # by all processes: it gathers sharded weights
         elif is_main_process():
@@ -149,10 +142,7 @@ class TrainingRun:
         settings, task = self.config.test, self._start.test
         if settings is None or task is None:
             return None
-        problems = without(task.problems, self._start.task.problems)
-        if not problems:
-            raise ValueError("test.task: every problem of it is trained on.")
-        return HeldOutTest(task, problems, settings.samples, self.config.seed, settings.temperature)
+        return HeldOutTest(task, self._start.tested, settings.samples, self.config.seed, settings.temperature)
 
     def _trainer(self, policy: TransformersPolicy, estimator: AdvantageEstimator, args: GRPOConfig) -> RecordingTrainer:
         config = self.config
@@ -268,22 +258,6 @@ def _without_renaming_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated", category=FutureWarning)
         yield
-
-
-@contextmanager
-def _without_word_of_tied_weights(model: Any) -> Iterator[None]:
-    """On resume transformers warns of the output layer as missing where it is the input's, which the checkpoint has."""
-    tied = model.config.get_text_config().tie_word_embeddings
-    trainer_log = logging.getLogger("transformers.trainer")
-
-    def passes(record: logging.LogRecord) -> bool:
-        return not (tied and TIED_MISSING in record.getMessage())
-
-    trainer_log.addFilter(passes)
-    try:
-        yield
-    finally:
-        trainer_log.removeFilter(passes)
 
 
 def _lora(config: RunConfig) -> Any:

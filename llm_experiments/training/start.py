@@ -11,7 +11,7 @@ from llm_experiments.config import ModelConfig, TaskConfig
 from llm_experiments.seeding import seed_of
 from llm_experiments.starting import ProgressBar, starting_policy
 from llm_experiments.tasks import load_task
-from llm_experiments.tasks.base import Task
+from llm_experiments.tasks.base import Problem, Task
 from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.training.config import RunConfig
 
@@ -35,7 +35,25 @@ class Start:
     @cached_property
     def task(self) -> Task:
         """The problems to train on."""
-        return load_task(self._local(self.config.task), seed=seed_of(self.config.seed, "task"))
+        return load_task(self.local(self.config.task), seed=seed_of(self.config.seed, "task"))
+
+    def check_sizes(self) -> None:
+        """Raise a ValueError if there are fewer prompts than a step has."""
+        problems, updates = self.task.problems, self.config.updates
+        if len(problems) * updates.copies < updates.prompts:
+            raise ValueError(
+                f"updates.prompts = {updates.prompts} exceeds the {len(problems)} x {updates.copies} prompts of task "
+                f"{self.config.task.name}; lower it, or raise task.n_prompts."
+            )
+
+    @cached_property
+    def tested(self) -> tuple[Problem, ...]:
+        """The problems of the test that are not trained on; a ValueError if there are none."""
+        trained = {problem.prompt for problem in self.task.problems}
+        found = tuple(problem for problem in self.test.problems if problem.prompt not in trained) if self.test else ()
+        if self.test is not None and not found:
+            raise ValueError("test.task: every problem of it is trained on.")
+        return found
 
     @cached_property
     def test(self) -> Task | None:
@@ -43,7 +61,7 @@ class Start:
         settings = self.config.test
         if settings is None:
             return None
-        return load_task(self._local(settings.task), seed=seed_of(self.config.model_seed, "held out"))
+        return load_task(self.local(settings.task), seed=seed_of(self.config.model_seed, "held out"))
 
     def policy(self, model: ModelConfig, *, weights: bool = True) -> TransformersPolicy:
         """The policy that the run begins with, loaded as ``model`` says.
@@ -62,5 +80,6 @@ class Start:
             weights=weights,
         )
 
-    def _local(self, task: TaskConfig) -> TaskConfig:
-        return task if self.data is None else with_local_file(task, self.data)
+    def local(self, task: TaskConfig) -> TaskConfig:
+        """A task, reading a file of the folder where there is one."""
+        return with_local_file(task, self.data)

@@ -27,7 +27,7 @@ def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]
     for design in content["designs"].values():
         for gone in ("sampling", "correction"):  # settings of earlier versions, of which no study has another value
             design.pop(gone, None)
-    for gone in ("optimizer", "updates"):
+    for gone in ("optimizer", "updates", "left_out"):
         content.pop(gone, None)
     config = StudyConfig(**content)
     curves = pd.read_csv(file)

@@ -38,12 +38,6 @@ def reward_function(task: Task) -> RewardFunction:
     return reward
 
 
-def without(problems: Sequence[Problem], seen: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The problems whose prompts are not among those seen in training."""
-    known = {problem.prompt for problem in seen}
-    return tuple(problem for problem in problems if problem.prompt not in known)
-
-
 def _prompt(text: str, chat: bool, system: str | None) -> str | list[dict[str, str]]:
     if not chat:
         return text

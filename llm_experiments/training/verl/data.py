@@ -1,7 +1,8 @@
 """A task's problems in verl's format: one Parquet file for training, another for validation."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -11,16 +12,19 @@ from kaestat.core.storage import write_atomically
 from kaestat.history.prior import Prior
 from kaestat.integrations.verl.prompts import COLUMNS
 from llm_experiments.config import TaskConfig
-from llm_experiments.seeding import seed_of
-from llm_experiments.tasks import MADE_WORLDS, load_task
+from llm_experiments.tasks import MADE_WORLDS
 from llm_experiments.tasks.base import Problem
-from llm_experiments.tasks.local_files import with_local_file
 from llm_experiments.tasks.sources import SOURCES
 from llm_experiments.training.config import RunConfig
+from llm_experiments.training.start import Start
 from llm_experiments.training.verl.command import ID_FIELD, prompt_style
 
 N_STAND_IN = 8  # rows of the validation file that verl wants even where nothing is tested
 _LIMITS = ("timeout", "memory_mib", "workers", "budget")  # options of tasks that are their verifier's
+
+
+def _no_bar(part: str, total: int) -> AbstractContextManager[Callable[[], None]]:
+    return nullcontext(lambda: None)
 
 
 @dataclass(frozen=True)
@@ -43,30 +47,18 @@ def prepare_data(config: RunConfig, folder: Path, *, data: Path | None = None) -
     Raises ValueError if there are fewer prompts than a step has, or every problem of the test is trained on.
     Raises FileNotFoundError, ConnectionError if problems can not be read; the message says what to give.
     """
-    updates, (_, system) = config.updates, prompt_style(config.model)
-    task = with_local_file(config.task, data)
-    problems = tuple(load_task(task, seed=seed_of(config.seed, "task")).problems)
-    if len(problems) * updates.copies < updates.prompts:
-        raise ValueError(
-            f"updates.prompts = {updates.prompts} exceeds the {len(problems)} x {updates.copies} prompts of task "
-            f"{task.name}; lower it, or raise task.n_prompts."
-        )
-    rows = verl_rows(problems, task, system=system, copies=updates.copies)
+    start, (_, system) = Start(config, folder, data, _no_bar), prompt_style(config.model)
+    start.check_sizes()
+    problems, task = start.task.problems, start.local(config.task)
+    rows = verl_rows(problems, task, system=system, copies=config.updates.copies)
     prior = config.read_prior()
     if prior is not None:
         rows = with_prior(rows, prior)
     if config.test is None:
-        tested: tuple[Problem, ...] = ()
         stand_in = verl_rows(problems[:N_STAND_IN], task, system=system)
     else:
-        test = with_local_file(config.test.task, data)
-        trained = {problem.prompt for problem in problems}
-        candidates = load_task(test, seed=seed_of(config.model_seed, "held out")).problems
-        tested = tuple(problem for problem in candidates if problem.prompt not in trained)
-        if not tested:
-            raise ValueError("test.task: every problem of it is trained on.")
-        stand_in = verl_rows(tested, test, system=system, patient=True)
-    files = VerlData(folder / "train.parquet", folder / "test.parquet", len(problems), len(tested))
+        stand_in = verl_rows(start.tested, start.local(config.test.task), system=system, patient=True)
+    files = VerlData(folder / "train.parquet", folder / "test.parquet", len(problems), len(start.tested))
     write_parquet(files.train, rows)
     write_parquet(files.test, stand_in)
     return files

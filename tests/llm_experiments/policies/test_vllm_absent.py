@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from llm_experiments.config import SamplingConfig
 from llm_experiments.policies.vllm_policy import VllmPolicy
 from tests.helpers.small_policies import small_policy
 
@@ -25,7 +24,7 @@ def start(monkeypatch, error: Exception) -> str:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Importer(error), *sys.meta_path])
     with pytest.raises(ImportError) as caught:
-        VllmPolicy("no folder", SamplingConfig(), chat=False)
+        VllmPolicy(small_policy(), "no folder")
     return f"{type(caught.value).__name__}: {caught.value}"
 
 
@@ -45,29 +44,3 @@ def test_a_vllm_that_does_not_import_is_not_taken_for_a_missing_one(monkeypatch)
 def test_a_part_that_vllm_lacks_is_named(monkeypatch):
     message = start(monkeypatch, ModuleNotFoundError("No module named 'msgspec'", name="msgspec"))
     assert message.startswith("ImportError: vLLM is installed but lacks msgspec")
-
-
-def test_an_unknown_type_is_refused_before_anything_is_started():
-    with pytest.raises(ValueError, match="dtype must be one of float32, bfloat16, got 'float16'"):
-        VllmPolicy("no folder", SamplingConfig(), chat=False, dtype="float16")
-
-
-def test_the_settings_of_a_transformers_policy_go_to_its_companion():
-    """As far as vLLM is not needed: a wrong setting of the reference's would fail there first."""
-    reference = small_policy(batch_size=3)
-    seen = {}
-
-    class Recorder(VllmPolicy):
-        def __init__(self, folder, sampling, **options):
-            seen.update(options, folder=folder, sampling=sampling)
-
-    Recorder.beside(reference, "folder")
-    assert seen == {
-        "folder": "folder",
-        "sampling": reference.sampling,
-        "chat": False,
-        "system": None,
-        "dtype": "float32",
-        "tokenizer": reference.tokenizer,
-        "eos_ids": reference.eos_ids,
-    }

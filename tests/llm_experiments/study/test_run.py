@@ -10,10 +10,8 @@ from safetensors.torch import load_file
 from llm_experiments.config import checked
 from llm_experiments.study import run as study_run
 from llm_experiments.study.config import StudyConfig, load_study
-from llm_experiments.study.controls import required_controls
 from llm_experiments.study.curves import CURVE_COLUMNS
 from llm_experiments.study.run import Study
-from llm_experiments.training.stacked.config import Design
 from paper_figures.policies.build import build
 from tests.helpers.silence import silent
 
@@ -38,15 +36,6 @@ SMALL = {
     "reference": "grpo_4",
     "recommended": "kae_eb_1",
     "rivals": ["grpo_4"],
-    "left_out": {
-        name: "a test of the machinery" for name in required_controls(Design(method="kae_eb")) if name != "grpo_4"
-    },
-}
-
-
-WITH_NONE = {
-    "designs": SMALL["designs"] | {"none_1": {"method": "none"}},
-    "left_out": {name: reason for name, reason in SMALL["left_out"].items() if name != "none_binary"},
 }
 
 
@@ -144,7 +133,7 @@ def test_other_settings_do_not_go_on_with_a_study(finished):
     changed = SMALL["designs"] | {"grpo_4": {"method": "grpo", "group_size": 4, "scale": "none"}}
     with pytest.raises(ValueError, match=r"other settings \(designs.grpo_4\)"):
         study_in(place, designs=changed)
-    study_in(place, **WITH_NONE)
+    study_in(place, designs=SMALL["designs"] | {"none_1": {"method": "none"}})
 
 
 def test_figure_and_tables_come_from_the_results_alone(finished):
@@ -166,8 +155,6 @@ def test_figure_and_tables_come_from_the_results_alone(finished):
         ({"rate_seeds": [7]}, "rate_seeds"),
         ({"rates": [2e-2, 1e-2, 5e-3]}, "rates must increase"),
         ({"rates": [1e-3, 1e-2, 2e-2]}, "the same multiple"),
-        ({"left_out": SMALL["left_out"] | {"grpo_4": "why"}}, "left_out: 'grpo_4' is not a control|'grpo_4' is among"),
-        ({"left_out": {}}, "lacks the control batch_mean_with_its_weights, constant_with_its_weights, none_binary"),
         ({"designs": SMALL["designs"] | {"other": {"method": "nothing"}}}, "nothing"),
     ],
 )

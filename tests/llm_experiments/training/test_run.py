@@ -215,7 +215,7 @@ def tables(run: TrainingRun) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("stop_at", slow_after(1, [3, 2]))
-def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, monkeypatch, stop_at, caplog):
+def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, monkeypatch, stop_at):
     whole = training_run(tmp_path / "whole")
     whole.run()
     stopped = training_run(tmp_path / "stopped")
@@ -232,7 +232,6 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_curve(tmp_path, models, m
     monkeypatch.setattr(TrainerSession, "advantages", inner)
     again = training_run(tmp_path / "stopped")
     again.run()
-    assert "lm_head" not in caplog.text  # it is the input's matrix, which the checkpoint has
     pd.testing.assert_frame_equal(tables(again), tables(whole), check_exact=True)
 
 
