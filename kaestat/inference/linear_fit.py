@@ -86,26 +86,15 @@ class LinearFit:
 
 def _with_current(groups: Groups, visits: Visits) -> Visits:
     """The past visits followed by the current group as one more visit, of lag 0."""
-    xp = groups.xp
-    present = groups.present
+    xp, present = groups.xp, groups.present
     reward = xp.where(present > 0, groups.reward, xp.zeros_like(groups.reward))
-    count = xp.sum(present, axis=-1)
-    current = {
-        "lag": xp.zeros_like(count),
-        "count": count,
-        "total": xp.sum(reward, axis=-1),
-        "total_sq": xp.sum(reward**2, axis=-1),
-    }
+    current = {"lag": 0 * present, "count": present, "total": reward, "total_sq": reward**2}
     past = {name: getattr(visits, name) for name in current}
-    depth = past["count"].shape[-1]
-    leading = np.broadcast_shapes(current["count"].shape, *(column.shape[:-1] for column in past.values()))
-    joined = {
-        name: xp.concat(
-            [xp.broadcast_to(past[name], (*leading, depth)), xp.broadcast_to(current[name], leading)[..., None]],
-            axis=-1,
-        )
-        for name in current
-    }
+    leading = np.broadcast_shapes(present.shape[:-1], *(column.shape[:-1] for column in past.values()))
+    joined = {}
+    for name, column in past.items():
+        newest = xp.broadcast_to(xp.sum(current[name], axis=-1, keepdims=True), (*leading, 1))
+        joined[name] = xp.concat([xp.broadcast_to(column, (*leading, column.shape[-1])), newest], axis=-1)
     # Padding may have any finite lag; at 0 it cannot affect results that depend on lags.
     joined["lag"] = xp.where(joined["count"] > 0, joined["lag"], xp.zeros_like(joined["lag"]))
     return Visits(**joined)

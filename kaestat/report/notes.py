@@ -149,8 +149,8 @@ def _on_identification(scored: PromptRisks, given: Sequence[str | Baseline]) -> 
     note = f"{' and '.join(LEAVE_ONE_OUT_METHODS)} are scored in leave-one-out form, as in the paper."
     if by_rank := [name for name, default in named.items() if not default.estimates_mean]:
         note += f" So are {', '.join(by_rank)}, which use one reward of the group in place of its mean."
-    left_out = (*by_rank, *LEAVE_ONE_OUT_METHODS)
-    if with_own := [name for name, default in named.items() if default.includes_own and name not in left_out]:
+    as_others = (*by_rank, *LEAVE_ONE_OUT_METHODS)
+    if with_own := [name for name, default in named.items() if default.includes_own and name not in as_others]:
         note += (
             f" Where a value contains its completion's own reward with weight w ({', '.join(with_own)}), "
             "2 w Var(Z) is added back, so every row is the MSE of the value."

@@ -83,13 +83,12 @@ def test_score_intervals_are_wilsons():
         assert (mean - end) ** 2 == pytest.approx(Z**2 * end * (1 - end) / n)
 
 
-@pytest.mark.parametrize("size", [2, 3, 7, 8, 31, 100])
-def test_score_intervals_of_rewards_that_are_all_alike_end_at_them(size):
-    for reward in (0.0, 1.0):
-        groups = Groups(np.full((1, size), reward))
-        interval = value_interval(groups, Visits.empty(groups), step=0, kind="score")
-        assert interval.low.item() <= reward <= interval.high.item()
-        assert interval.high.item() - interval.low.item() == pytest.approx(Z**2 / (size + Z**2))
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_score_intervals_of_rewards_that_are_all_alike_end_at_them(reward):
+    groups = Groups(np.full((1, 7), reward))
+    interval = value_interval(groups, Visits.empty(groups), step=0, kind="score")
+    assert interval.low.item() <= reward <= interval.high.item()
+    assert interval.high.item() - interval.low.item() == pytest.approx(Z**2 / (7 + Z**2))
 
 
 @pytest.mark.parametrize("kind", ["chernoff", "score"])

@@ -136,8 +136,8 @@ def test_where_values_mislead_and_weights_are_no_better_no_baseline_is_named():
     assert found.plain == "none" and found.misled and not found.matter  # kae is not the one to take where it is tied
     assert re.search(
         r"leave them out\. .* kae:bandwidth=6 leaves \d+ % \(.*?\) less noise than GRPO's group mean\. Training "
-        r"without a baseline leaves 99 % \(.*?\) less noise than GRPO's group mean: do not subtract values in this run\. "
-        r"By the value alone: Use kae",
+        r"without a baseline leaves 99 % \(.*?\) less noise than GRPO's group mean: do not subtract values in this "
+        r"run\. By the value alone: Use kae",
         headline(analysis),
     )
     assert paste_lines(analysis) == []
