@@ -13,8 +13,9 @@ import shutil
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable, Iterable
+from multiprocessing import get_context
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -110,29 +111,22 @@ def forked(processes: int, work: Callable[[], None]) -> bool:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    started = []
-    for rank in range(processes):
-        child = os.fork()
-        if child == 0:
-            if processes > 1:
-                os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes)}
-                os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            try:
-                work()
-            except BaseException as error:
-                traceback.print_exception(error)
-                os._exit(1)
-            os._exit(0)
-        started.append(child)
-    failed = False
-    while started:
-        child, status = os.wait()
-        started.remove(child)
-        if status != 0 and not failed:
-            failed = True
-            for other in started:
-                os.kill(other, signal.SIGKILL)
-    return not failed
+
+    def child(rank: int) -> None:
+        if processes > 1:
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes)}
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        work()
+
+    started = [get_context("fork").Process(target=child, args=(rank,)) for rank in range(processes)]
+    for each in started:
+        each.start()
+    while running := [each for each in started if each.is_alive()]:
+        wait([each.sentinel for each in running])
+        if any(each.exitcode for each in started):
+            for each in running:
+                each.kill()
+    return not any(each.exitcode for each in started)
 
 
 def main(folder: Path, case: str, processes: int, batches: list[int]) -> None:
