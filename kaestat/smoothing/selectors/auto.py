@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from kaestat.core.checks import check_share
-from kaestat.smoothing.selectors.grid import GRID_SIZE, SMALLEST
+from kaestat.smoothing.selectors.grid import default_grid
 from kaestat.smoothing.selectors.loo_cv import LooCv
 from kaestat.smoothing.selectors.running_scores import SPANS, RunningScores
 from kaestat.smoothing.selectors.smoothing import CausalSmoother
@@ -54,8 +54,4 @@ class Auto(LooCv):
         return MAX_VISITS
 
     def _candidates(self, smoother: CausalSmoother) -> np.ndarray:
-        if self.grid is not None:
-            return np.asarray(self.grid)
-        gap = (smoother.time - smoother.previous(smoother.time))[smoother.has_past].min()
-        times = smoother.time[smoother.present]
-        return np.geomspace(SMALLEST * gap, SPANS * (times.max() - times.min() + gap), GRID_SIZE)
+        return default_grid(smoother, SPANS) if self.grid is None else np.asarray(self.grid)

@@ -1,14 +1,12 @@
 """The common part of selectors that learn the bandwidth from past rewards."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import array_api_compat
 import numpy as np
 
-from kaestat.core.arrays import Array, Visits, as_like
+from kaestat.core.arrays import Array, Visits, as_like, namespace
 from kaestat.core.bootstrap import cluster_bootstrap
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors.base import PATH_COLUMNS, BandwidthSelection, Selector
@@ -56,8 +54,9 @@ class DataDriven(Selector):
         return grid[largest_minimiser(self.risk(mean, kernel, grid), resolution)]
 
     def resolution(self, smoother: CausalSmoother) -> float:
-        """The difference of risk that is only rounding."""
-        return ROUNDING * mean_square(smoother)
+        """The difference of risk that is only rounding, relative to the mean squared reward about the mean of all."""
+        squares = smoother.mass * (smoother.mean**2 + smoother.scatter)
+        return ROUNDING * float(np.sum(squares) / np.sum(smoother.mass))
 
     @property
     def pools_prompts(self) -> bool:
@@ -66,46 +65,47 @@ class DataDriven(Selector):
     def resolve(
         self, visits: Visits, current_count: Array, *, step: int | Array, kernel: Kernel
     ) -> list[tuple[Array | float, Array | float]]:
-        past, leading = smoothers(visits)
-        chosen = [self._current(smoother, kernel) for smoother in past]
-        return [(per_index(chosen, leading, visits), 1.0)]
+        leading = tuple(np.broadcast_shapes(visits.lag.shape, visits.count.shape)[:-2])
+        if not leading:
+            return [(self._current(CausalSmoother(visits), kernel), 1.0)]
+        chosen = np.empty((*leading, 1, 1))
+        for at in np.ndindex(leading):
+            columns = {name: a if a is None else _broadcast(a, leading)[at] for name, a in vars(visits).items()}
+            chosen[at] = self._current(CausalSmoother(Visits(**columns)), kernel)
+        return [(as_like(chosen, visits.lag), 1.0)]
 
     def select(self, series: Visits, *, kernel: Kernel, seed: int = 0, n_boot: int = 200) -> BandwidthSelection:
-        smoother = smoothers(series)[0][0]
-        if not comparable(smoother):
-            raise ValueError(f"selector {self.name!r}: no prompt has two visits, so no bandwidth can be chosen.")
-        grid = self._candidates(smoother)
-        contributions = self.statistics(smoother, kernel, grid)
-        resolution = self.resolution(smoother)
         import pandas as pd
 
+        smoother = CausalSmoother(series)
+        if not comparable(smoother):
+            raise ValueError(f"selector {self.name!r}: no prompt has two visits, so no bandwidth can be chosen.")
+        grid, resolution = self._candidates(smoother), self.resolution(smoother)
+        contributions = self.statistics(smoother, kernel, grid)
         mean = contributions.mean(axis=0)
-        risk = self.risk(mean, kernel, grid)
-        bandwidth = float(self.bandwidth(mean, kernel, grid, resolution))
         draws = cluster_bootstrap(contributions, n_boot=n_boot, seed=seed)
-        drawn = self.risk(draws, kernel, grid)
+        risk, drawn = self.risk(mean, kernel, grid), self.risk(draws, kernel, grid)
         best = int(largest_minimiser(risk, resolution))
         with np.errstate(invalid="ignore"):  # the difference of two infinite risks is NaN
             difference = drawn - drawn[:, best : best + 1]
         columns = (grid, risk, spread_over_draws(drawn), spread_over_draws(difference))
-        path = pd.DataFrame(dict(zip(PATH_COLUMNS, columns, strict=True)))
-        se = float(spread_over_draws(self.bandwidth(draws, kernel, grid, resolution)))
-        return BandwidthSelection(bandwidth=bandwidth, se=se, path=path, selector=self.name)
+        return BandwidthSelection(
+            bandwidth=float(self.bandwidth(mean, kernel, grid, resolution)),
+            se=float(spread_over_draws(self.bandwidth(draws, kernel, grid, resolution))),
+            path=pd.DataFrame(dict(zip(PATH_COLUMNS, columns, strict=True))),
+            selector=self.name,
+        )
 
     def _current(self, smoother: CausalSmoother, kernel: Kernel) -> float:
         if not comparable(smoother):
-            return self._fallback()
+            ends = (DEFAULT_BANDWIDTH,) if self.grid is None else self.grid
+            return float(np.clip(DEFAULT_BANDWIDTH, ends[0], ends[-1]))
         grid = self._candidates(smoother)
         mean = self.statistics(smoother, kernel, grid).mean(axis=0)
         return float(self.bandwidth(mean, kernel, grid, self.resolution(smoother)))
 
     def _candidates(self, smoother: CausalSmoother) -> np.ndarray:
         return default_grid(smoother) if self.grid is None else np.asarray(self.grid)
-
-    def _fallback(self) -> float:
-        if self.grid is None:
-            return DEFAULT_BANDWIDTH
-        return min(max(DEFAULT_BANDWIDTH, self.grid[0]), self.grid[-1])
 
 
 def comparable(smoother: CausalSmoother) -> bool:
@@ -130,77 +130,19 @@ def average_within_prompts(loss: np.ndarray, scored: np.ndarray) -> np.ndarray:
     return total[n > 0] / n[n > 0]
 
 
-def mean_square(smoother: CausalSmoother) -> float:
-    """Mean squared reward of all completions (about their common mean: `select` and `resolve` centre rewards)."""
-    return float(np.sum(smoother.mass * (smoother.mean**2 + smoother.scatter)) / np.sum(smoother.mass))
-
-
 def largest_minimiser(risk: np.ndarray, resolution: float) -> np.ndarray:
     """Position of the last candidate whose risk is the lowest, up to ``resolution``; (..., B) to (...,)."""
-    lowest = np.min(risk, axis=-1, keepdims=True)
-    near = risk <= lowest + resolution
+    near = risk <= np.min(risk, axis=-1, keepdims=True) + resolution
     return risk.shape[-1] - 1 - np.argmax(near[..., ::-1], axis=-1)
-
-
-def smoothers(visits: Visits) -> tuple[list[CausalSmoother], tuple[int, ...]]:
-    """A smoother for each leading index, and the shape of the leading axes."""
-    sums: tuple[Array, ...] = (visits.lag, visits.count, visits.mass, visits.carried, visits.carried_sq)
-    if visits.weight_sq is not None:
-        sums += (visits.mass_sq,)
-    columns = np.broadcast_arrays(*map(_to_numpy, sums))
-    leading = columns[0].shape[:-2]
-    stacked = [column.reshape(math.prod(leading), *column.shape[-2:]) for column in columns]
-    return [_centred_smoother(*parts) for parts in zip(*stacked, strict=True)], leading
-
-
-def _centred_smoother(
-    lag: np.ndarray,
-    count: np.ndarray,
-    mass: np.ndarray,
-    carried: np.ndarray,
-    carried_sq: np.ndarray,
-    *squared: np.ndarray,
-) -> CausalSmoother:
-    """The smoother of rewards about their mean, without prompts and columns that are padding throughout.
-
-    A shift of the rewards changes no choice; with centring this also holds in floating point.
-    """
-    kept = np.ix_((mass > 0).any(axis=1), (mass > 0).any(axis=0))
-    lag, count, mass, carried, carried_sq = (column[kept] for column in (lag, count, mass, carried, carried_sq))
-    center = carried.sum() / mass.sum() if mass.size else 0.0
-    of_squares = {"weight_sq": squared[0][kept]} if squared else {}
-    return CausalSmoother(
-        Visits(
-            lag=lag,
-            count=count,
-            total=carried,
-            total_sq=carried_sq,
-            weight=mass,
-            weighted_total=carried - center * mass,
-            weighted_total_sq=carried_sq - center * (2 * carried - center * mass),
-            **of_squares,
-        )
-    )
-
-
-def _to_numpy(column: Array) -> np.ndarray:
-    if array_api_compat.is_torch_array(column):
-        column = column.detach().cpu().numpy()
-    return np.asarray(column, dtype=float)
 
 
 def spread_over_draws(draws: np.ndarray) -> np.ndarray:
     """Standard deviation over bootstrap draws (the first axis); NaN with fewer than two or an infinite risk."""
     if len(draws) < 2:
         return np.full(draws.shape[1:], np.nan)
-    largest = np.max(np.abs(draws), axis=0)
-    unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)  # whose squares do not overflow
-    with np.errstate(invalid="ignore"):
-        return np.std(draws / unit, axis=0, ddof=1) * unit
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.std(draws, axis=0, ddof=1)
 
 
-def per_index(values: Sequence[float] | np.ndarray, leading: tuple[int, ...], visits: Visits) -> Array | float:
-    """One number per leading index, broadcastable to (..., P, 1) in the visits' kind; a float if there is only one."""
-    if not leading:
-        return float(values[0])
-    return as_like(np.reshape(np.asarray(values, dtype=float), (*leading, 1, 1)), visits.lag)
+def _broadcast(array: Array, leading: tuple[int, ...]) -> Array:
+    return namespace(array).broadcast_to(array, (*leading, *array.shape[-2:]))

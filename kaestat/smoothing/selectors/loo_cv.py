@@ -8,7 +8,7 @@ import numpy as np
 from kaestat.smoothing.kernels import Kernel
 from kaestat.smoothing.selectors.data_driven import DataDriven, average_within_prompts, scored_visits
 from kaestat.smoothing.selectors.forward_cv import forward_loss
-from kaestat.smoothing.selectors.smoothing import CausalSmoother, row_blocks
+from kaestat.smoothing.selectors.smoothing import CausalSmoother
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,17 @@ def leave_one_out_loss(smoother: CausalSmoother, kernel: Kernel, bandwidth: floa
     error is ``(Zbar - v)^2 + (1 + a / D)^2 mean(e_g^2)``, and the unbiased variance is subtracted. Times the visit's
     mean weight; see `LooCv` for visits of unequal weights.
     """
-    past = smoother.past(kernel, bandwidth)
-    loss = np.empty_like(smoother.mean)
-    for block in row_blocks(loss.shape):
-        past_mass, past_carried = (column[block] for column in past)
-        count, mean = np.maximum(smoother.count[block], 1.0), smoother.mean[block]
-        own = kernel.at_zero * smoother.mass[block] / count
-        mass = past_mass + own * (count - 1)
-        known = mass > 0
-        safe = np.where(known, mass, 1.0)
-        value = np.where(known, (past_carried + own * (count - 1) * mean) / safe, smoother.mean_before[block])
-        # A single completion has no deviation to stretch, and its past may weigh less than can be divided by.
-        stretch = 1 + own / np.where(known & (count > 1), mass, np.inf)
-        loss[block] = (mean - value) ** 2 + stretch**2 * smoother.scatter[block] - smoother.variance[block]
+    past_mass, past_carried = smoother.past(kernel, bandwidth)
+    count = np.maximum(smoother.count, 1.0)
+    own = kernel.at_zero * smoother.mass / count
+    mass = past_mass + own * (count - 1)
+    known = mass > 0
+    value = (past_carried + own * (count - 1) * smoother.mean) / np.where(known, mass, 1.0)
+    value = np.where(known, value, smoother.mean_before)
+    # A single completion has no deviation to stretch, and its past may weigh less than can be divided by.
+    stretch = 1 + own / np.where(known & (count > 1), mass, np.inf)
+    loss = (smoother.mean - value) ** 2 + stretch**2 * smoother.scatter - smoother.variance
     loss = smoother.mean_weight * loss
-    return np.where(smoother.unequal, forward_loss(smoother, kernel, bandwidth), loss) if smoother.weighted else loss
+    return (
+        np.where(smoother.unequal, forward_loss(smoother, kernel, bandwidth), loss) if smoother.unequal.any() else loss
+    )

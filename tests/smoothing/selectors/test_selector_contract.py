@@ -191,5 +191,3 @@ def test_unknown_selectors_and_parameters_are_refused():
         as_selector("cv")
     with pytest.raises(ValueError, match="unknown parameter 'c'; it takes grid"):
         make_selector("forward_cv", c=1)
-    with pytest.raises(ValueError, match="unknown name 'lepski'"):  # of earlier versions
-        make_selector("lepski")
