@@ -27,15 +27,9 @@ class Labels:
     def of_coded(cls, codes: np.ndarray, values: Iterable[Hashable]) -> Labels:
         """The column with codes from elsewhere, whose values may be equal, out of order, or unused."""
         merged = cls.of(values)
-        codes = merged.codes[codes]
-        first = np.full(len(merged.distinct), len(codes), dtype=np.int64)
-        first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of entries written twice the last stays: the earliest
-        used = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
-        if (used == np.arange(len(used))).all():
-            return cls(codes, merged.distinct[: len(used)])
-        rank = np.zeros(len(first), dtype=np.int32)
-        rank[used] = np.arange(len(used))
-        return cls(rank[codes], [merged.distinct[position] for position in used.tolist()])
+        used, first, codes = np.unique(merged.codes[codes], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        return cls(np.argsort(order).astype(np.int32)[codes], [merged.distinct[code] for code in used[order].tolist()])
 
     @classmethod
     def joined(cls, parts: Sequence[Labels]) -> Labels:

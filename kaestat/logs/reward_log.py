@@ -107,12 +107,13 @@ class RewardLog:
         steps = check_column("step", step, size)
         prompts = Labels.of(check_ids("prompt", prompt, size))
         groups = None if group is None else Labels.of(check_ids("group", group, size))
-        if not np.isfinite(rewards).all():
-            bad = int(np.argmin(np.isfinite(rewards)))
-            raise ValueError(f"reward must be finite: entry {bad} is {rewards[bad]}. Leave such completions out.")
-        if max(rewards.max(), -rewards.min()) > MAX_REWARD:
-            bad = int(np.argmax(np.abs(rewards)))
-            raise ValueError(f"reward must lie within {MAX_REWARD:g}: entry {bad} is {rewards[bad]}. Rescale rewards.")
+        within = np.abs(rewards) <= MAX_REWARD
+        if not within.all():
+            bad = int(np.argmin(within))
+            raise ValueError(
+                f"reward must be finite and within {MAX_REWARD:g}: entry {bad} is {rewards[bad]}. Leave such "
+                "completions out, or rescale rewards."
+            )
         whole = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
         if not whole.all():
             bad = int(np.argmin(whole))
@@ -131,18 +132,7 @@ class RewardLog:
         *,
         time_axis: Literal["step", "visit"] = "step",
     ) -> RewardLog:
-        """The log of columns already coded and checked, as readers have them; no further checks.
-
-        Parameters
-        ----------
-        prompt : Labels, length N
-        step : ndarray of int64, shape (N,)
-        reward : ndarray of float64, shape (N,)
-        group : Labels, length N, optional
-        measures : mapping of str to ndarray of float64, shape (N,)
-            The known ones among `kaestat.logs.columns.MEASURES`.
-        time_axis : {"step", "visit"}
-        """
+        """The log of columns already coded and checked, as readers have them; no further checks."""
         log = cls.__new__(cls)
         log._hold(prompt, step, reward, group, measures, time_axis)
         return log
@@ -229,8 +219,8 @@ class RewardLog:
     ) -> None:
         codes = np.zeros(len(reward), dtype=np.int32) if group is None else group.codes
         self.arrays = {"prompt": prompt.codes, "step": step, "reward": reward, "group": codes, **measures}
-        order = _order(prompt.codes, step, codes)
-        if order is not None:
+        order = np.lexsort((codes, prompt.codes, step))
+        if (order[1:] < order[:-1]).any():
             self.arrays = {name: column[order] for name, column in self.arrays.items()}
         self.prompts = prompt.distinct
         self.groups = [] if group is None else group.distinct
@@ -297,11 +287,8 @@ class RewardLog:
         """The log's visits, with one unit for each (prompt, group); `prompt_units` for a log without groups."""
         if not self.has_groups:
             return self.prompt_units
-        import pandas as pd
-
         prompt, group = (self.arrays[name].astype(np.int64) for name in ("prompt", "group"))
-        pairs = prompt * (group.max() + 1) + group
-        return LogUnits.of(self.arrays, pd.factorize(pairs)[0])
+        return LogUnits.of(self.arrays, np.unique(prompt * (group.max() + 1) + group, return_inverse=True)[1])
 
     def units(self, unit: Literal["prompt", "group"], weights: str | None = None) -> LogUnits:
         """`prompt_units` or `group_units`, weighted by `completion_weights` if ``weights`` is given."""
@@ -366,19 +353,3 @@ def as_log(log: RewardLog | pd.DataFrame) -> RewardLog:
     if not isinstance(log, pd.DataFrame):
         raise TypeError(f"log must be a RewardLog (read_log reads files) or a DataFrame, got {type(log).__name__}.")
     return RewardLog.from_frame(log)
-
-
-def _order(prompt: np.ndarray, step: np.ndarray, group: np.ndarray) -> np.ndarray | None:
-    """Rows sorted by step, prompt and group, equal ones as they stand; None if they stand sorted.
-
-    It sorts runs of equal rows instead of rows, since logs are written visit by visit.
-    """
-    changes = np.ones(len(step), dtype=bool)
-    changes[1:] = (step[1:] != step[:-1]) | (prompt[1:] != prompt[:-1]) | (group[1:] != group[:-1])
-    first = np.flatnonzero(changes)
-    order = np.lexsort((group[first], prompt[first], step[first]))
-    if (order[1:] > order[:-1]).all():
-        return None
-    size = np.diff(np.append(first, len(step)))[order]
-    ends = np.cumsum(size)
-    return np.repeat(first[order] - (ends - size), size) + np.arange(len(step))

@@ -272,13 +272,9 @@ def draws_of(n_boot: int) -> int:
 
 def listed(methods: Sequence[str | Baseline]) -> list[str | Baseline]:
     """The methods as a list; a TypeError if they are not a list, for example a single name."""
-    try:
-        listed = [] if isinstance(methods, str) else list(methods)
-    except TypeError:
-        listed = []
-    if isinstance(methods, str) or (not listed and not isinstance(methods, Sequence)):
+    if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise TypeError(f"methods must be a list of names, specifications or baselines, got {methods!r}.")
-    return listed
+    return list(methods)
 
 
 def eligible_visits(log: RewardLog, min_visits: int, absolute: bool) -> np.ndarray:

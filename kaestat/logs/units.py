@@ -148,13 +148,6 @@ class LogUnits:
         columns |= self.weighted_sums
         return {name: np.append(0.0, column[self.by_unit]) for name, column in columns.items()}
 
-    @cached_property
-    def since(self) -> np.ndarray:
-        """Steps since the visit before of the same unit, shape (W,); 0 for its first."""
-        step, found = self.visit_step[self.by_unit], np.empty_like(self.visit_step)
-        found[self.by_unit] = np.where(self.earlier[self.by_unit] > 0, np.diff(step, prepend=0), 0)
-        return found
-
     def reach(self, horizon: float) -> np.ndarray:
         """Number of earlier visits of the same unit within ``horizon`` steps of each visit, (W,)."""
         if horizon == np.inf:

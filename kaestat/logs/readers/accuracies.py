@@ -80,13 +80,8 @@ def _accuracies(path: Path, sequences: dict[str, list[Any]], lengths: np.ndarray
         fix = "Accuracies are fractions, not percentages"
         if values[bad] is None:
             fix = f"Leave such visits out by {spelled('missing', 'drop')}, or write a long table with their steps"
-        elif isinstance(values[bad], list):
-            fix = (
-                "If these are pairs of step and reward, or the rewards of each visit, write one completion per line, "
-                '{"prompt": "a", "step": 0, "reward": 1}, and call the file .jsonl'
-            )
-        elif isinstance(values[bad], dict):
-            fix = 'A table of completions is a list at the top, [{"prompt": "a", "step": 0, "reward": 1}, ...]'
+        elif isinstance(values[bad], list | dict):
+            fix = 'Write one completion per line, {"prompt": "a", "step": 0, "reward": 1}, and call the file .jsonl'
         raise ValueError(
             f"{path}: prompt {list(sequences)[which]!r}, visit {visit}: an accuracy must be a number in [0, 1], got "
             f"{values[bad]!r:.60}. {fix}."

@@ -19,25 +19,11 @@ _PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 
 @dataclass(frozen=True)
 class Format:
-    """One format of reward logs.
+    """One format of reward logs; the keyword-only parameters of its reader are the hints."""
 
-    Attributes
-    ----------
-    name : str
-        The name that `read_log` takes.
-    summary : str
-        One line: what it looks like.
-    recognises : callable
-        Whether a path (file or folder) is of this format.
-    read : callable
-        The reader; its keyword-only parameters are the hints.
-    takes_folder : bool
-        Whether a log may be a folder.
-    """
-
-    name: str
-    summary: str
-    recognises: Callable[[Path], bool]
+    name: str  # As `read_log` takes it
+    summary: str  # What it looks like, in one line
+    recognises: Callable[[Path], bool]  # Whether a file or folder is of this format
     read: Callable[..., RewardLog]
     takes_folder: bool = False
 
@@ -151,10 +137,8 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", *, turns: str =
 
 def format_of(path: Path, name: str = "auto") -> Format:
     """The format with that name, or the format of a path; a ValueError if it is unknown or unclear."""
-    return _detect(path) if name == "auto" else _named(name)
-
-
-def _named(name: str) -> Format:
+    if name == "auto":
+        return _detect(path)
     if name not in FORMATS:
         raise ValueError(f"format: unknown {name!r}{nearest(name, FORMATS)}; choose one of auto, {', '.join(FORMATS)}.")
     return FORMATS[name]

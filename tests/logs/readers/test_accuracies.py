@@ -83,7 +83,7 @@ def test_accuracies_of_0_and_1_alone_leave_the_group_size_open(tmp_path):
         ({"x": [], "y": [-0.5]}, "prompt 'y', visit 0"),
         ({"x": [0.5, None]}, "got None. Leave such visits out by missing='drop'"),
         ({"x": [0.5, "1"]}, "got '1'"),
-        ({"x": [[0, 1], [1, 0]]}, "got [0.0, 1.0]. If these are pairs of step and reward"),
+        ({"x": [[0, 1], [1, 0]]}, "got [0.0, 1.0]. Write one completion per line"),
         ('{"x": [0.5, NaN]}', "got nan"),
         ('{"x": [0.5], "x": [0.25]}', "key 'x' comes twice"),
         ('{"x": [0.5, 0.2', "line 1, column 16: is not complete JSON"),
