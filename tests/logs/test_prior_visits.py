@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, Prior, RewardLog, risk_differences, value_risk
+from kaestat import AdvantageEstimator, Prior, RewardLog, value_risk
 from kaestat.logs.prior_visits import log_with_prior
 
 N_PROMPTS, N_STEPS, GROUP = 30, 6, 4
@@ -41,13 +41,6 @@ def test_risks_are_those_of_a_training_loop_that_begins_with_the_prior():
         assert found[method] == pytest.approx(risk_of_a_loop(method, reward, prior), rel=1e-8)
     cold = value_risk(log, METHODS, n_boot=0).set_index("method")["mse"]
     assert (found[list(METHODS[:5])] < cold[list(METHODS[:5])]).all()
-
-
-def test_differences_take_it_too():
-    log, _, prior = run()
-    table = value_risk(log, ["kae", "rloo"], prior=prior, n_boot=0).set_index("method")["mse"]
-    found = risk_differences(log, ["kae"], "rloo", prior=prior, n_boot=0)["difference"][0]
-    assert found == pytest.approx(table["kae"] - table["rloo"], rel=1e-9)
 
 
 def test_a_log_with_a_prior_has_one_more_visit_of_its_prompts_at_its_date():

@@ -54,7 +54,7 @@ def test_replay_equals_a_training_loop_over_the_same_rewards(specification, colu
     np.testing.assert_allclose(replay(log, baseline)[0], served_step_by_step(log, baseline), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("specification", ["kae", "kae_eb", "kae_eb:bandwidth=3"])
+@pytest.mark.parametrize("specification", ["kae", "kae_eb", "kae_eb:bandwidth=3", "kae_stream", "local_linear"])
 def test_a_weighted_replay_does_too(specification):
     """Through several blocks of steps; `kae_eb` mixes two ways to use the weights."""
     rng, baseline = np.random.default_rng(0), make(specification)

@@ -146,21 +146,6 @@ def test_columns_may_be_lists_arrays_series_or_tensors(kind):
     pd.testing.assert_frame_equal(log.frame, expected.frame)
 
 
-@pytest.mark.parametrize(
-    "prompts", [pd.Categorical(["x", "y"]), pd.Series(["x", "y"], dtype="string"), np.array(["x", "y"])]
-)
-def test_prompts_of_any_text_array_become_plain_strings(prompts):
-    assert RewardLog(prompts, [0, 0], [1, 0]).prompts == ["x", "y"]
-
-
-def test_tensors_of_prompt_numbers_become_plain_integers():
-    assert RewardLog(torch.tensor([5, 7, 5]), torch.tensor([0, 0, 1]), torch.tensor([1, 0, 1])).prompts == [5, 7]
-
-
-def test_booleans_are_rewards():
-    assert RewardLog(["a", "a"], [0, 0], [True, False]).frame["reward"].tolist() == [1.0, 0.0]
-
-
 GOOD = {"prompt": ["a", "b"], "step": [0, 1], "reward": [1.0, 0.0], "group": [0, 0]}
 
 
@@ -170,18 +155,12 @@ GOOD = {"prompt": ["a", "b"], "step": [0, 1], "reward": [1.0, 0.0], "group": [0,
         ({"reward": []}, ValueError, "empty"),
         ({"reward": [1.0]}, ValueError, "2 entries for 1"),
         ({"prompt": ["a"]}, ValueError, "prompt has 1 entries for 2"),
-        ({"group": [0]}, ValueError, "group has 1 entries for 2"),
-        ({"step": [0]}, ValueError, "step has 1 entries for 2"),
         ({"reward": [1.0, np.nan]}, ValueError, "entry 1 is nan"),
-        ({"reward": [np.inf, 1.0]}, ValueError, "entry 0 is inf"),
         ({"reward": ["x", "y"]}, TypeError, "reward must be numbers"),
         ({"reward": [[1.0], [0.0]]}, ValueError, "one axis"),
         ({"step": [0, 0.5]}, ValueError, "entry 1 is 0.5"),
         ({"step": [-1, 0]}, ValueError, "entry 0 is -1"),
-        ({"step": [0, np.nan]}, ValueError, "entry 1 is nan"),
-        ({"step": [0, 1e30]}, ValueError, "entry 1 is 1e"),
         ({"prompt": ["a", None]}, ValueError, "prompt: None or NaN"),
-        ({"prompt": ["a", float("nan")]}, ValueError, "prompt: None or NaN"),
         ({"group": ["a", None]}, ValueError, "group: None or NaN"),
         ({"prompt": [["a"], ["b"]]}, TypeError, "prompt must be hashable"),
         ({"prompt": "ab"}, TypeError, "got str"),

@@ -5,7 +5,6 @@ import pytest
 
 from kaestat.baselines import GroupMean, Kae
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import make_baseline
 from kaestat.logs.replay import replay
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import risk_baseline, value_risk
@@ -88,16 +87,3 @@ def test_a_leak_of_the_own_reward_is_caught(runs, leaking):
     estimated, true = runs.errors(leaking)
     with pytest.raises(Discrepancy, match="off by -"):
         check_mean(estimated - true, target=0.0, detect=0.005)
-
-
-def test_the_risk_of_a_constant_baseline_is_its_distance_from_the_values(runs):
-    estimated, true = runs.errors(make_baseline("none"))
-    check_mean(estimated - true, target=0.0, detect=0.01)
-    assert true.mean() == pytest.approx((runs.value[:, :, 1:] ** 2).mean(), rel=1e-10)
-
-
-def test_forgetting_the_reward_variance_is_caught(runs):
-    estimated, true = runs.errors(risk_baseline("kae:bandwidth=10"))
-    variance = (runs.value * (1 - runs.value))[:, :, 1:].mean()
-    with pytest.raises(Discrepancy):
-        check_mean(estimated + variance - true, target=0.0, detect=0.005)

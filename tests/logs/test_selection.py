@@ -42,13 +42,6 @@ def test_path_and_standard_errors_are_those_of_the_bootstrap():
     assert selection.se == pytest.approx(np.std(drawn), rel=0.1)
 
 
-def test_the_same_seed_gives_the_same_standard_errors_and_another_seed_others():
-    log = reward_log(LOG)
-    first, again, other = (select_bandwidth(log, "loo_cv", seed=seed) for seed in (1, 1, 2))
-    assert first.path.equals(again.path) and first.se == again.se
-    assert first.bandwidth == other.bandwidth and not first.path.equals(other.path)
-
-
 @pytest.mark.parametrize("name", list(SELECTORS))
 def test_every_selector_serves_a_log(name):
     selection = select_bandwidth(reward_log(LOG), name, n_boot=10)
@@ -57,18 +50,6 @@ def test_every_selector_serves_a_log(name):
     assert isinstance(selection.bandwidth, float) and 0 < selection.bandwidth < np.inf
     formula = name in ("fixed", "fraction", "rate")
     assert np.isnan(selection.se) == formula and selection.path.empty == formula
-
-
-def test_the_time_axis_of_the_log_is_the_unit_of_the_bandwidth():
-    log = RewardLog(["a"] * 4, [0, 1, 2, 3], [0, 1, 1, 0], time_axis="visit")
-    assert select_bandwidth(log).time_axis == "visit"
-
-
-def test_without_bootstrap_standard_errors_are_nan():
-    selection = select_bandwidth(reward_log(LOG), n_boot=0)
-    assert np.isnan(selection.se)
-    assert selection.path[["se", "difference_se"]].isna().all(axis=None)
-    assert selection.path["risk"].notna().all()
 
 
 def test_bad_input_names_the_argument_and_the_fix():

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from kaestat import RewardLog, value_risk
 from kaestat.logs import tuning
@@ -109,11 +108,6 @@ def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
     np.testing.assert_allclose(added.apart[:, 3], means, rtol=1e-12)
     np.testing.assert_allclose(added.apart[:, 2], scored.apart[:, 1], rtol=1e-12)
     assert (tuned.specification, plain.specification) == ("kae_eb:bandwidth=7", "kae:bandwidth=7")
-
-
-def test_one_prompt_has_no_halves():
-    with pytest.raises(ValueError, match="the log must have two or more"):
-        tune(PromptRisks(("a", "b"), np.zeros((1, 2)), 1, True), [0, 1], halves(1, 0))
 
 
 def test_all_prompts_of_a_log_choose_unless_it_is_large(monkeypatch):

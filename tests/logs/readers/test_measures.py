@@ -51,33 +51,6 @@ def test_wrong_measures_are_refused_with_name_and_entry(name, bad):
         RewardLog(**GOOD, **{name: ["x", 1, 2, 3]})
 
 
-@pytest.mark.parametrize(
-    ("column", "part"),
-    [
-        ("weight", "weight"),
-        ("Score Norm", "weight"),
-        ("score_norm", "weight"),
-        ("length", "length"),
-        ("response_length", "length"),
-        ("completion_length", "length"),
-        ("num_tokens", "length"),
-        ("completion-tokens", "length"),
-        ("importance", "importance"),
-        ("importance_ratio", "importance"),
-    ],
-)
-def test_usual_names_are_taken_from_frames_and_files(tmp_path, column, part):
-    frame = pd.DataFrame(GOOD | {column: [5, 6, 7, 8]})
-    expected = [7.0, 8.0, 5.0, 6.0]  # sorted by step
-    assert RewardLog.from_frame(frame).frame[part].tolist() == expected
-    frame.to_csv(tmp_path / "run.csv", index=False)
-    frame.to_json(tmp_path / "run.jsonl", orient="records", lines=True)
-    frame.to_json(tmp_path / "run.json", orient="records")
-    frame.to_parquet(tmp_path / "run.parquet")
-    for path in tmp_path.iterdir():
-        assert read_log(path).frame[part].tolist() == expected, path
-
-
 def test_hints_name_columns_or_do_without(tmp_path):
     path = tmp_path / "run.csv"
     pd.DataFrame(GOOD | {"norm": [1, 2, 3, 4], "length": [5, 6, 7, 8]}).to_csv(path, index=False)
@@ -85,15 +58,6 @@ def test_hints_name_columns_or_do_without(tmp_path):
     assert log.frame["weight"].tolist() == [3.0, 4.0, 1.0, 2.0] and log.weightings == ("weight",)
     with pytest.raises(ValueError, match=r"has no column 'x'.*Name the right one with weight="):
         read_log(path, weight="x")
-
-
-def test_two_that_could_be_meant_are_asked_for(tmp_path):
-    frame = pd.DataFrame(GOOD | {"num_tokens": [1, 2, 3, 4], "response_length": [5, 6, 7, 8]})
-    words = "length could be response_length or num_tokens; choose with length='response_length', or do without by"
-    with pytest.raises(ValueError, match=words):
-        RewardLog.from_frame(frame)
-    assert RewardLog.from_frame(frame, length="none").weightings == ()
-    assert RewardLog.from_frame(frame, length="num_tokens").frame["length"].tolist() == [3.0, 4.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("bad", [-1.0, None, "x", np.inf])
