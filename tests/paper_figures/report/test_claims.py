@@ -4,7 +4,6 @@ import shutil
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from kaestat import Groups, Visits, make_baseline
 from paper_figures.report.claims import GPUS, RESULTS, REVERSED, VERDICTS, claims
@@ -36,11 +35,6 @@ def test_one_finding_that_does_not_hold_refutes_its_claim():
     assert verdict_of(table(HOLDS, OPEN), words) == OPEN
     assert verdict_of(table(HOLDS, OPEN, FAILS), words) == FAILS
     assert verdict_of(table(), words) == OPEN
-
-
-def test_a_finding_of_an_unknown_claim_is_refused():
-    with pytest.raises(ValueError, match=r"no claim is called table9: add it to claim_list\.csv"):
-        claims([Finding("a", HOLDS, "e", "paper", ("table9",))])
 
 
 def test_small_runs_reverse_a_claim_only_beyond_their_error(tmp_path):

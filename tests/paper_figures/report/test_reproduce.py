@@ -14,13 +14,10 @@ from typer.testing import CliRunner
 from kaestat.datasets import simulated_run
 from paper_figures import __main__ as command
 from paper_figures.report import logs, reproduce
-from paper_figures.report.page import mood
 from paper_figures.report.sections import SECTIONS
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, above, below, equal
-from paper_figures.shared.tidy import by_measure, with_error
-from paper_figures.studies import one_shot
+from paper_figures.shared.tidy import with_error
 from simulations import studies
-from simulations.harness import Study
 from tests.helpers.commands import app
 
 SCALE = 0.02
@@ -73,16 +70,12 @@ def page_of(folder):
     return (folder / "index.html").read_text()
 
 
-def failing(study: Study) -> Study:
+def break_study(monkeypatch, name):
     def simulate(cell, streams):
         raise ZeroDivisionError("no prompts left")
 
-    return replace(study, simulate=simulate)
-
-
-def break_study(monkeypatch, name):
-    get = studies.get
-    monkeypatch.setattr(studies, "get", lambda wanted: failing(get(wanted)) if wanted == name else get(wanted))
+    broken, get = replace(studies.get(name), simulate=simulate), studies.get
+    monkeypatch.setattr(studies, "get", lambda wanted: broken if wanted == name else get(wanted))
 
 
 @pytest.mark.slow
@@ -93,24 +86,12 @@ def test_nothing_fails_and_every_promised_file_is_there(whole):
     assert len(promised) == len(set(promised))
     missing = [name for name in (*promised, "index.html", "provenance.json") if not (folder / name).is_file()]
     assert missing == []
-    assert {path.suffix for path in (folder / "figures").iterdir()} == {".png", ".pdf"}
-    for section in SECTIONS:
-        if section.figure is not None:
-            assert (folder / f"figures/{section.name}.png").read_bytes().startswith(b"\x89PNG")
+    for figure in (folder / "figures").iterdir():
+        assert figure.read_bytes().startswith({".png": b"\x89PNG", ".pdf": b"%PDF"}[figure.suffix])
     assert (folder / "simulated" / "report.html").is_file()
     record = json.loads((folder / "provenance.json").read_text())
     assert record["files"]["table1.csv"] == report.results["table1"].folder.name
     assert record["seed"] == 0 and record["scale"] == SCALE and str(folder) not in json.dumps(record)
-
-
-@pytest.mark.slow
-def test_every_estimate_of_every_figure_has_an_error(whole):
-    for section in SECTIONS:
-        for name in section.csv:
-            frame = pd.read_csv(whole[1] / f"{name}.csv")
-            for error in [column for column in frame if column.endswith("_mcse")]:
-                known = frame[error.removesuffix("_mcse")].notna()
-                assert (frame.loc[known, error] >= 0).all(), (name, error)
 
 
 @pytest.mark.slow
@@ -126,22 +107,14 @@ def test_page_shows_the_numbers_of_the_csv_files(whole):
 
 
 @pytest.mark.slow
-def test_counts_at_the_top_are_those_of_the_findings(whole):
+def test_page_counts_the_findings_and_needs_no_other_file_but_those_it_links_to(whole):
     report, folder = whole
-    counts = table_of(page_of(folder), "Part", HOLDS, FAILS, OPEN, "failed").drop(columns="Part").astype(int)
-    findings = report.findings()
-    assert counts[[HOLDS, FAILS, OPEN]].sum().to_dict() == {
-        verdict: sum(finding.verdict == verdict for finding in findings) for verdict in (HOLDS, FAILS, OPEN)
-    }
-    assert len(findings) > 30 and counts["failed"].sum() == 0
-    for finding in findings:
-        assert not re.search(r"\bnan\b", finding.evidence), finding
-
-
-@pytest.mark.slow
-def test_page_is_self_contained_and_its_links_lead_somewhere(whole):
-    _, folder = whole
-    html = page_of(folder)
+    html, findings = page_of(folder), report.findings()
+    counts = table_of(html, "Part", HOLDS, FAILS, OPEN, "failed").drop(columns="Part").astype(int).sum()
+    assert len(findings) > 30 and counts["failed"] == 0
+    for verdict in (HOLDS, FAILS, OPEN):
+        assert counts[verdict] == sum(finding.verdict == verdict for finding in findings)
+    assert not [finding for finding in findings if re.search(r"\bnan\b", finding.evidence)]
     assert not re.search(r'(src|href)="(https?:)?//', html)
     assert html.count("data:image/svg+xml;base64,") == sum(section.figure is not None for section in SECTIONS)
     links = [link["href"] for link in BeautifulSoup(html, "html.parser").find_all("a")]
@@ -233,34 +206,10 @@ def test_a_verdict_needs_an_interval_on_one_side_of_the_limit():
     assert above([0.5], [0.1], 1.0) == FAILS and above([1.5], [0.1], 1.0) == HOLDS
     assert equal([0.9], [0.1], 1.0) == HOLDS and equal([0.5], [0.1], 1.0) == FAILS
     assert below([0.5, np.nan], [0.1, np.nan], 1.0) == OPEN and equal([np.nan], [np.nan], 1.0) == OPEN
-
-
-def test_one_number_among_many_needs_a_wider_interval():
     # 2.5 standard errors refute one number's claim, and none of twenty's.
-    assert equal([2.5], [1.0], 0.0) == FAILS
-    assert equal([2.5] + 19 * [0.0], 20 * [1.0], 0.0) == HOLDS
-
-
-def test_nothing_to_judge_is_refused():
+    assert equal([2.5], [1.0], 0.0) == FAILS and equal([2.5] + 19 * [0.0], 20 * [1.0], 0.0) == HOLDS
     with pytest.raises(ValueError, match="estimate is empty"):
         below([], [])
-
-
-@pytest.mark.slow
-def test_a_claim_refuted_by_the_numbers_does_not_hold(whole):
-    summary = whole[0].results["one_shot"].summary
-    stream = (summary["method"] == "kae_stream") & (summary["measure"] == "reduction_vs_grpo_pct")
-    worse = summary.assign(estimate=np.where(stream, -summary["estimate"], summary["estimate"]))
-    first = "KAE by stream has a smaller value MSE than GRPO"
-    verdict = {finding.claim: finding.verdict for finding in one_shot.findings(summary)}[first]
-    refuted = {finding.claim: finding.verdict for finding in one_shot.findings(worse)}[first]
-    assert (verdict, refuted) == (HOLDS, FAILS)
-
-
-def test_verdict_cells_are_coloured_by_their_words():
-    assert [mood(cell) for cell in (HOLDS, FAILS, OPEN, "5.60", "off by +9.0 points")] == [
-        "good", "bad", "open", "", "bad"
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -276,14 +225,3 @@ def test_verdict_cells_are_coloured_by_their_words():
 )
 def test_numbers_are_shown_to_the_digits_of_their_error(value, mcse, text):
     assert with_error(value, mcse) == text
-
-
-@pytest.mark.slow
-def test_measures_are_laid_side_by_side_and_a_missing_one_is_refused(whole):
-    summary = whole[0].results["one_shot"].summary
-    frame = by_measure(summary, ["group_size", "method"], ("mse", "reduction_vs_grpo_pct"))
-    row = frame.query("group_size == 4 and method == 'kae_stream'").iloc[0]
-    assert row["reduction_vs_grpo_pct"] > 50 and row["mse_mcse"] > 0
-    assert frame.query("group_size == 1")["reduction_vs_grpo_pct"].isna().all()
-    with pytest.raises(ValueError, match="no measure 'length'"):
-        by_measure(summary, ["method"], ("length",))

@@ -6,9 +6,9 @@ import pytest
 from paper_figures.audit import tables as audit_tables
 from paper_figures.report.sections import SECTIONS
 from paper_figures.shared import paper
-from paper_figures.shared.comparison import pick, reductions
+from paper_figures.shared.comparison import reductions
 from paper_figures.shared.output import latex, markdown
-from paper_figures.studies import sensitivity, table1, table2
+from paper_figures.studies import table1, table2
 from simulations.studies import sensitivity as sensitivity_study
 from simulations.studies import table1 as table1_study
 from simulations.studies import table2 as table2_study
@@ -41,25 +41,11 @@ def test_tables_1_and_2_hold_every_cell_of_the_papers(value_summary, gradient_su
     assert len(frame) == 12 and set(frame["versus"]) == {"grpo", "reinforce++"}
 
 
-def test_a_summary_of_another_study_is_refused(gradient_summary):
-    with pytest.raises(ValueError, match="no measure 'mse'"):
-        pick(gradient_summary, "mse")
-
-
 def test_tables_are_laid_out_like_the_papers(value_summary, gradient_summary):
     for shown in (table1.shown(value_summary), table2.shown(gradient_summary)):
         assert shown.columns.tolist() == ["", "MATH 10", "MATH 90", "MATH 170", "GSM8K 10", "GSM8K 90", "GSM8K 170"]
     cell = table1.shown(value_summary).set_index("")["MATH 10"]["KAE (predicted)"]
     assert cell.endswith("[5.8]")
-
-
-def test_sensitivity_points_cover_both_kernels_and_both_levels(sensitivity_summary):
-    points = sensitivity.table(sensitivity_summary)
-    assert points.groupby("kernel").size().to_dict() == dict.fromkeys(("exponential", "triangular"), 33)
-    assert points[points["kernel"].isna()].groupby("method").size().to_dict() == {"grpo": 3, "reinforce++": 3}
-    at_ten = points.query("kernel == 'triangular' and bandwidth == 10").set_index("step")["mse"]
-    grpo = points.query("method == 'grpo'").set_index("step")["mse"]
-    assert (at_ten < 0.5 * grpo).all()
 
 
 def test_every_builder_writes_files_that_can_be_read(value_summary, gradient_summary, sensitivity_summary, tmp_path):

@@ -81,31 +81,11 @@ def test_lines_are_means_over_seeds(folder):
     assert box.x0 >= 0 and box.x1 <= figure.bbox.width
 
 
-@pytest.mark.parametrize(("gain", "scale"), [(0.1, "linear"), (0.52, "logit")])
-def test_accuracies_near_one_are_spread_out(tmp_path, gain, scale):
-    found = read_results(write_results(tmp_path, {("none", "none", "own", 1): gain}), ("tests", "curves"))
-    axes = figures.curves(found["tests"], found["curves"]).axes
-    assert [each.get_yscale() for each in axes] == [scale, "linear", "linear", "linear"]
-    labels = {text.get_text() for text in axes[0].get_yticklabels()}
-    assert ("0.95" in labels) == (scale == "logit")
-
-
-def test_a_single_seed_has_no_error_to_show(tmp_path):
-    found = read_results(write_results(tmp_path, GAINS, seeds=1), ("final", "differences"))
-    shown = tables.final_table(found["final"], found["differences"]).set_index("Baseline").loc["No baseline, J = 10"]
-    assert shown[["Greedy", "Greedy, difference", "Seeds"]].tolist() == ["44.0", "-4.0", "1"]
-
-
 def test_differences_are_from_the_variant_that_the_caption_names(tmp_path):
     gains = {("kae", "length", "own", 1): 0.1, ("kae", "none", "own", 1): 0.3}
     found = read_results(write_results(tmp_path, gains), ("final", "differences"))
     shown = tables.final_table(found["final"], found["differences"])["Sampled, difference"].tolist()
     assert shown[0] == "" and shown[1].startswith("+")
-
-
-def test_a_folder_without_tests_is_an_error_in_one_line(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"lacks tests, curves, final, differences"):
-        build(tmp_path)
 
 
 @pytest.mark.parametrize("experiment", TABULATED)

@@ -42,14 +42,6 @@ def test_gradients_are_those_of_values_and_objective(bandit):
     np.testing.assert_allclose(bandit.gradient(THETA), differences(bandit.objective, THETA), atol=1e-8)
 
 
-def test_many_parameters_at_once_give_what_each_gives_alone(bandit):
-    many = np.stack([THETA, -THETA, 2 * THETA])
-    for name in ("policy", "values", "objective", "scores", "gradient", "best_baselines"):
-        together = getattr(bandit, name)(many)
-        for k in range(3):
-            np.testing.assert_allclose(together[k], getattr(bandit, name)(many[k]), atol=1e-14)
-
-
 def sample_variance(bandit: SoftmaxBandit, baselines: np.ndarray) -> np.ndarray:
     """Trace of the variance of ``S (Z - b)`` for each prompt, by enumeration of actions and 0/1 rewards."""
     policy, scores = bandit.policy(THETA), bandit.scores(THETA)
@@ -77,19 +69,6 @@ def test_one_hot_bandits_satisfy_assumption_6_exactly_when_norms_are_equal():
             assert norm2[x, ~right[x]].mean() / norm2[x, right[x]].mean() == pytest.approx(ratio, rel=0.15)  # nearly
         same = np.allclose(bandit.best_baselines(theta), bandit.values(theta), atol=1e-12)
         assert same == (wrong_norm2 == 1)
-
-
-@pytest.mark.parametrize(
-    ("features", "success", "message"),
-    [
-        (np.zeros((2, 3, 1)), np.zeros((3, 2)), r"success \(m, K\)"),
-        (np.zeros((2, 3)), np.zeros((2, 3)), r"must be \(m, K, d\)"),
-        (np.zeros((2, 3, 1)), np.full((2, 3), 1.5), r"must lie in \[0, 1\]"),
-    ],
-)
-def test_a_bandit_of_wrong_shape_or_success_is_refused(features, success, message):
-    with pytest.raises(ValueError, match=message):
-        SoftmaxBandit(features, success)
 
 
 @pytest.mark.parametrize("kind", PATHS)
@@ -144,11 +123,6 @@ def test_starting_values_have_the_mean_and_the_reward_variance_of_the_real_run()
         check_mean(start.mean(axis=1), target=0.4, detect=0.03)
 
 
-def test_an_unknown_path_is_refused_with_the_names_of_the_known():
-    with pytest.raises(ValueError, match=r"'drunk'; choose one of static, inverse_step"):
-        value_paths("drunk", streams(2), 3, 2)
-
-
 def prior_sizes(mean: float, within: float) -> tuple[float, float]:
     share = within / (mean * (1 - mean))
     size = share / (1 - share)
@@ -200,13 +174,6 @@ def test_walks_have_their_mean_and_variance_at_every_speed():
         np.testing.assert_allclose(moves.sum(axis=1), 1)
         assert moves[120] @ logits == pytest.approx(0, abs=1e-12)
         assert moves[120] @ logits**2 == pytest.approx(deviation**2, rel=1e-3)
-
-
-def test_the_filter_takes_the_transition_of_each_visit():
-    reward = (generator(33).random((3, 3, 2, 2)) < 0.5).astype(float)
-    moving, stands_first, still = (filtered(reward, 0.4, 0.15, *sd) for sd in ((0.3,), (0.0, 0.3), (0.0,)))
-    np.testing.assert_allclose(stands_first[:, :2], still[:, :2], rtol=1e-12)
-    assert np.abs(stands_first[:, 2] - still[:, 2]).max() > 1e-3 and (moving[:, 1] != still[:, 1]).all()
 
 
 def test_the_filter_never_sees_the_completion_itself_nor_the_future():

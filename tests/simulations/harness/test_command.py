@@ -23,14 +23,6 @@ def invoke(*arguments: object):
     return CliRunner().invoke(command.app, [str(argument) for argument in arguments])
 
 
-def test_list_shows_every_study():
-    result = invoke("list")
-    assert result.exit_code == 0
-    for name in KNOWN:
-        assert name in result.output
-    assert "Test the harness." in result.output
-
-
 def test_run_prints_the_summary_and_where_it_lies(tmp_path):
     result = invoke("run", "toy", "--out", tmp_path, "--scale", 0.1, "--jobs", 1)
     assert result.exit_code == 0, result.output
@@ -54,13 +46,6 @@ def test_bad_request_is_refused_before_any_work(tmp_path, arguments, message):
     assert result.exit_code == 2
     assert message in result.output
     assert not any(tmp_path.rglob("*"))
-
-
-def test_unwritable_output_is_refused_with_its_name(tmp_path):
-    (tmp_path / "file").write_text("")
-    result = invoke("run", "toy", "--out", tmp_path / "file")
-    assert result.exit_code == 2
-    assert "toy: cannot write results to" in result.output and "Not a directory" in result.output
 
 
 @pytest.mark.parametrize(
@@ -92,13 +77,3 @@ def test_failure_is_reported_with_its_replay_and_the_exit_code(tmp_path):
     beside = invoke("replay", "fragile", '{"mean": 1.0, "scale": 1.0}', 16, "--seed", 0)
     assert beside.exit_code == 0
     assert set(json.loads(beside.output)) == {"mean|estimate", "mean|trace"}
-
-
-def test_interruption_says_that_nothing_is_lost(tmp_path, monkeypatch):
-    def interrupted(*arguments, **keywords):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "run", interrupted)
-    result = invoke("run", "toy", "--out", tmp_path)
-    assert result.exit_code == 130
-    assert "toy: interrupted; finished shards are kept" in result.output

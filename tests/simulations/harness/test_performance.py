@@ -72,10 +72,6 @@ def test_correlation_has_the_error_of_its_formula_and_none_where_a_column_is_con
         assert math.isnan(correlation("r", *columns).estimate)
 
 
-def test_name_is_split_into_method_and_measure():
-    assert average("kae|mse", np.array([1.0, 1.0])) == Estimate("mse", 1.0, 0.0, 2, "kae")
-
-
 def test_errors_of_one_or_two_replicates_are_unknown_not_zero():
     one, two = np.array([1.0]), np.array([1.0, 2.0])
     assert math.isnan(average("a", one).mcse)

@@ -2,11 +2,9 @@
 
 import json
 import random
-import threading
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
@@ -153,14 +151,6 @@ def test_summary_or_conclusion_that_fails_loses_no_samples(tmp_path):
     assert "no such column" in result.failures[0]["error"]
 
 
-def test_conclusion_is_drawn_from_the_summary_of_all_cells(tmp_path):
-    result = run_quietly(
-        replace(TOY, conclude=lambda summary: summary.groupby("mean", as_index=False)["n"].sum()), tmp_path
-    )
-    assert result.conclusion["n"].tolist() == [160, 160, 160]
-    assert_frame_equal(pd.read_csv(result.folder / "conclusion.csv"), result.conclusion)
-
-
 def test_worker_that_dies_is_named_and_what_was_finished_is_kept(tmp_path):
     with pytest.raises(WorkerDied, match="a worker of study 'deadly' was killed"):
         run_quietly(DEADLY, tmp_path, jobs=2)
@@ -192,34 +182,7 @@ def test_torn_shard_is_computed_again(whole, tmp_path):
     assert_frame_equal(again.summary, whole.summary, check_exact=True)
 
 
-def test_two_runs_at_once_in_one_folder_do_no_harm(whole, tmp_path):
-    results = [None, None]
-
-    def one(number):
-        results[number] = run_quietly(replace(TOY, shard=(8, 5)[number]), tmp_path)
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in (*results, run_quietly(TOY, tmp_path)):
-        assert result.failures == []
-        assert_frame_equal(result.summary, whole.summary, check_exact=True)
-
-
 # Progress and provenance
-
-
-def test_progress_counts_replicates_and_knows_what_is_there_already(tmp_path):
-    calls = []
-    run_quietly(TOY, tmp_path, scale=0.2)
-    settings = runner.RunSettings(out=tmp_path, jobs=1)
-    runner.run(TOY, settings, progress=lambda done, total: calls.append((done, total)))
-    assert calls[0] == (6 * 8, 6 * 40)
-    assert calls[-1] == (6 * 40, 6 * 40)
-    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
-    assert len(calls) == 1 + 6 * 4
 
 
 def test_provenance_tells_what_was_computed_and_with_what(whole):

@@ -84,8 +84,3 @@ def test_cell_is_found_by_as_many_factors_as_tell_it_from_the_others():
 def test_settings_out_of_range_are_refused(setting):
     with pytest.raises(ValueError, match=f"{next(iter(setting))} must be"):
         RunSettings(out="x", **setting)
-
-
-def test_scale_multiplies_the_replicates_and_leaves_two_at_least():
-    assert RunSettings(out="x", scale=0.5).replicates(TOY) == 20
-    assert RunSettings(out="x", scale=1e-9).replicates(TOY) == 2

@@ -56,14 +56,6 @@ def test_the_best_error_is_measured_on_other_logs_than_those_that_chose_the_cont
     assert len(asked["m0"]) == 1 and all(first[1] <= other[0] for first, other in list(asked.values())[1:])
 
 
-def test_rates_are_over_all_logs_of_the_cells():
-    summary = pd.DataFrame(
-        {"shape": ["a", "b"], "measure": "near_best", "method": "analyze", "estimate": [1.0, 0.5], "n": [2, 6]}
-    )
-    row = recommended.conclude(summary).set_index("shape").loc["all"]
-    assert (row["share"], row["logs"]) == (0.625, 8) and row["se"] == pytest.approx(np.sqrt(0.625 * 0.375 / 8))
-
-
 @pytest.mark.parametrize("seeds", [("",), ("_seed_1", "_seed_2")], ids=["tuned", "held out"])
 def test_committed_rates_reach_their_goals(seeds):
     rates = pd.concat(pd.read_csv(RESULTS / f"recommended{seed}.csv") for seed in seeds)

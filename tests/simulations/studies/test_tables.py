@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits
-from simulations.bandits.calibration import INPUTS, Population, calibrate, table_cells
+from simulations.bandits.calibration import INPUTS, Population, calibrate
 from simulations.bandits.gradient_diagnostic import GradientDiagnostic, gradient_errors
 from simulations.bandits.value_diagnostic import METHODS, ValueDiagnostic
 from simulations.harness import Streams
@@ -159,37 +159,10 @@ def test_population_is_the_beta_distribution_with_the_solved_variances(cell):
     assert population.mean > 0.5
 
 
-def test_drawn_rates_have_the_population_variance_of_rewards():
-    streams = Streams(int(generator().integers(2**31)), "cd", range(400))
-    rates = POPULATION.rates(streams, 50)
-    spread = (rates * (1 - rates)).mean(axis=1)
-    check_mean(spread, target=SIGMA2, detect=0.1 * SIGMA2)
-    with pytest.raises(Discrepancy):
-        check_mean(spread, target=1.1 * SIGMA2, detect=0.1 * SIGMA2)
-
-
 @pytest.mark.parametrize("sizes", [(0.2, 0.0194), (0.0005, 0.0194), (0.0788, 0.06)])
 def test_impossible_inputs_are_refused(sizes):
     with pytest.raises(ValueError, match="no population has reward_variance"):
         calibrate(*sizes, ValueDiagnostic())
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("n_oracle", 1), ("n_estimation", 7), ("group_size", 1), ("prompts", 1), ("repeats", 0)]
-)
-def test_impossible_diagnostics_are_refused_by_name(field, value):
-    with pytest.raises(ValueError, match=field):
-        ValueDiagnostic(**{field: value})
-    for own in ("n_reference", "repeats"):
-        with pytest.raises(ValueError, match=own):
-            GradientDiagnostic(SMALL, **{own: 0})
-
-
-def test_cells_name_their_inputs():
-    cells = table_cells(ValueDiagnostic())
-    assert [(cell["dataset"], cell["step"]) for cell in cells] == list(INPUTS)
-    assert all((cell["reinforce_mse"], cell["grpo_mse"]) == INPUTS[cell["dataset"], cell["step"]] for cell in cells)
-    assert {cell["n_oracle"] for cell in cells} == {ValueDiagnostic().n_oracle}
 
 
 def test_sensitivity_at_the_papers_setting_is_table_1():

@@ -6,7 +6,7 @@ import pytest
 
 from kaestat.theory import excess_gradient_mse, suboptimality_recursion
 from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, Study, run
-from simulations.studies import bandwidth_selectors, gradient_mse, policy_regret, reuse_schedule, value_rates
+from simulations.studies import bandwidth_selectors, gradient_mse, policy_regret, value_rates
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
 SEED = int(generator().integers(2**31))
@@ -110,12 +110,6 @@ def test_looking_one_step_ahead_or_forgetting_to_normalise_is_caught():
         check(kernel_mean(cell, own_mass=0.0), 2.0)
 
 
-def test_a_run_too_small_for_a_logarithm_says_so_instead_of_failing(tmp_path):
-    result = run(value_rates.STUDY, RunSettings(out=tmp_path, seed=SEED, scale=0.0004, jobs=1))
-    assert list(result.conclusion.columns) == ["quantity", "slope", "se", "exact_slope", "theory_slope"]
-    assert np.isfinite(result.conclusion["exact_slope"]).all()
-
-
 @pytest.fixture(scope="module")
 def selected() -> Samples:
     cell = Cell({"path": "random_walk", "group_size": 8})
@@ -150,18 +144,6 @@ def test_the_excess_gradient_mse_is_the_identity_of_theorem_2():
         check_mean((excess - predicted) / level, target=cross / level, detect=0.15)
         with pytest.raises(Discrepancy):
             check_mean((excess - 0.7 * predicted) / level, target=cross / level, detect=0.15)
-
-
-def test_past_visits_are_those_of_the_schedule():
-    schedule = np.array([[0, 1], [2, 0], [1, 2], [0, 2]])
-    total = np.arange(8.0).reshape(1, 4, 2)
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patched:
-        patched.setattr(reuse_schedule, "BATCH", 2)
-        visits = reuse_schedule.past_visits(schedule, total, 3)
-    np.testing.assert_array_equal(visits.lag, [[[3, 2], [2, 1]]])
-    np.testing.assert_array_equal(visits.total, [[[0, 3], [2, 5]]])
-    np.testing.assert_array_equal(visits.count, np.full((1, 2, 2), reuse_schedule.GROUP_SIZE))
 
 
 @pytest.fixture(scope="module")
