@@ -100,11 +100,6 @@ def test_files_that_a_page_names_are_there(page):
     assert missing == []
 
 
-def test_links_of_the_readme_lead_somewhere():
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text())
-    assert links and [link for link in links if not (ROOT / link).exists()] == []
-
-
 def commands() -> dict[str, str]:
     """Every command of ours in the shell blocks of the pages, with its page."""
     found = {}

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from kaestat.baselines.registry import METHODS
-from simulations.comparison.compared import REWARDS_ALONE
 from tests.helpers.hooks import hook
 from tests.helpers.tiers import slow_after
 
@@ -22,14 +21,6 @@ def test_page_of_a_method_with_numbers_gets_its_figure(name):
     page = (DOCS / "methods" / f"{METHODS[name].page}.md").read_text()
     shown = hook("method_figures", "figures").with_figure(page, METHODS[name])
     assert shown.count(f"method_{METHODS[name].page}_light.svg") == 1
-
-
-def test_page_of_a_method_without_numbers_stays():
-    assert hook("method_figures", "figures").with_figure("## Example\n", METHODS["oracle"]) == "## Example\n"
-
-
-def test_there_are_numbers_of_no_other_methods():
-    assert set(KEPT["method"]) <= set(REWARDS_ALONE), COMMAND
 
 
 @pytest.mark.parametrize("name", slow_after(2, ["rloo", "kae_eb", "krpo"]))

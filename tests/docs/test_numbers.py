@@ -56,9 +56,7 @@ def test_a_number_is_that_of_the_one_row_with_its_error_and_ends():
     ("text", "error", "message"),
     [
         ('{{ cell("TABLE", "mse", method="nobody") }}', LookupError, "no row with {'method': 'nobody'}"),
-        ('{{ cell("TABLE", "mse") }}', LookupError, "20 rows|describe one"),
         ('{{ cell("results/none", "mse") }}', FileNotFoundError, "no such table"),
-        ('{{ benchmark("no such row") }}', LookupError, "0 rows"),
         ("{{ cells }}", Exception, "'cells' is undefined"),
     ],
 )

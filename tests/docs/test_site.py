@@ -91,15 +91,6 @@ def test_site_builds_without_warning_or_network_and_its_links_files_and_formulas
 
 
 @pytest.mark.slow
-def test_search_has_what_it_needs_without_a_server(site):
-    """Its index as a script, since a page from a folder may read no other file, and a stand-in for its worker."""
-    folder, pages = site
-    assert (folder / "search" / "search_index.js").read_text().startswith("var __index = {")
-    with_search = [path for path, page in pages.items() if "javascripts/iframe-worker.js" in "".join(page.loaded)]
-    assert set(pages) - set(with_search) == {folder / "gallery" / "report.html"}  # a report, no page of the site
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason="needs Chromium and playwright")
 def test_search_finds_pages_in_a_site_opened_from_a_folder(site, browser):
     page = browser.new_page(viewport={"width": 1280, "height": 860})

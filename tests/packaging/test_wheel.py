@@ -1,6 +1,5 @@
 """The sdist and the wheel: what is in them, and that the wheel works with what it requires and nothing else."""
 
-import ast
 import os
 import re
 import shutil
@@ -20,16 +19,6 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 OPTIONAL = ("torch", "transformers", "trl", "matplotlib", "typer", "rich", "jinja2", "pyarrow", "yaml")
-CHECKOUT = ("benchmarks", "llm_experiments", "paper_figures", "simulations")
-THROUGH_KAESTAT = (
-    "kaestat.report.cli",
-    "kaestat.report.commands",
-    "kaestat.report.plots",
-    "kaestat.report.files",
-)
-CASES_OF_ALL = "tests.helpers.method_table"  # it imports every baseline's test, torch with them
-NOT_MINIMAL = {*OPTIONAL, *CHECKOUT, *THROUGH_KAESTAT, CASES_OF_ALL, "nprobust"}
-WRITE_PARQUET = {"test_readers.py", "test_reader_trl.py"}
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 NOT_SOURCE = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist", "results", "runs", "site")
 RUNNER = ("pytest", "hypothesis")
@@ -183,17 +172,6 @@ def test_what_needs_an_extra_names_it(python, tmp_path):
 
 
 @pytest.mark.slow
-def test_library_s_own_tests_pass_with_the_minimal_requirements(python, tmp_path):
-    """On a copy outside the checkout, where only the installed package can be imported."""
-    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    files = minimal_tests()
-    assert {"test_history.py", "test_kae_eb.py", "test_registry.py", "test_replay.py"} <= {file.name for file in files}
-    assert n_passed(run(python, *PYTEST, "-m", "not slow", *files, cwd=tmp_path)) > 1000
-    assert n_passed(run(python, *PYTEST, "tests/logs/readers/test_readers.py", "-k", "csv or jsonl", cwd=tmp_path)) > 20
-
-
-@pytest.mark.slow
 def test_installed_library_s_examples_run(python, tmp_path):
     """Those of the modules that need no optional library."""
     installed = python.parents[1].joinpath("lib").glob("python3.*/site-packages/kaestat")
@@ -205,24 +183,3 @@ def n_passed(said):
     """Number of tests in pytest's last line, which must tell of no failure."""
     (last,) = re.findall(r"^(\d+) passed(?:, \d+ (?:skipped|deselected|warnings?))* in .*", said, re.MULTILINE)
     return int(last)
-
-
-def minimal_tests():
-    """Test files of the library, relative to the checkout, that need no optional library and no checkout."""
-    folders = ("core", "smoothing", "history", "baselines", "inference", "integrations", "logs")
-    paths = [path for folder in folders for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
-    minimal = (path for path in paths if path.name not in WRITE_PARQUET and not imported(path) & NOT_MINIMAL)
-    return [path.relative_to(ROOT) for path in minimal]
-
-
-def imported(path):
-    """Names that a test file imports or asks for with `pytest.importorskip`, and those of the helpers beside it."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    names |= {name.partition(".")[0] for name in names}
-    helpers = {ROOT / f"{name.replace('.', '/')}.py" for name in names if name.startswith("tests.")}
-    return names.union(*(imported(helper) for helper in helpers if helper.is_file()))
