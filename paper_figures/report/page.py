@@ -3,7 +3,6 @@
 import base64
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from paper_figures.report.claims import GPUS, REVERSED, claims
 from paper_figures.report.claims import VERDICTS as CLAIM_VERDICTS
 from paper_figures.report.logs import LogSection
 from paper_figures.report.outcome import Failure, Report
-from paper_figures.report.sections import PageTable, Section
+from paper_figures.report.sections import Built, PageTable, Section
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
 from simulations import studies
 
@@ -20,36 +19,6 @@ GOOD = (HOLDS, "exact", "within rounding", "k/n", "both", "near")
 BAD = ("differs", FAILS, REVERSED, "no multiple", "off by")
 PIXELS = 96  # per inch
 VERDICTS = (HOLDS, FAILS, OPEN)
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A section of the page.
-
-    figure: Base64 of an SVG, empty if none.
-    width: Of the figure, in pixels.
-    bars: What its error bars are.
-    files: What can be downloaded from the page.
-    links: Further files, relative to the page.
-    origin: Study, run and number of replicates.
-    """
-
-    name: str
-    title: str
-    question: str
-    failures: Sequence[Failure]
-    findings: Sequence[Finding] = ()
-    tables: Sequence[PageTable] = ()
-    files: Sequence[Download] = ()
-    links: Sequence[str] = ()
-    figure: str = ""
-    width: int = 0
-    bars: str = ""
-    origin: str = ""
-
-    def count(self, verdict: str) -> int:
-        """How many findings have that verdict."""
-        return sum(finding.verdict == verdict for finding in self.findings)
 
 
 def page(report: Report, provenance: dict[str, Any]) -> str:
@@ -123,31 +92,29 @@ def _downloads(folder: Path, names: Sequence[str]) -> list[Download]:
     return [Download(name, (folder / name).read_bytes()) for name in names if Path(name).suffix in MEDIA_TYPES]
 
 
-def _part(section: Section | LogSection, report: Report) -> Part:
+def _part(section: Section | LogSection, report: Report) -> dict[str, Any]:
+    """What the template shows of a section; of one that failed only its failures."""
+    built = report.built.get(section.name, Built([], []))
+    files = section.files() if section.name in report.built else ()
     parts = f"study {section.study}", f"section {section.name}"
-    failures = [failure for failure in report.failures if failure.part in parts]
-    question = section.question or studies.get(section.study).aims
-    built = report.built.get(section.name)
-    if built is None:
-        return Part(section.name, section.title, question, failures)
-    return Part(
-        section.name,
-        section.title,
-        question,
-        failures,
-        findings=built.findings,
-        tables=built.tables,
-        files=_downloads(report.folder, section.files()),
-        links=[name for name in section.files() if Path(name).suffix not in MEDIA_TYPES],
-        figure=base64.b64encode(built.svg).decode(),
-        width=round(PIXELS * built.width),
-        bars=section.bars,
-        origin=_origin(section.study, report),
-    )
+    return {
+        "name": section.name,
+        "title": section.title,
+        "question": section.question or studies.get(section.study).aims,
+        "failures": [failure for failure in report.failures if failure.part in parts],
+        "findings": built.findings,
+        "tables": built.tables,
+        "files": _downloads(report.folder, files),
+        "links": [name for name in files if Path(name).suffix not in MEDIA_TYPES],
+        "figure": base64.b64encode(built.svg).decode(),
+        "width": round(PIXELS * built.width),
+        "bars": section.bars,
+        "origin": _origin(section.study, report),
+    }
 
 
 def _origin(study: str, report: Report) -> str:
-    if not study:
+    if study not in report.results:
         return ""
     result = report.results[study]
     cells = len(result.study.cells)

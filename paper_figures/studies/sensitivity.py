@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from kaestat.core.bootstrap import NORMAL_975
-from paper_figures.shared.charts import BLUE, GREEN, GREY, VERMILION, line_key, styled
+from paper_figures.shared.sensitivity import against_bandwidth
 from simulations.studies.sensitivity import BANDWIDTHS, KERNELS, method
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = {10: BLUE, 90: VERMILION, 170: GREEN}
-LEVELS = {"grpo": ("GRPO", (0, (5, 2))), "reinforce++": ("REINFORCE++", (0, (1, 1.5)))}
 CAPTION = (
     "Value MSE (x 0.001) of KAE on the MATH populations of Table 1, by kernel and bandwidth in steps: ours (Monte "
     "Carlo standard error). The past has four steps at every bandwidth and values stand still, as in Table 1."
@@ -49,17 +46,10 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def figure(summary: pd.DataFrame) -> Figure:
-    """One panel per kernel: a curve with the 95 % spread of single runs, and both levels, for each training step."""
+    """A curve for each kernel and training step with the 95 % spread of single runs."""
     points = table(summary)
-    with styled(9.2, 4.0) as drawing:
-        panels = drawing.subplots(1, len(KERNELS), sharey=True)
-        for axes, kernel in zip(panels, KERNELS, strict=True):
-            _draw(axes, points, kernel)
-        panels[0].set_ylabel("Value MSE (× 0.001, log scale)")
-        keys = [line_key(f"KAE, step {step}", color=color, linewidth=2) for step, color in COLORS.items()]
-        keys += [line_key(label, color=GREY, linestyle=dashes) for label, dashes in LEVELS.values()]
-        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
-    return drawing
+    margin = NORMAL_975 * points["one_run_sd"]
+    return against_bandwidth(points.assign(low=points["mse"] - margin, high=points["mse"] + margin))
 
 
 def shown(summary: pd.DataFrame) -> pd.DataFrame:
@@ -73,23 +63,3 @@ def shown(summary: pd.DataFrame) -> pd.DataFrame:
         index="setting", columns="step", values="text", aggfunc="first", sort=False
     )
     return wide.rename(columns=lambda step: f"Step {step}").rename_axis(columns=None).reset_index()
-
-
-def _draw(axes: Axes, points: pd.DataFrame, kernel: str) -> None:
-    for step, color in COLORS.items():
-        at_step = points[points["step"] == step]
-        curve = at_step[at_step["kernel"] == kernel].sort_values("bandwidth")
-        mse, spread = 1000 * curve["mse"], 1000 * NORMAL_975 * curve["one_run_sd"]
-        axes.fill_between(curve["bandwidth"], mse - spread, mse + spread, color=color, alpha=0.2, linewidth=0)
-        axes.plot(curve["bandwidth"], mse, color=color, linewidth=2, marker="o", markersize=3)
-        for name, (_, dashes) in LEVELS.items():
-            level = 1000 * at_step.loc[at_step["method"] == name, "mse"].item()
-            axes.axhline(level, color=color, linestyle=dashes, linewidth=1.2)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xticks([2, 5, 10, 20, 40], ["2", "5", "10", "20", "40"], minor=False)
-    axes.set_xticks([], minor=True)
-    axes.set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"], minor=False)
-    axes.set_yticks([], minor=True)
-    axes.set_xlabel("Bandwidth (steps)")
-    axes.set_title(f"{kernel.capitalize()} kernel")

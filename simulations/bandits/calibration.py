@@ -88,16 +88,9 @@ def calibrate(reinforce_mse: float, grpo_mse: float, diagnostic: ValueDiagnostic
 
 def table_cells(diagnostic: ValueDiagnostic, datasets: tuple[str, ...] = ("math", "gsm8k")) -> tuple[Cell, ...]:
     """One cell for each column of the paper's Tables 1 and 2, with its inputs among the factors."""
+    names = ("dataset", "step", "reinforce_mse", "grpo_mse", "n_oracle")
     return tuple(
-        Cell(
-            {
-                "dataset": dataset,
-                "step": step,
-                "reinforce_mse": reinforce_mse,
-                "grpo_mse": grpo_mse,
-                "n_oracle": diagnostic.n_oracle,
-            }
-        )
-        for (dataset, step), (reinforce_mse, grpo_mse) in INPUTS.items()
-        if dataset in datasets
+        Cell(dict(zip(names, (*cell, *inputs, diagnostic.n_oracle), strict=True)))
+        for cell, inputs in INPUTS.items()
+        if cell[0] in datasets
     )

@@ -41,11 +41,6 @@ class GradientDiagnostic:
     n_reference: int = 61
     repeats: int = 4
 
-    def __post_init__(self):
-        for name in ("n_reference", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)!r}.")
-
     def expected_mse(self, weights: GroupWeights, reward_variance: float, value_variance: float) -> float:
         """What the diagnostic reports on average, for values that stand still over the past steps.
 

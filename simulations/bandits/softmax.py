@@ -20,14 +20,6 @@ class SoftmaxBandit:
     features: np.ndarray
     success: np.ndarray
 
-    def __post_init__(self):
-        if self.features.ndim != 3 or self.success.shape != self.features.shape[:2]:
-            raise ValueError(
-                f"features must be (m, K, d) and success (m, K), got {self.features.shape} and {self.success.shape}."
-            )
-        if not ((self.success >= 0) & (self.success <= 1)).all():
-            raise ValueError("success must lie in [0, 1].")
-
     def policy(self, theta: np.ndarray) -> np.ndarray:
         """Action probabilities, shape (..., m, K), for parameters of shape (..., d)."""
         return softmax(np.einsum("mkd,...d->...mk", self.features, theta), axis=-1)

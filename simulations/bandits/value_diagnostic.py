@@ -63,12 +63,6 @@ class ValueDiagnostic:
     kernel: str = "triangular"
     bandwidth: float = 10.0
 
-    def __post_init__(self):
-        lowest = {"n_oracle": 2, "n_estimation": self.group_size, "group_size": 2, "prompts": 2, "repeats": 1}
-        for name, least in lowest.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)!r}.")
-
     @property
     def lags(self) -> np.ndarray:
         """Lags of the past groups, oldest first; shape (past_steps,)."""

@@ -1,4 +1,4 @@
-"""What a study is: a frozen declaration of aims, data, estimands, methods and performance measures (ADEMP)."""
+"""What a study is: a frozen declaration of aims, data and estimands, and of how methods are run and measured."""
 
 import hashlib
 import inspect
@@ -58,12 +58,10 @@ def proportions(cell: Cell, samples: Samples) -> list[Estimate]:
 
 @dataclass(frozen=True)
 class Study:
-    """A Monte Carlo study, declared in the words of Morris, White and Crowther (2019).
+    """A Monte Carlo study, declared in the words of Morris, White and Crowther (2019); its summary names the methods.
 
     name: Its name on the command line; the file in ``simulations/studies`` bears it.
     aims, mechanisms, estimands: What it is to find out; how data are generated; which true quantities are estimated.
-    methods: What is compared.
-    measures: Performance measures that `summarise` and `conclude` report.
     cells: The design grid (`grid` makes full factorials).
     replicates: Replicates of each cell at scale 1.
     simulate: ``simulate(cell, streams) -> {column: array of shape (R,)}`` for the R replicates that ``streams`` stand
@@ -81,8 +79,6 @@ class Study:
     aims: str
     mechanisms: str
     estimands: str
-    methods: Sequence[str]
-    measures: Sequence[str]
     cells: Sequence[Cell]
     replicates: int
     simulate: Callable[[Cell, Streams], Samples]
@@ -126,8 +122,6 @@ class Study:
             "aims": self.aims,
             "mechanisms": self.mechanisms,
             "estimands": self.estimands,
-            "methods": list(self.methods),
-            "measures": list(self.measures),
         }
 
     def run_id(self, seed: int) -> str:

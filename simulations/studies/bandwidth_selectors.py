@@ -131,8 +131,6 @@ STUDY = Study(
     mechanisms=f"{N_PROMPTS} prompts visited at each of {N_STEPS} steps; values static, walking or linear on the "
     f"logit; Bernoulli rewards; KAE with the triangular kernel at steps {SCORED[0]} and {SCORED[1]}.",
     estimands="Current values; oracle: the fixed bandwidth of lowest exact risk, one for both steps.",
-    methods=("oracle", *SELECTORS),
-    measures=("mse", "exact_mse", "regret_ratio", "bandwidth"),
     cells=grid(path=("static", "random_walk", "linear"), group_size=(1, 8)),
     replicates=40,
     shard=10,

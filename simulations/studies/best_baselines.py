@@ -159,8 +159,6 @@ STUDY = Study(
     "log-normal weights whose mean depends on the reward, by regime and prompt.",
     estimands=f"Noise of the gradient, E[W (R - b)^2], over visits {SCORED_FROM} and later, relative to that of "
     "b* = E[W R] / E[W] of each prompt and visit.",
-    methods=(BOUND, VALUE, *PLAIN, *(f"{method}, weighted" for method in WEIGHTED)),
-    measures=("noise", "ratio_to_best", "over_plain"),
     cells=grid(regime=tuple(REGIMES), group_size=(1, 2, 4, 8)),
     replicates=12,
     shard=12,

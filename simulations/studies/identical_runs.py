@@ -57,8 +57,6 @@ STUDY = Study(
     mechanisms="Two runs over ten epochs of 20 or 100 prompts, each prompt's logit with a walk of its own in each run "
     "and a common rise; the same prompts in both, or others from one distribution.",
     estimands="No difference: both runs have one distribution.",
-    methods=("compare",),
-    measures=("no_difference", "share_in_headline"),
     cells=grid(prompts=(20, 100), shared=(True, False)),
     replicates=50,
     shard=25,

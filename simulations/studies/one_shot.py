@@ -51,8 +51,6 @@ STUDY = Study(
     aims="What KAE by stream gains over GRPO, and how far both stay from the oracle that pools a step's B G rewards.",
     mechanisms="One prompt, B copies of G completions at each step, success rate rising steadily.",
     estimands="The prompt's current value.",
-    methods=("pooled_oracle", "grpo", "kae_stream", "kae"),
-    measures=("mse", "reduction_vs_grpo_pct"),
     cells=grid(copies=(128,), group_size=(1, 4, 8)),
     replicates=40,
     shard=10,

@@ -126,8 +126,6 @@ STUDY = Study(
     mechanisms=f"Logistic policy, {N_PROMPTS} conflicting prompts, B = {BATCH}, G = {GROUP_SIZE}, learning rate "
     f"{BETA:g} / (i + {OFFSET}), h_i = i^(-1/3), parameters in [{LOWEST:g}, {HIGHEST:g}]^2; common random numbers.",
     estimands="The gap between the best objective (by optimisation of the exact objective) and the learned policy's.",
-    methods=METHODS,
-    measures=("gap", "ratio_to_oracle", "kae_ahead", "pl_ratio", "gradient_noise"),
     cells=grid(steps=(1000,)),
     replicates=9600,
     shard=240,

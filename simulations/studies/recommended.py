@@ -200,8 +200,6 @@ STUDY = Study(
     mechanisms="Logs of 6 to 200 prompts and 6 to 30 visits (one visit in one epoch), in batches, of the regimes of "
     "the study regimes, of static and saturating values, and of the run of kaestat.datasets.",
     estimands="The recommended method's value error, and its difference to the rival's, in further logs of the cell.",
-    methods=("analyze",),
-    measures=("near_best", "covers", "says_100", "claims_better", "wrongly_better", "not_the_default"),
     cells=grid(kind=KINDS, shape=tuple(SHAPES)),
     replicates=5,
     shard=5,

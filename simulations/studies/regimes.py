@@ -82,13 +82,6 @@ STUDY = Study(
     "visits with and without dead prompts, continuous rewards, uneven gaps, two states.",
     estimands="Each prompt's current value, over the second half of the visits (from the second on, of three), and "
     "over the first half but its first visit.",
-    methods=("known parameters", *METHODS),
-    measures=tuple(
-        f"{measure}{shape}{half}"
-        for measure in ("mse", "ratio_to_known")
-        for shape in ("", TURNS)
-        for half in ("", EARLY)
-    ),
     cells=grid(regime=tuple(REGIMES), group_size=GROUP_SIZES),
     replicates=32,
     shard=16,

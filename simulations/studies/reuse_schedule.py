@@ -75,8 +75,6 @@ STUDY = Study(
     aims="How much of KAE's gain needs the reuse of minibatches, and what a wider bandwidth does without it.",
     mechanisms=f"{N_PROMPTS} prompts, {BATCH} a step, G = {GROUP_SIZE}, logit random walks; reuse with J = {REPEATS}.",
     estimands="Current values of the prompts of the step.",
-    methods=METHODS,
-    measures=("mse", "ratio_to_grpo", "visits_within_10_steps"),
     cells=grid(schedule=("reuse", "uniform", "epochs")),
     replicates=40,
     shard=10,

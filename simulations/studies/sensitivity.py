@@ -36,8 +36,6 @@ STUDY = Study(
     mechanisms="The MATH populations of study table1, with the same diagnostic. Values stand still and the past has "
     "four steps at every bandwidth, so a larger bandwidth never does harm here.",
     estimands="Each prompt's success rate; the diagnostic takes the mean of an oracle pool for it.",
-    methods=tuple(estimators()),
-    measures=("mse", "mse_debiased"),
     cells=table_cells(DIAGNOSTIC, datasets=("math",)),
     replicates=200,
     shard=20,

@@ -32,15 +32,6 @@ STUDY = Study(
     "(inputs, with one N_oracle); values stand still over the four past steps. A replicate is a fresh population, its "
     "pools and R repeats.",
     estimands="Each prompt's success rate; the paper's diagnostic takes the mean of an oracle pool for it.",
-    methods=METHODS,
-    measures=(
-        "mse",
-        "mse_debiased",
-        "reduction_mse",
-        "advantage_mse",
-        "reduction_mse_debiased",
-        "advantage_mse_debiased",
-    ),
     cells=table_cells(DIAGNOSTIC),
     replicates=1500,
     shard=50,

@@ -73,13 +73,6 @@ STUDY = Study(
     mechanisms="The populations of study table1; orthonormal scores, the limit of a softmax policy over many equally "
     "likely completions. A replicate is a fresh population, its pools and repeats of both diagnostics.",
     estimands="The reference gradient of a pool of N_ref completions per prompt (an input).",
-    methods=METHODS,
-    measures=(
-        "gradient_mse",
-        "reduction_gradient_mse",
-        "advantage_gradient_mse",
-        *(f"residual_{kind}_{prompts}" for prompts in PROMPTS for kind in ("sd", "correlation")),
-    ),
     cells=table_cells(VALUE_DIAGNOSTIC),
     replicates=600,
     shard=30,

@@ -230,8 +230,6 @@ STUDY = Study(
     mechanisms="One prompt, value drifting as under a 1/i learning rate, sampled at every step or at a random quarter "
     "of the steps; in the worst case a straight line, best integer bandwidth.",
     estimands="The prompt's current value.",
-    methods=("kae", "kae-algorithm1", "grpo", "reinforce++"),
-    measures=("bias", "variance", "mse", "exact_bias", "exact_variance", "exact_mse"),
     cells=(
         *grid(design=("bandwidth",), step=(1600,), h=(0.025, 0.05, 0.1, 0.2)),
         *grid(design=("sample size",), step=(100, 400, 1600, 6400), h=(None,)),

@@ -53,8 +53,6 @@ TOY = Study(
     aims="Test the harness.",
     mechanisms="Normal samples.",
     estimands="Their mean.",
-    methods=("mean",),
-    measures=("bias", "trace"),
     cells=grid(mean=(0.0, 1.0, 2.0), scale=(1.0, 2.0)),
     replicates=40,
     shard=8,

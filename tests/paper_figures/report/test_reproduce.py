@@ -21,7 +21,7 @@ from simulations import studies
 from tests.helpers.commands import app
 
 SCALE = 0.02
-QUICK = tuple(section for section in SECTIONS if section.name in ("table1", "one_shot", "schedule"))
+QUICK = tuple(section for section in SECTIONS if section.name in ("sensitivity", "one_shot", "schedule"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -124,13 +124,13 @@ def test_page_counts_the_findings_and_needs_no_other_file_but_those_it_links_to(
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(quick, tmp_path):
-    (drawn,) = (section for section in QUICK if section.name == "schedule")
+    (drawn,) = (section for section in QUICK if section.name == "sensitivity")
     for name, seed, jobs in (("two", 0, 2), ("other", 1, 1)):
         assert not reproduce.reproduce(tmp_path / name, scale=SCALE, seed=seed, jobs=jobs, sections=[drawn]).failures
     assert len(drawn.files()) == 5
     for file in drawn.files():
         assert (quick / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
-    assert (quick / "schedule.csv").read_bytes() != (tmp_path / "other" / "schedule.csv").read_bytes()
+    assert (quick / "sensitivity.csv").read_bytes() != (tmp_path / "other" / "sensitivity.csv").read_bytes()
 
 
 def test_a_second_call_computes_no_study_again(repeated):
@@ -150,7 +150,7 @@ def test_a_failing_study_builder_and_log_are_shown_and_the_rest_is_built(repeate
     report = reproduce.reproduce(repeated, scale=2 * SCALE, jobs=1, seed=1, data=str(tmp_path), sections=sections)
     parts = ["study one_shot", "section schedule", "section acc_step_500_dev"]
     assert [failure.part for failure in report.failures] == parts
-    assert set(report.built) == {"table1", "simulated"}
+    assert set(report.built) == {"sensitivity", "simulated"}
     html = page_of(repeated)
     assert "study one_shot failed: ZeroDivisionError: no prompts left" in html
     assert "python -m simulations replay one_shot" in html and "Traceback" in html
