@@ -1,7 +1,7 @@
 """Squared norms of rows' gradients in a torch model, from one forward and backward pass of their scores."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -34,11 +34,11 @@ def gradient_norms(
         Adam's units. Matrices are represented by their row and column means; parameters without a gradient so far
         count 0.
     """
-    with torch.enable_grad(), norms_in_backward(model, [Units(squares)]) as norms:
+    with torch.enable_grad(), norms_in_backward(model, Units(squares)) as norms:
         found = scores()
         norms.begin(found)
         torch.autograd.grad(found.sum(), norms.reached, allow_unused=True)
-    return norms.norms[0]
+    return norms.norms
 
 
 def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
@@ -62,18 +62,18 @@ class BackwardNorms:
 
     Attributes
     ----------
-    norms : list of Tensor, shape (B,), float32
-        Norms in each of the units, complete after the backward pass.
+    norms : Tensor, shape (B,), float32
+        Complete after the backward pass.
     reached : Tensor
         A scalar to differentiate if no parameter's gradient is needed, so that the backward pass goes through all
         modules.
     """
 
-    def __init__(self, modules: dict[str, nn.Module], units: Sequence[Units]):
+    def __init__(self, modules: dict[str, nn.Module], units: Units):
         self._modules, self._units = modules, units
         self._embedding_of = tied_heads(modules)
         self._own = {module: dict(module.named_parameters(recurse=False)) for module in modules.values()}
-        self.norms: list[torch.Tensor] = []
+        self.norms = torch.zeros(0)
         self.reached = torch.zeros((), requires_grad=True)
         self._ids: dict[nn.Module, torch.Tensor] = {}  # that went into an embedding
         # Input of an embedding's output layer, and the gradient of the logits of the embedding's tokens
@@ -83,7 +83,7 @@ class BackwardNorms:
 
     def begin(self, scores: torch.Tensor) -> None:
         """Start a backward pass from the sum of rows' scores, shape (B,), with norms of 0."""
-        self.norms = [torch.zeros(len(scores), device=scores.device) for _ in self._units]
+        self.norms = torch.zeros(len(scores), device=scores.device)
         self._met.clear()
         self._seen.clear()
 
@@ -102,7 +102,7 @@ class BackwardNorms:
 
     def came_back(self, name: str, inputs: torch.Tensor, gradient: torch.Tensor) -> None:
         """Add a module's part of the norms, when the gradient of its output is known."""
-        rows = len(self.norms[0])
+        rows = len(self.norms)
         if name in self._seen:
             raise ValueError(
                 f"module {name} is called twice, not called once, so norms in it cannot be taken; freeze it."
@@ -115,42 +115,38 @@ class BackwardNorms:
         self._seen.add(name)
         self._quiet = True
         try:
-            self._take(self._modules[name], inputs, gradient)
+            self.norms += self._of_module(self._modules[name], inputs, gradient).to(self.norms.device)
         finally:
             self._quiet = False
 
-    def _take(self, module: Any, inputs: torch.Tensor, gradient: torch.Tensor) -> None:
-        trained = {name: own for name, own in self._own[module].items() if own.requires_grad}
-        factors = {name: [units.factors(own) for units in self._units] for name, own in trained.items()}
+    def _of_module(self, module: Any, inputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        factors = {name: self._units.factors(own) for name, own in self._own[module].items() if own.requires_grad}
         kind = module_kind(module)
         if kind is None:
-            self._add(small_norms(module, inputs, gradient.float(), factors))
-            return
+            return small_norms(module, inputs, gradient.float(), factors)
         g = gradient.reshape(len(gradient), -1, gradient.shape[-1]).float()
         if kind is nn.Embedding:
             ids = inputs.reshape(len(inputs), -1)
-            self._add(embedding_norms(module, ids, g, factors["weight"], self._met.pop(module, None)))
-            return
+            return embedding_norms(module, ids, g, factors["weight"], self._met.pop(module, None))
+        found = g.new_zeros(len(g))
         if "weight" in factors:
             x = inputs.reshape(len(inputs), -1, inputs.shape[-1]).to(gradient.dtype)
-            self._add(linear_norms(x, g, factors["weight"]))
+            found += linear_norms(x, g, factors["weight"])
             embedding = self._embedding_of.get(module)
             if embedding in self._ids:
                 ids = self._ids[embedding].flatten(1)[:, None].expand(-1, g.shape[1], -1)
                 self._met[embedding] = x, g.gather(2, ids)
         if "bias" in factors:
-            self._add([(g.sum(1) * scale).square().sum(1) for (scale,) in factors["bias"]])
-
-    def _add(self, found: Sequence[torch.Tensor]) -> None:
-        for each, new in zip(self.norms, found, strict=True):
-            each += new.to(each.device)
+            (scale,) = factors["bias"]
+            found += (g.sum(1) * scale).square().sum(1)
+        return found
 
 
 @contextmanager
-def norms_in_backward(model: nn.Module, units: Sequence[Units]) -> Iterator[BackwardNorms]:
+def norms_in_backward(model: nn.Module, units: Units) -> Iterator[BackwardNorms]:
     """A context for forward and backward passes through a model, one after another, which collects norms of rows.
 
-    They are in each of the units, of the gradient of what is differentiated: the sum of the rows' scores. Linear
+    They are norms of the gradient of what is differentiated, the sum of the rows' scores. Linear
     layers, embeddings and norms are called once, with one tensor, rows first. Modules that share parameters otherwise
     than an embedding and an output layer do, and trained parameters of unsupported modules, raise a ValueError.
     """

@@ -43,7 +43,7 @@ class Rows:
 
     def take(self, order: np.ndarray) -> Rows:
         """The rows at these positions."""
-        columns = {name: tuple(getattr(self, name)[k] for k in order) for name in ("prompts", "ids", "uids")}
+        columns: Any = {name: tuple(getattr(self, name)[k] for k in order) for name in ("prompts", "ids", "uids")}
         version = None if self.version is None else self.version[order]
         return replace(self, **columns, rewards=self.rewards[order], padding=self.padding[order], version=version)
 

@@ -45,7 +45,7 @@ def last_whole_checkpoint(folder: str | os.PathLike[str]) -> str | None:
     return next((str(path) for path in newest_first if _is_whole(path)), None)
 
 
-def check_whole(output_dir: str, resume: Any) -> None:
+def check_complete(output_dir: str, resume: Any) -> None:
     """Raise a ValueError if a run was killed while it wrote the checkpoint that ``resume_from_checkpoint`` chooses."""
     if resume is True:
         resume = get_last_checkpoint(output_dir) if os.path.isdir(output_dir) else None
@@ -79,33 +79,18 @@ class ResumePoint(TrainerCallback):
     ) -> None:
         """Set the resume point, after the checkpoint is loaded and before the first batch.
 
-        Warns if the checkpoint lies within a generation, if later ones will, or if no batches are skipped.
+        Warns if the checkpoint lies within a generation.
         """
         per_generation = args.steps_per_generation * args.num_iterations
-        if args.save_strategy == "steps":
-            saved = range(int(state.save_steps), state.max_steps, int(state.save_steps))
-            within = [step for step in saved if _batches_behind(args, step, train_dataloader) % per_generation]
-            if within:
-                warnings.warn(
-                    f"save_steps={args.save_steps}: checkpoints such as that of step {within[0]} lie within "
-                    "generations, whose completions TRL does not save; a run resumed there generates anew and differs "
-                    "from the uninterrupted one. Let save_steps * gradient_accumulation_steps be a multiple of "
-                    f"steps_per_generation * num_iterations, {per_generation}.",
-                    stacklevel=2,
-                )
-        if state.global_step == 0:
-            return
-        if args.ignore_data_skip:
-            warnings.warn(
-                "ignore_data_skip: the resumed run begins an epoch anew and differs from the uninterrupted one.",
-                stacklevel=2,
-            )
+        if state.global_step == 0 or args.ignore_data_skip:
             return
         behind = _batches_behind(args, state.global_step, train_dataloader)
         if behind % per_generation:
             warnings.warn(
                 f"resume_from_checkpoint: step {state.global_step} lies within a generation, whose completions TRL "
-                "does not save; the run generates anew and differs from the uninterrupted one.",
+                "does not save; the run generates anew and differs from the uninterrupted one. Let save_steps * "
+                "gradient_accumulation_steps be a multiple of steps_per_generation * num_iterations, "
+                f"{per_generation}.",
                 stacklevel=2,
             )
         self._trainer.resume_after(behind)

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from trl import GRPOConfig
 
 from kaestat import AdvantageEstimator
-from kaestat.core.checks import check_whole
 from kaestat.estimator.several_rewards import SeveralRewards
 
 
@@ -41,18 +39,6 @@ class BaselineGRPOConfig(GRPOConfig):
             raise
         if single:
             self.num_generations = 1
-
-
-def check_options(estimator: Any, prompt_id: Any, reuse: Any) -> None:
-    """Raise a TypeError or ValueError unless the trainer's own arguments are valid."""
-    if not isinstance(estimator, AdvantageEstimator | SeveralRewards):
-        raise TypeError(
-            f"advantage_estimator must be an AdvantageEstimator, got {estimator!r}; for example "
-            'kaestat.AdvantageEstimator("kae", bandwidth=10).'
-        )
-    if prompt_id is not None and not isinstance(prompt_id, str):
-        raise TypeError(f"prompt_id must be the name of a column, or None, got {prompt_id!r}.")
-    check_whole("reuse", reuse)
 
 
 def check_several(estimator: SeveralRewards, functions: Sequence[str], weights: Sequence[float] | None) -> None:

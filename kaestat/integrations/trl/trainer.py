@@ -24,6 +24,7 @@ from datasets import Dataset, IterableDataset
 from trl import GRPOTrainer
 
 from kaestat import AdvantageEstimator
+from kaestat.core.checks import check_whole
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.history.prior import BEFORE_THE_RUN
 from kaestat.integrations.gradient_norms import usable_weights
@@ -34,7 +35,7 @@ from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 from kaestat.integrations.shared.upstream import misfit
 from kaestat.integrations.trl.checkpoints import (
     ResumePoint,
-    check_whole,
+    check_complete,
     load_session,
     save_session,
 )
@@ -49,7 +50,7 @@ from kaestat.integrations.trl.completion_weights import (
     parameter_norms,
     score_norms,
 )
-from kaestat.integrations.trl.config import check_config, check_options, check_several
+from kaestat.integrations.trl.config import check_config, check_several
 from kaestat.integrations.trl.sampler import DrawnPrompts, ReuseSampler
 from kaestat.logs.columns import GENERATION
 from kaestat.sampling import Policy, PromptSampler
@@ -152,12 +153,11 @@ class BaselineGRPOTrainer(GRPOTrainer):
         prior_step: int = BEFORE_THE_RUN,
         **kwargs: Any,
     ):
-        check_options(advantage_estimator, prompt_id, reuse)
+        self.session = TrainerSession(advantage_estimator, weights=weights, choices=WEIGHTS)
         self.prompt_id = prompt_id
         self.weights = weights
-        self.reuse = reuse
+        self.reuse = check_whole("reuse", reuse)
         self.generation = advantage_estimator.last_step + 1
-        self.session = TrainerSession(advantage_estimator, weights=weights, choices=WEIGHTS)
         self._scored: Scored | None = None
         self.measures: dict[str, list[Any]] = {}
         if not self.check_prompts and prompt_id is None:
@@ -257,23 +257,18 @@ class BaselineGRPOTrainer(GRPOTrainer):
 
     def _completion_weights(self, output: dict[str, Any]) -> torch.Tensor | None:
         """Weight of each completion of all processes, shape (N,); None without weights."""
+        training, weights = self.model.training, None
         lengths = self.accelerator.gather(completion_lengths(output))
-        self.measures = {}
-        self._log_measure("completion_length", lengths.long().tolist())
-        self._logs["extra"][GENERATION].extend([self.generation if self.model.training else None] * len(lengths))
-        if not self.model.training and self.weights in NORMS:
-            self._log_measure("score_norm", [None] * len(lengths))
-        if not (self.session.weighs and self.model.training):
-            return None
-        weights = lengths if self.weights == "length" else self.accelerator.gather(self._norms(output))
-        weights = usable_weights(weights, over_mean=self.weights == "adam")
+        if self.session.weighs and training:
+            weights = lengths if self.weights == "length" else self.accelerator.gather(self._norms(output))
+            weights = usable_weights(weights, over_mean=self.weights == "adam")
+        self.measures = {"completion_length": lengths.long().tolist()}
         if self.weights in NORMS:
-            self._log_measure("score_norm", weights.tolist())
+            self.measures["score_norm"] = [None] * len(lengths) if weights is None else weights.tolist()
+        columns = self.measures | {GENERATION: [self.generation if training else None] * len(lengths)}
+        for name, values in columns.items():
+            self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
         return weights
-
-    def _log_measure(self, name: str, values: list[Any]) -> None:
-        self.measures[name] = values
-        self._logs["extra"][name].extend(values)  # holds one generation, as TRL's own columns
 
     def _norms(self, output: dict[str, Any]) -> torch.Tensor:
         """Squared norm of each completion's score, of this process, shape (n,)."""
@@ -283,33 +278,26 @@ class BaselineGRPOTrainer(GRPOTrainer):
 
     def _advantages(self, scored: Scored, weights: torch.Tensor | None) -> torch.Tensor:
         """Advantages of all processes' completions, shape (N,); the same in every process, as are its states."""
-        rewards, rows = self._rows(scored)
-        each = (
-            scored.rewards.cpu().double().numpy() if isinstance(self.advantage_estimator, SeveralRewards) else rewards
+        rewards = scored.rewards
+        if not isinstance(self.advantage_estimator, SeveralRewards):
+            rewards = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        advantages = self.session.advantages(
+            rewards.cpu().double().numpy(),
+            self.generation,
+            prompts=scored.hashes if self.check_prompts else [repr(key) for key in scored.ids],
+            ids=scored.ids,
+            groups=np.arange(len(rewards)) // self.num_generations,  # TRL's groups stand side by side
+            mask=~scored.rewards.isnan().all(dim=1).cpu().numpy(),  # the others: advantage 0, not recorded
+            weights=None if weights is None else weights.cpu().double().numpy(),
         )
-        given = None if weights is None else weights.cpu().double().numpy()
-        advantages = self.session.advantages(each, self.generation, weights=given, **rows)
-        self._count_generation(self.session.metrics)
-        return torch.as_tensor(advantages, dtype=torch.float32)
-
-    def _rows(self, scored: Scored) -> tuple[np.ndarray, dict[str, Any]]:
-        """Reward of each completion, shape (N,), and what else a session takes of it."""
-        rewards = (scored.rewards * self.reward_weights.to(scored.rewards.device)).nansum(dim=1)
-        return rewards.cpu().double().numpy(), {
-            "prompts": scored.hashes if self.check_prompts else [repr(key) for key in scored.ids],
-            "ids": scored.ids,
-            "groups": np.arange(len(rewards)) // self.num_generations,  # TRL's groups stand side by side
-            "mask": ~scored.rewards.isnan().all(dim=1).cpu().numpy(),  # the others: advantage 0, not recorded
-        }
-
-    def _count_generation(self, metrics: Mapping[str, float]) -> None:
         self.generation += 1
-        for name, value in metrics.items():
+        for name, value in self.session.metrics.items():
             self._metrics["train"][name].append(value)
+        return torch.as_tensor(advantages, dtype=torch.float32)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """TRL's; a ValueError for a checkpoint that was not written to its end, which names the latest that was."""
-        check_whole(self.args.output_dir, resume_from_checkpoint)
+        check_complete(self.args.output_dir, resume_from_checkpoint)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:

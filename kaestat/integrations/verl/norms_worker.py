@@ -36,7 +36,7 @@ class NormsActor(TrainingWorker):
         tu.assign_non_tensor(data, return_model_output=True, disable_auto_offload=True, **sizes)
         with engine.train_mode():  # loads what is offloaded, and at its end forgets the gradients
             units = Units(mean_squares(engine.optimizer) if wanted == "adam" else None)
-            with norms_in_backward(engine.module, [units]) as norms:
+            with norms_in_backward(engine.module, units) as norms:
                 engine.infer_batch = partial(_there_and_back, engine, norms)  # of this engine, for this pass
                 try:
                     return super().infer_batch(data)
@@ -49,7 +49,7 @@ class NormsActor(TrainingWorker):
         ids = torch.zeros(2, 2, dtype=torch.long, device=get_device_id())
         given = {"input_ids": ids, "attention_mask": ids + 1, "position_ids": torch.arange(2).to(ids).expand(2, -1)}
         cast = nullcontext() if dtype == torch.float32 else torch.autocast(device_type=get_device_name(), dtype=dtype)
-        with torch.random.fork_rng(), engine.train_mode(), norms_in_backward(engine.module, [Units(None)]) as norms:
+        with torch.random.fork_rng(), engine.train_mode(), norms_in_backward(engine.module, Units(None)) as norms:
             with cast:
                 scores = engine.module(**given, use_cache=False).logits.float().log_softmax(-1)[..., 0].sum(1)
             norms.begin(scores)
@@ -69,7 +69,7 @@ def _score(
     log_probs = no_padding_2_padding(model_output["log_probs"], data)
     scores = (log_probs * data.select("response_mask").to_padded_tensor()["response_mask"]).sum(1)
     norms.begin(scores)
-    model_output[NORMS] = norms.norms[0][:, None]  # the same memory, which the backward pass fills
+    model_output[NORMS] = norms.norms[:, None]  # the same memory, which the backward pass fills
     return scores.sum(), {}
 
 

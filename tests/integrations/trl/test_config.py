@@ -16,12 +16,6 @@ def test_one_completion_per_prompt_is_kept(tmp_path):
     assert (found.num_generations, found.generation_batch_size) == (1, 6)
 
 
-def test_groups_are_trls_and_checked_by_it(tmp_path):
-    assert config(tmp_path, num_generations=4, per_device_train_batch_size=8).num_generations == 4
-    with pytest.raises(ValueError, match=r"must be divisible by num_generations \(4\)"):
-        config(tmp_path, num_generations=4, per_device_train_batch_size=6)
-
-
 def test_an_odd_generation_batch_is_refused_with_what_to_change(tmp_path):
     with pytest.raises(ValueError, match="num_generations=1 needs an even number of completions"):
         config(tmp_path, num_generations=1, per_device_train_batch_size=3)

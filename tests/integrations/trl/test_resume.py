@@ -1,6 +1,5 @@
 """The estimator's state is in every checkpoint, and a resumed run goes on as if it had never stopped."""
 
-import shutil
 import warnings
 
 import pytest
@@ -81,16 +80,6 @@ def test_a_checkpoint_amid_a_generation_goes_on_with_fresh_completions(tmp_path)
     assert resumed.advantage_estimator.history.last_step == 1 + len(resumed.batches)
 
 
-def test_what_makes_a_resume_inexact_is_said(tmp_path):
-    config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
-    with pytest.warns(UserWarning, match="save_steps=3.* step 3 .*num_iterations, 2"):
-        trainer_of(tmp_path, max_steps=4, **config, save_strategy="steps", save_steps=3).train()
-    trainer_of(tmp_path, max_steps=2, **config, save_strategy="steps", save_steps=2).train()
-    resumed = trainer_of(tmp_path / "again", max_steps=3, **config, ignore_data_skip=True)
-    with pytest.warns(UserWarning, match="ignore_data_skip"):
-        resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-
-
 @pytest.mark.parametrize("accumulated", [1, 4])  # 6 batches an epoch: of two steps, the second has 2 batches of 4
 def test_an_exact_resume_is_no_reason_to_warn(accumulated, tmp_path):
     config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": accumulated}
@@ -100,13 +89,3 @@ def test_an_exact_resume_is_no_reason_to_warn(accumulated, tmp_path):
             warnings.simplefilter("always")
             run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4") if stop == 6 else None)
         assert not [each for each in caught if "uninterrupted" in str(each.message)]
-
-
-def test_a_warm_estimator_goes_on_counting(tmp_path):
-    trainer_of(tmp_path, max_steps=2, **SAVING).train()
-    warm = AdvantageEstimator.load(tmp_path / "checkpoint-2" / STATE_FILE)
-    shutil.rmtree(tmp_path / "checkpoint-2")
-    trainer = tiny_trainer(tmp_path, warm, trainer_options={"prompt_id": "question_id"}, max_steps=1)
-    assert trainer.generation == 2
-    trainer.train()
-    assert warm.history.last_step == 2

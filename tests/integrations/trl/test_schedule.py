@@ -68,10 +68,3 @@ def test_epochs_have_the_order_of_trl(shuffle):
     assert len(ours) == len(theirs) == len(list(ours))
     for now["epoch"] in range(3):
         assert list(ours) == list(ours) == list(theirs)
-
-
-def test_trl_still_goes_back_to_the_first_order_after_a_resume():
-    # The fault that ReuseSampler is there for: a fresh sampler has the first epoch's order, whatever the epoch.
-    first, fresh = (RepeatSampler(range(50), 1, batch_size=5, seed=0) for _ in range(2))
-    assert list(first) == list(fresh)
-    assert list(first) != list(RepeatSampler(range(50), 1, batch_size=5, seed=0))

@@ -9,7 +9,8 @@ from tests.llm_experiments.training.test_sharded import sharding
 
 @pytest.mark.slow
 def test_weights_are_those_of_a_loop_over_completions_with_the_whole_model(tmp_path):
-    run_module(*TWO, "tests.helpers.sharded_weights", tmp_path, environment=sharding())
+    # Three trainings, and a loop over their completions: on a busy machine they take longer than the usual limit.
+    run_module(*TWO, "tests.helpers.sharded_weights", tmp_path, environment=sharding(), timeout=1200)
     for name in ("exact", "adam", "checkpointing"):
         first, second = (np.load(tmp_path / f"{name}-{rank}.npz") for rank in (0, 1))
         np.testing.assert_array_equal(first["weights"], second["weights"])

@@ -1,7 +1,6 @@
 """A tiny model trains through TRL, and the advantages in its loss are the estimator's."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from datasets import concatenate_datasets
@@ -82,12 +81,3 @@ def test_evaluation_leaves_the_history_alone_and_keeps_trl_advantages(tmp_path):
     replayed(trainer, AdvantageEstimator("kae", bandwidth=5.0))
     assert estimator.history.last_step == 1
     assert not any(name.startswith("eval_baseline") for entry in trainer.state.log_history for name in entry)
-
-
-def test_the_completions_table_holds_the_estimators_advantages(tmp_path):
-    trainer = train_tiny(tmp_path, AdvantageEstimator("kae", bandwidth=5.0), log_completions=True, max_steps=3)
-    for step, batch in enumerate(trainer.batches, start=1):
-        table = pd.read_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
-        assert table["prompt"].tolist() == batch["prompts"]
-        np.testing.assert_allclose(table["advantage"], batch["advantages"].numpy(), atol=1e-7)
-        np.testing.assert_allclose(table["parity_reward"], batch["rewards"].numpy()[:, 0])

@@ -44,24 +44,6 @@ def test_the_action_comes_once_though_the_module_is_reloaded_and_at_once_where_i
     assert seen == ["acted", "at once"]
 
 
-def test_a_failed_import_does_not_use_the_action_up(module):
-    name, seen = module("waited_for_failing", "raise RuntimeError('not yet')\n"), []
-    after_import(name, lambda: seen.append("acted"))
-    with pytest.raises(RuntimeError, match="not yet"):
-        importlib.import_module(name)
-    assert seen == []
-    module(name)
-    importlib.import_module(name)
-    assert seen == ["acted"]
-
-
-def test_a_module_that_does_not_exist_is_still_not_found():
-    after_import("waited_for_in_vain", lambda: None)
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("waited_for_in_vain")
-    sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "_name", "") != "waited_for_in_vain"]
-
-
 def test_what_the_action_raises_reaches_whoever_imports(module):
     def fails():
         raise ValueError("no place")

@@ -19,13 +19,6 @@ def test_text_is_read_as_on_the_command_line_and_numbers_as_they_are():
     assert Options.read("kae", {"kaestat": {"objective": "pass@8"}}).estimator().objective == "pass@8"
 
 
-@pytest.mark.parametrize("algorithm", [None, {}, {"kaestat": None}, {"kaestat": {"params": None}}])
-def test_nothing_written_means_the_published_method(algorithm):
-    options = Options.read("grpo", algorithm)
-    assert (options.scale, options.weights, options.prompt_id, options.start_anew) == (None, "none", "auto", False)
-    assert options.estimator().scale == "group_std"
-
-
 def test_a_history_is_kept_exactly_by_the_methods_whose_second_step_depends_on_the_first():
     for method in (name for name, method in METHODS.items() if method.needs is None):
         rewards, ids = [1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"]
@@ -63,11 +56,6 @@ def test_an_index_is_told_apart_by_source_and_split():
         for index in (0, 1, "0")
     }
     assert len(ids) == 27
-
-
-def test_an_index_of_numpy_is_the_same_as_a_plain_one():
-    plain, numpy = (read_prompt("auto", "gsm8k", {"index": index}, MESSAGES).id for index in (3, np.int64(3)))
-    assert plain == numpy
 
 
 @pytest.mark.parametrize("extra_info", [{}, {"index": None}, None, {"split": "train"}])

@@ -98,13 +98,6 @@ def test_an_engine_without_squares_is_refused(queue):
         compute(queue, trainer, batch, 0)
 
 
-@pytest.mark.parametrize("options", [(), ("+algorithm.kaestat.weights=length",), (SQUARES,)])
-def test_nothing_is_asked_of_the_actor_for_other_weights(queue, options):
-    batch, actor = asked(queue, make_trainer(*options), rows_at(0))
-    queue.kv_clear(keys=batch.keys, partition_id="train")
-    assert actor.asked == [False]
-
-
 FSDP2 = ("actor_rollout_ref.actor.strategy=fsdp2", "actor_rollout_ref.model.use_remove_padding=False")
 
 

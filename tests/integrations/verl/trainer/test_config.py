@@ -96,11 +96,6 @@ def test_groups_and_scales_that_do_not_fit_stop_the_run_before_it_begins(method,
         make_trainer(override, mode=mode, method=method)
 
 
-@pytest.mark.parametrize("method", ["grpo", "kaestat_rloo", "james_stein"])
-def test_verls_own_trainers_take_what_needs_no_history(method):
-    assert make_trainer(mode="sync", method=method).config.algorithm.adv_estimator == method
-
-
 def test_a_method_that_verl_cannot_feed_stops_the_run_before_it_begins():
     with pytest.raises(ValueError, match="greedy"):
         make_trainer(method="kaestat_remax")

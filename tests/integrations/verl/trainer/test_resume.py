@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
 from kaestat.integrations.verl.checkpoint import STATE_FILE
 from tests.helpers.tiny_verl import compute, make_trainer, put
@@ -20,15 +19,6 @@ class Workers:
 
     def load_checkpoint(self, *args, **kwargs):
         pass
-
-
-class Uploads(CheckpointCallback):
-    """A user's own callback, such as one that copies the folder away: notes what it finds."""
-
-    found = ()
-
-    def on_save(self, trainer, global_step, checkpoint_dir, **kwargs):
-        Uploads.found = sorted(os.listdir(checkpoint_dir))
 
 
 def trainer_in(folder, *overrides, **kwargs):
@@ -74,15 +64,6 @@ def test_the_history_is_there_before_verl_calls_the_checkpoint_complete(queue, t
     assert not (tmp_path / "latest_checkpointed_iteration.txt").exists()
 
 
-def test_a_callback_of_the_users_is_called_and_finds_the_history(queue, tmp_path):
-    trainer = trainer_in(tmp_path, f"trainer.checkpoint_callback_class={__name__}.Uploads")
-    run(queue, trainer, range(2))
-    trainer._save_checkpoint()
-    callback = type(trainer.checkpoint_callback)
-    assert callback.__name__ == "Uploads"
-    assert callback.found == ["actor", STATE_FILE, "data.pt"]
-
-
 def checkpoint_of_verl_alone(folder):
     trainer = trainer_in(folder, mode="sync", method="grpo")
     trainer.global_steps = 3
@@ -110,9 +91,3 @@ def test_a_method_without_a_history_resumes_from_any_checkpoint(tmp_path):
     trainer = trainer_in(tmp_path, method="james_stein")
     trainer._load_checkpoint()
     assert trainer.global_steps == 3
-
-
-def test_a_run_from_scratch_loads_nothing(tmp_path):
-    trainer = trainer_in(tmp_path)
-    trainer._load_checkpoint()
-    assert trainer.global_steps == 0 and trainer.session.estimator.history is None

@@ -116,14 +116,6 @@ def test_where_no_prompts_are_drawn_or_no_correction_reaches_the_estimator_the_o
         make_trainer("+algorithm.kaestat.prompt_sampler=neyman", method="grpo")
 
 
-def test_parameters_of_the_sampler_come_from_the_command_line(queue, folder):
-    params = [f"+algorithm.kaestat.sampler_params.{given}" for given in ("floor=0.3", "correction=none", "most=2")]
-    sampler = trainer_in(folder, *params, size=1).drawn.sampler
-    assert (sampler.floor, sampler.correction, sampler.most) == (0.3, "none", 2)
-    with pytest.raises(ValueError, match="most: a prompt gets at most one group"):
-        trainer_in(folder, params[2], size=2)
-
-
 def test_a_filter_that_hides_groups_from_the_history_is_warned_of(recwarn):
     filtering = ("algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc")
     make_trainer(*filtering, method="kaestat_rloo")

@@ -8,8 +8,6 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from kaestat import AdvantageEstimator
 from kaestat.baselines.registry import parse_method
 from kaestat.integrations.shared import conformance
-from kaestat.integrations.shared.prompt_ids import hash_prompt
-from tests.helpers.logged import LOGGED
 from tests.helpers.tiny_verl import SEPARATE, QueueAdapter, balance, compute, make_trainer, put, sample
 
 
@@ -93,16 +91,6 @@ def test_a_session_of_several_outputs_is_one_completion_and_shares_its_advantage
             torch.testing.assert_close(tokens, torch.full_like(tokens, expected[int(key.split("_")[1])]))
 
 
-def test_what_is_logged(queue):
-    trainer = make_trainer()
-    for step in range(2):
-        _, metrics = compute(queue, trainer, put(queue, samples_of(groups(step))), step)
-    assert metrics.keys() >= {"baseline/squared_error", "baseline/known_prompts", "baseline/nonzero_advantages"}
-    assert {name for name in metrics if name.startswith("baseline/")} <= LOGGED
-    assert 0 < metrics["baseline/known_prompts"] <= 1
-    assert all(isinstance(value, float) for value in metrics.values()), "verl averages numbers only"
-
-
 @pytest.mark.parametrize(
     ("mode", "buffer", "sync_step"),
     [
@@ -124,41 +112,6 @@ def test_an_estimator_of_verls_gets_verls_trainer(queue):
     found, metrics = compute(queue, make_trainer(method="rloo"), put(queue, samples_of(completions)), 0)
     assert [tokens[0].item() for tokens in found.values()] == [1.0, -1.0, 0.0, 0.0]
     assert not metrics
-
-
-@pytest.mark.parametrize(
-    ("prompt_id", "name"),
-    [
-        ("auto", lambda prompt: f'["sums","train",{prompt}]'),
-        ("extra_info.index", lambda prompt: prompt),
-        ("prompt", lambda prompt: hash_prompt([{"role": "user", "content": f"What is {prompt} + 1?"}])),
-    ],
-)
-def test_the_history_is_kept_by_the_id_that_was_asked_for(queue, prompt_id, name):
-    trainer = make_trainer(f"+algorithm.kaestat.prompt_id={prompt_id}")
-    for step in range(2):
-        compute(queue, trainer, put(queue, samples_of(groups(step))), step)
-    seen = sorted({c[2] for step in range(2) for c in groups(step)})
-    history = trainer.session.estimator.history
-    assert len(history) == len(seen)
-    assert (history.rows([name(prompt) for prompt in seen]) > 0).all()
-
-
-def test_rows_in_another_order_than_verls_are_refused(queue, monkeypatch):
-    """Should a later verl reorder rows between our reading and its advantages."""
-    import kaestat.integrations.verl.trainer as trainer_module
-
-    read = trainer_module.read_rows
-
-    def reversed_rows(batch, prompt_id):
-        batch.reorder(list(range(len(batch.keys)))[::-1])
-        rows = read(batch, prompt_id)
-        batch.reorder(list(range(len(batch.keys)))[::-1])
-        return rows
-
-    monkeypatch.setattr(trainer_module, "read_rows", reversed_rows)
-    with pytest.raises(ValueError, match="in another order"):
-        compute(queue, make_trainer(), put(queue, samples_of(groups(0))), 0)
 
 
 def test_a_key_of_another_form_is_refused(queue):
