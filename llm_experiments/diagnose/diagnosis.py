@@ -108,7 +108,7 @@ class Diagnosis:
                 frames["score_norms"].append(norms)
                 frames["score_norms_summary"].append(score_norm_summary(norms))
                 done()
-        self._write("gradient", frames, self._scored.cost())
+        self._write("gradient", frames)
 
     @cached_property
     def _task(self) -> Task:
@@ -188,10 +188,10 @@ class Diagnosis:
         self._vllm.check_agreement(self._policy, [problem.prompt for problem in self._task.problems[:2]])
         return self._vllm
 
-    def _write(self, stage: str, frames: dict[str, list[pd.DataFrame]], facts: dict[str, Any] | None = None) -> None:
+    def _write(self, stage: str, frames: dict[str, list[pd.DataFrame]]) -> None:
         """Write a stage's tables, and its provenance beside that of the others."""
         path = self.results / PROVENANCE
         others = json.loads(path.read_text()) if path.exists() else {}
-        origin = {**others, stage: provenance(self.config) | (facts or {})}
+        origin = {**others, stage: provenance(self.config)}
         whole = {name: pd.concat(parts, ignore_index=True) for name, parts in frames.items()}
         write_results(self.results, Results(**whole, provenance=origin))

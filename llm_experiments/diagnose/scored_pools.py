@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -86,17 +85,6 @@ class ScoredPools:
         """Gram matrices of a target step, shape (P, N, N)."""
         return np.stack([each.gram for each in self._read(step)])
 
-    def cost(self) -> dict[str, Any]:
-        """What the scores of the target steps took."""
-        scores = [each for step in self.config.diagnostic.steps for each in self._read(step)]
-        return {
-            "parameters": self.config.gradient.parameters,
-            "prompts": self.n_prompts,
-            "completions_per_prompt": self.config.diagnostic.n_target,
-            "backward_passes": sum(each.backward_passes for each in scores),
-            "seconds": round(sum(each.seconds for each in scores), 1),
-        }
-
     @cached_property
     def _policy(self) -> TransformersPolicy:
         return self._make_policy()
@@ -110,7 +98,7 @@ class ScoredPools:
         """Scores of a pool at the weights that sampled it: the whole Gram matrix at a target step, else the norms."""
         from llm_experiments.gradient.scores import gram_matrix, score_norms
 
-        settings, begin = self.config.gradient, time.perf_counter()
+        settings = self.config.gradient
         prompt = next(problem.prompt for problem in self._task.problems if problem.id == pool.problem_id)
         target = pool.step in self.config.diagnostic.steps
         size = self.config.diagnostic.n_target if target else self.config.diagnostic.n_history
@@ -130,8 +118,6 @@ class ScoredPools:
             logit_norm=proxies.logit_norms,
             length=pool.lengths[:size],
             gram=found.products if target else np.empty((0, 0)),
-            backward_passes=found.backward_passes,
-            seconds=time.perf_counter() - begin,
         )
 
     def _read(self, step: int) -> list[PromptScores]:

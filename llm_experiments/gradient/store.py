@@ -27,8 +27,6 @@ class PromptScores:
     logit_norm: np.ndarray
     length: np.ndarray
     gram: np.ndarray
-    backward_passes: int
-    seconds: float
 
 
 class ScoreFiles:

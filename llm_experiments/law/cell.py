@@ -109,7 +109,7 @@ class Cell:
         self._load(step)
         pools = [self._pools.read(step, problem_id) for problem_id in ids]
         prompts = [self._policy.encode(self._prompts[problem_id]) for problem_id in ids]
-        squares = self._squares(step, digest, prompts, pools)
+        squares = self._squares(step, prompts, pools)
         with self._progress(f"{self.name}: norms, step {step} (prompts)", len(missing)) as done:
             for row in missing:
                 own = pools[row].completions[config.history :]
@@ -127,16 +127,13 @@ class Cell:
                 done()
 
     def _squares(
-        self, step: int, digest: str, prompts: Sequence[Sequence[int]], pools: Sequence[PromptPool]
+        self, step: int, prompts: Sequence[Sequence[int]], pools: Sequence[PromptPool]
     ) -> dict[nn.Parameter, torch.Tensor]:
         from .mean_squares import mean_squares
 
         config, model = self.config, self._policy.model
-        kept = self._scores.read_squares(step, digest, model)
-        if kept is not None:
-            return kept
         with self._progress(f"{self.name}: mean squares, step {step} (batches)", config.history) as done:
-            found = mean_squares(
+            return mean_squares(
                 model,
                 prompts,
                 [[each.token_ids for each in pool.completions[: config.history]] for pool in pools],
@@ -144,8 +141,6 @@ class Cell:
                 temperature=config.sampling.temperature,
                 done=done,
             )
-        self._scores.write_squares(step, digest, model, found)
-        return found
 
     def _tables(self, step: int) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, np.ndarray]]:
         """Rows of the completions, rows of the prompts, and products of the prompts' mean gradients."""

@@ -119,11 +119,12 @@ class VllmPolicy(Policy):
         if not (mean <= allowed and largest <= LARGEST * allowed):
             raise RuntimeError(
                 f"vLLM and the scoring policy disagree on the log-probabilities of {absolute.size} tokens: by "
-                f"{mean:.2g} nats on average and {largest:.2g} at most, where {allowed:.2g} and {LARGEST * allowed:.2g} "
-                f"are allowed in {self.dtype}. Either the two were given different weights: call load_weights of both "
-                "with the same folder; or vLLM kept old ones in place of those loaded last, as its packed linear layers "
-                "on CPU can, an output layer tied to the embeddings above all: call restart with the folder. Completions "
-                "sampled since the last check are from another policy; discard them."
+                f"{mean:.2g} nats on average and {largest:.2g} at most, where {allowed:.2g} and "
+                f"{LARGEST * allowed:.2g} are allowed in {self.dtype}. Either the two were given different weights: "
+                "call load_weights of both with the same folder; or vLLM kept old ones in place of those loaded last, "
+                "as its packed linear layers on CPU can, an output layer tied to the embeddings above all: call "
+                "restart with the folder. Completions sampled since the last check are from another policy; discard "
+                "them."
             )
 
     def _completion(self, output: CompletionOutput) -> Completion:

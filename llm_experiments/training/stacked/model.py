@@ -25,8 +25,6 @@ CONTEXT = 256
 TIED = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"
 FAMILIES = ("llama", "qwen2")
-ATTENDING = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-GATED = ("mlp.gate_proj", "mlp.up_proj")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +33,13 @@ class Tap:
 
     inputs: Tensor, shape (runs, N, in), or (runs, N) of int for embeddings.
     outputs (Tensor, shape (runs, N, out)): Of the graph.
-    names: Of the weights, several where they are side by side.
+    name: Of the weight.
     """
 
     kind: Literal["linear", "biased", "scale", "embedding", "logits"]
     inputs: torch.Tensor
     outputs: torch.Tensor
-    names: tuple[str, ...]
+    name: str
 
 
 @dataclass(frozen=True)
@@ -116,22 +114,11 @@ class StackedDecoder:
             layer = f"model.layers.{number}."
             x = x + self._attention(tapped, layer, tapped.norm(x, f"{layer}input_layernorm"), rows, turn, number, cache)
             mlp = tapped.norm(x, f"{layer}post_attention_layernorm")
-            gate, up = tapped.linear(mlp, *(f"{layer}{name}" for name in GATED)).chunk(2, -1)
+            gate, up = (tapped.linear(mlp, f"{layer}mlp.{name}_proj") for name in ("gate", "up"))
             x = x + tapped.linear(F.silu(gate) * up, f"{layer}mlp.down_proj")
         x = x.view(runs, rows, length, width)[:, :, skip:].reshape(runs, -1, width)
         final = tapped.logits(tapped.norm(x, "model.norm"), embedding)
         return final.view(runs, rows, length - skip, vocabulary)
-
-    def joined(self, parameters: Parameters) -> dict[str, torch.Tensor]:
-        """Parameters for many calls of `logits`, in which those of one input stand side by side once and for all."""
-        names = [
-            [f"model.layers.{number}.{name}.{kind}" for name in together]
-            for number in range(self.config.num_hidden_layers)
-            for together in (ATTENDING, GATED)
-            for kind in ("weight", "bias")
-        ]
-        beside = {" ".join(each): side_by_side(parameters, each) for each in names if each[0] in parameters}
-        return {**parameters, **beside}
 
     def _attention(
         self,
@@ -144,11 +131,12 @@ class StackedDecoder:
         cache: Cache | None,
     ) -> torch.Tensor:
         runs, _, width = x.shape
-        heads, groups = self.config.num_attention_heads, self.config.num_key_value_heads
-        mixed = tapped.linear(x, *(f"{layer}{name}" for name in ATTENDING))
-        mixed = mixed.view(runs * rows, -1, heads + 2 * groups, self._head).transpose(1, 2)
-        turned = _rotated(mixed[:, : heads + groups], *turn)
-        query, key, value = turned[:, :heads], turned[:, heads:], mixed[:, heads + groups :]
+        shared = self.config.num_attention_heads // self.config.num_key_value_heads  # keys and values
+        mixed = (tapped.linear(x, f"{layer}self_attn.{name}_proj") for name in "qkv")
+        query, key, value = (
+            each.view(runs * rows, -1, each.shape[-1] // self._head, self._head).transpose(1, 2) for each in mixed
+        )
+        query, key = _rotated(query, *turn), _rotated(key, *turn)
         first = not cache or len(cache) <= number
         if cache is not None:
             if first:
@@ -158,7 +146,7 @@ class StackedDecoder:
                 cache[number] = key, value
         grouped = not query.is_cuda  # whose kernels for 32-bit numbers take no groups
         if not grouped:
-            key, value = (each.repeat_interleave(heads // groups, 1) for each in (key, value))
+            key, value = (each.repeat_interleave(shared, 1) for each in (key, value))
         seen = F.scaled_dot_product_attention(query, key, value, is_causal=first, enable_gqa=grouped)
         return tapped.linear(seen.transpose(1, 2).reshape(runs, -1, width), f"{layer}self_attn.o_proj")
 
@@ -193,14 +181,12 @@ class _Tapped:
         even = F.rms_norm(x, x.shape[-1:], eps=self.eps)
         return self._noted("scale", even, even * self.parameters[f"{name}.weight"][:, None], f"{name}.weight")
 
-    def linear(self, x: torch.Tensor, *names: str) -> torch.Tensor:
-        """Each run's own linear maps, side by side: x (runs, N, in)."""
-        weights = [f"{name}.weight" for name in names]
-        weight = side_by_side(self.parameters, weights).transpose(1, 2)
-        if f"{names[0]}.bias" not in self.parameters:
-            return self._noted("linear", x, torch.bmm(x, weight), *weights)
-        bias = side_by_side(self.parameters, [f"{name}.bias" for name in names])
-        return self._noted("biased", x, torch.baddbmm(bias[:, None], x, weight), *weights)
+    def linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        """Each run's own linear map: x (runs, N, in)."""
+        weight, bias = self.parameters[f"{name}.weight"].transpose(1, 2), self.parameters.get(f"{name}.bias")
+        if bias is None:
+            return self._noted("linear", x, torch.bmm(x, weight), f"{name}.weight")
+        return self._noted("biased", x, torch.baddbmm(bias[:, None], x, weight), f"{name}.weight")
 
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self._noted("logits", x, torch.bmm(x, weight.transpose(1, 2)), EMBEDDING)
@@ -210,19 +196,11 @@ class _Tapped:
         kind: Literal["linear", "biased", "scale", "embedding", "logits"],
         inputs: torch.Tensor,
         outputs: torch.Tensor,
-        *names: str,
+        name: str,
     ) -> torch.Tensor:
         if self.taps is not None:
-            self.taps.append(Tap(kind, inputs, outputs, names))
+            self.taps.append(Tap(kind, inputs, outputs, name))
         return outputs
-
-
-def side_by_side(parameters: Parameters, names: Sequence[str]) -> torch.Tensor:
-    """Parameters of one input as one."""
-    if len(names) == 1:
-        return parameters[names[0]]
-    joined = parameters.get(" ".join(names))
-    return torch.cat([parameters[each] for each in names], 1) if joined is None else joined
 
 
 def _rotated(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:

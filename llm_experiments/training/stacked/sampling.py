@@ -28,7 +28,6 @@ def sample(
     Returns Tensor of int, shape (runs, rows, N).
     """
     cache: Cache = []
-    parameters = model.joined(parameters)
     tokens, drawn, uniforms = prompts, [], uniforms.to(prompts.device)
     alive = torch.ones(prompts.shape[:2], dtype=torch.bool, device=prompts.device)
     for place in range(uniforms.shape[2]):

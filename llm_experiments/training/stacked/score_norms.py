@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from .model import Tap, side_by_side
+from .model import Tap
 
 FLOOR = 1e-3  # of the mean of mean squares: coordinates that hardly move yet do not count without bounds
 
@@ -57,8 +57,8 @@ def _in_units(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What went in, the gradient of what came out, and the latter for the bias, as Adam scales the parameters."""
     if tap.kind == "scale":
-        return x, g * _inverse_root(squares[tap.names[0]])[:, None], g
-    square = side_by_side(squares, tap.names)
+        return x, g * _inverse_root(squares[tap.name])[:, None], g
+    square = squares[tap.name]
     row, column = _inverse_root(square.mean(2)), _inverse_root(square.mean(1))
     level = square.mean((1, 2)).sqrt()[:, None]
     column = column * torch.where(level > 0, level, 1.0)
@@ -66,8 +66,7 @@ def _in_units(
         return x, g * row.gather(1, x)[..., None] * column[:, None], g
     bias = g
     if tap.kind == "biased":
-        names = [name.replace(".weight", ".bias") for name in tap.names]
-        bias = g * _inverse_root(side_by_side(squares, names))[:, None]
+        bias = g * _inverse_root(squares[tap.name.replace(".weight", ".bias")])[:, None]
     return x * column[:, None], g * row[:, None], bias
 
 

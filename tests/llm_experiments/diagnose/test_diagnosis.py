@@ -32,7 +32,6 @@ def test_provenance_tells_configuration_cost_and_no_path(finished):
     provenance = json.loads((finished / "results" / "smoke" / "provenance.json").read_text())
     assert set(provenance) == {"value", "gradient"}
     assert provenance["gradient"]["config"]["seed"] == 5
-    assert 1 <= provenance["gradient"]["backward_passes"] <= 4 * 16
     assert str(finished) not in json.dumps(provenance)
 
 
