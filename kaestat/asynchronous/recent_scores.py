@@ -6,7 +6,7 @@ the order in which they came.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +19,6 @@ from kaestat.core.arrays import Visits
 
 WINDOW = 16  # steps with visits, before a step, whose scores count for it: about a return of the prompts of small runs
 MOST_PROMPTS = 1024  # of a step, that are scored: more choose the same bandwidth, and cost seconds at 16,384 prompts
-MOST_COMPLETIONS = 32  # that a weighted visit counts as
 
 
 def running_of(baseline: Baseline) -> Any:
@@ -62,16 +61,8 @@ def _scores_of(baseline: KernelBaseline, history: LateHistory, step: int) -> dic
     rows = np.flatnonzero(here.any(axis=1))
     rows = rows[:: -(-len(rows) // MOST_PROMPTS)]
     visits, now = split_now(history.visits_known(rows, np.full(len(rows), step)))
-    groups = completions_of(_fewer(cast(Visits, now)))
+    groups = completions_of(cast(Visits, now))
     if baseline.stepwise:
         keys = list(columns.row)
         groups = replace(groups, prompt_ids=[keys[row - 1] for row in rows.tolist()])
     return baseline.less(columns.center).scores(groups, visits, step=step)
-
-
-def _fewer(visits: Visits) -> Visits:
-    """One visit of each prompt, of at most so many completions as it is to count as."""
-    columns = {field.name: getattr(visits, field.name) for field in fields(visits)}
-    share = np.minimum(1.0, MOST_COMPLETIONS / visits.count)
-    sums = {name: share * array for name, array in columns.items() if array is not None and name != "lag"}
-    return Visits(**sums | {"lag": visits.lag, "count": np.round(sums["count"])})
