@@ -70,12 +70,9 @@ class Slime:
         self.done = rows.step
         return np.array(found)
 
-    def state_after(self, step):
-        self.source.save(step)  # train_async.py scores a rollout before it saves the last one
-        return step
-
     def state(self):
-        return self.state_after(self.done)
+        self.source.save(self.done)
+        return self.done
 
     def restore(self, state):
         self.source.load(state)
@@ -287,16 +284,6 @@ class RLLM:
         advantage.collect_reward_and_advantage_from_trajectory_groups(groups, config)
         return [trajectory.steps[-1].advantage for group in groups for trajectory in group.trajectories]
 
-    def late_advantages(self, rows):
-        """rLLM's fully asynchronous trainer: a call for each group."""
-        found = np.zeros(len(rows.uids))
-        for uid in dict.fromkeys(rows.uids):
-            own = [row for row in range(len(rows.uids)) if rows.uids[row] == uid]
-            newest = int(rows.version[own[0]])
-            prompts = [rows.prompts[row] for row in own]
-            found[own] = self.collect([self.group(rows.rewards[own], prompts, versions=(max(newest - 1, 0), newest))])
-        return found
-
     def advantages(self, rows):
         members = {uid: np.flatnonzero((np.array(rows.uids) == uid) & ~rows.padding) for uid in rows.uids}
         of_groups = [own for own in members.values() if len(own)]
@@ -397,6 +384,20 @@ def test_recipes_refuse_a_checkpoint_without_the_history(wrapper, made, tmp_path
         run.restore(state)
 
 
+def test_slime_checkpoint_of_a_rollout_is_written_after_the_next_one(made):
+    ahead, resumed = made(Slime), made(Slime)  # train_async.py
+
+    def step(run, number):
+        run.module.generate_rollout(run.args, number, run.source)
+        samples = [slime_source.Sample(k, k, prompt="p", reward=float(k == number % 2)) for k in range(2)]
+        return run.module.advantages(run.args, samples)[1]
+
+    found = [step(ahead, number) for number in range(3)]
+    ahead.source.save(1)
+    resumed.source.load(1)
+    assert step(resumed, 2) == found[2]
+
+
 def test_slime_refuses_what_would_train_on_a_wrong_history(made):
     run = made(Slime)
 
@@ -466,6 +467,16 @@ def test_rllm_steps_are_calls_and_roles_have_prompts_of_their_own(made):
         expected = [plain.step([key] * 3, own, step) for key, own in rewards.items()]
         np.testing.assert_allclose(run.collect(groups), np.concatenate(expected), atol=1e-12)
     assert run.baseline.session.estimator.last_step == 5
+
+
+def test_rllm_records_late_groups_under_the_newest_policy_of_their_turns(made):
+    run, plain = made(RLLM, kae(AsynchronousEstimator)), kae(AsynchronousEstimator)
+    rng, newest = np.random.default_rng(3), 0
+    for policy in (0, 2, 1, 3, 1, 4):
+        rewards, newest = (rng.random(3) < 0.5).astype(float), max(newest, policy)
+        expected = plain.step(["a"] * 3, rewards, newest, version=[policy] * 3)
+        found = run.collect([run.group(rewards, ["a"] * 3, versions=(max(policy - 1, 0), policy))])
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_rllm_policies_of_a_continued_run_are_counted_on(made):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from kaestat.integrations.shared import conformance
@@ -41,20 +40,6 @@ def says_nothing(self, rows):
         raise ValueError("bad batch") from None
 
 
-def tells_the_sampler_nothing(self, sampler):
-    Wrapped.draw_from(self, sampler)
-    sampler.observe = lambda *rows: None
-
-
-def corrects_nothing(self, sampler):
-    Wrapped.draw_from(self, sampler)
-    self.session.drawn.corrections = lambda ids, step: np.ones(len(ids))
-
-
-def restores_the_history_alone(self, state):
-    self.session.estimator.load_state_dict(state["history"])
-
-
 BY_UID = known_by(lambda rows: rows.uids)
 TRUSTS_IDS = known_by(lambda rows: [str(key) for key in rows.ids])
 GROUPS_OF_FOUR = known_by(lambda rows: [rows.prompts[4 * (k // 4)] for k in range(len(rows.prompts))])
@@ -73,12 +58,6 @@ FAULTS = [
     (faulty(Wrapped, restore=lambda self, state: None), "resumed_run"),
     (faulty(Wrapped, columns=has_every_text_keep_its_first_id), "one_text_in_many_rows"),
     (faulty(ById, advantages=says_nothing), "one_id_for_all"),
-    (faulty(Wrapped, advantages_beside=lambda self, rows, dropped: self.advantages(rows)), "filtered_groups"),
-    (faulty(Wrapped, late_advantages=lambda self, rows: self.advantages(replace(rows, version=None))), "late_rows"),
-    (faulty(Wrapped, draw_from=corrects_nothing), "drawn_prompts"),
-    (faulty(Wrapped, restore=restores_the_history_alone), "drawn_prompts"),
-    (faulty(Wrapped, draw_from=tells_the_sampler_nothing), "drawn_prompts"),
-    (faulty(Wrapped, state_after=lambda self, step: self.state()), "earlier_state"),
 ]
 
 

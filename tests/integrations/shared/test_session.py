@@ -26,39 +26,19 @@ def kae(kind=AdvantageEstimator):
 
 
 class Wrapped:
-    """A session in the kit's words, with all that the kit can ask for."""
+    """A session in the kit's words."""
 
     def __init__(self, estimator):
-        self.session = TrainerSession(estimator, states_kept=3)
+        self.session = TrainerSession(estimator)
 
     def columns(self, rows):
-        return {"prompts": rows.prompts, "groups": rows.uids, "mask": ~rows.padding, "version": rows.version}
+        return {"prompts": rows.prompts, "groups": rows.uids, "mask": ~rows.padding}
 
     def advantages(self, rows):
         return self.session.advantages(rows.rewards, rows.step, **self.columns(rows))
 
-    late_advantages = advantages
-
-    def advantages_beside(self, rows, dropped):
-        found = self.advantages(rows)
-        self.session.observe(dropped.rewards, dropped.step, **self.columns(dropped))
-        return found
-
-    def names(self, prompts):
-        return [hash_prompt(prompt) for prompt in prompts]
-
-    def draw_from(self, sampler):
-        ids = [*sampler._ids, sampler._ids[0]]  # a data set in which a prompt stands twice
-        self.session.drawn = TrackedSampler(sampler, ids)
-
-    def drawn(self, step):
-        return self.session.drawn.draw_of(step).rows()
-
     def state(self):
         return self.session.state_dict()
-
-    def state_after(self, step):
-        return self.session.state_dict(step)
 
     def restore(self, state):
         self.session.load_state_dict(state)
@@ -69,9 +49,6 @@ class ById(Wrapped):
 
     def columns(self, rows):
         return super().columns(rows) | {"ids": rows.ids}
-
-    def names(self, prompts):
-        return list(range(len(prompts)))
 
 
 @pytest.mark.parametrize("adapter", [Wrapped, ById])
@@ -97,6 +74,20 @@ def go(run, steps):
         run.advantages(np.random.default_rng(step).integers(0, 2, len(rows)), step, prompts=rows, ids=rows)
         draws.append(rows)
     return draws
+
+
+def test_advantages_have_the_correction_of_their_draw_and_the_sampler_sees_all_rewards():
+    session, plain = drawing(ids=[*IDS, IDS[0]]), AdvantageEstimator("kae")  # a prompt stands in two rows
+    assert session.drawn.row == {name: row for row, name in enumerate(IDS)}
+    sampler = session.sampler("neyman", [*IDS, IDS[0]], budget=8, group_size=2, seed=1)
+    sampler.predictor = plain
+    for step in range(6):
+        draw, ids = sampler.draw(step), session.drawn.draw_of(step).rows()
+        assert ids == draw.rows()
+        rewards = np.random.default_rng(step).integers(0, 2, len(ids)).astype(float)
+        expected = plain.step(ids, rewards, step) * draw.correction_of(ids)
+        sampler.observe(ids, rewards, step)
+        np.testing.assert_allclose(session.advantages(rewards, step, prompts=ids, ids=ids), expected, atol=1e-12)
 
 
 def test_prompts_that_were_not_drawn_for_the_step_are_refused_and_nothing_is_recorded():
