@@ -6,7 +6,6 @@ and each half is scored at the bandwidth that was best on the other one.
 On a large log a random sample of the prompts makes the choice, and all prompts are scored.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -102,17 +101,14 @@ def halves(n_prompts: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(n_prompts) < n_prompts // 2
 
 
-def tune(scored: PromptRisks, tried: Sequence[int], first: np.ndarray) -> tuple[Tuned, np.ndarray]:
-    """The best of several columns of risks, and its risk for each prompt, (C,), as chosen on the other half of prompts.
+def tune(scored: PromptRisks, first: np.ndarray) -> tuple[Tuned, np.ndarray]:
+    """The best of several candidates, and its risk for each prompt, (C,), as chosen on the other half of prompts.
 
-    ``tried`` holds the positions of the candidates, and ``first`` the prompts of the first half (`halves`). A
-    ValueError if a half has no prompt.
+    ``first`` are the prompts of the first half (`halves`).
     """
-    risks = scored.per_prompt[:, list(tried)]
-    if first.all() or not first.any():
-        raise ValueError("a bandwidth is chosen on some prompts and scored on others: the log must have two or more.")
+    risks = scored.per_prompt
     best = _choices(risks, first)
-    names = [str(scored.methods[tried[k]]) for k in best]
+    names = [str(scored.methods[k]) for k in best]
     tuned = Tuned(names[2] + MARK, names[2], (names[0], names[1]), len(risks))
     return tuned, np.where(first, *risks[:, best[:2]].T)
 
@@ -123,34 +119,28 @@ def _choices(risks: np.ndarray, first: np.ndarray) -> list[int]:
     return [int(np.argmin(risks[half].mean(axis=0))) for half in on]
 
 
-def _searched(
-    tried: Sequence[Sequence[str]], scorer: Callable[[Sequence[str]], PromptRisks], first: np.ndarray
-) -> tuple[PromptRisks, list[range]]:
-    """Risks of the candidates that were scored, group after group, and the columns of each group."""
-    runs = [(g, run) for g, group in enumerate(tried) for run in np.array_split(range(len(group)), len(KERNELS))]
-    some = [(g, run[min(1, len(run) - 1) :: STRIDE]) for g, run in runs if len(run)]
-    scored = scorer([tried[g][k] for g, coarse in some for k in coarse])
-    place = [(g, k) for g, coarse in some for k in coarse]
-    near: set[tuple[int, int]] = set()
-    start = 0
-    for (g, coarse), (_, run) in zip(some, runs, strict=True):
-        best = _choices(scored.per_prompt[:, start : start + len(coarse)], first)
-        start += len(coarse)
-        near |= {(g, k) for k in run for b in best if abs(k - coarse[b]) < STRIDE}
+def _searched(group: Sequence[str], scorer: Callable[[Sequence[str]], PromptRisks], first: np.ndarray) -> PromptRisks:
+    """Risks of some candidates of a method: every third of each kernel, and the neighbours of the best of these."""
+    runs = [run.tolist() for run in np.array_split(range(len(group)), len(KERNELS)) if len(run)]
+    coarse = [run[min(1, len(run) - 1) :: STRIDE] for run in runs]
+    place = [k for run in coarse for k in run]
+    # The last is named once more: as the reference, which risks need.
+    scored = scorer([group[k] for k in [*place, place[-1]]]).take(range(len(place)))
+    near = set()
+    for run, tried in zip(runs, coarse, strict=True):
+        best = _choices(scored.per_prompt[:, [place.index(k) for k in tried]], first)
+        near |= {k for k in run for b in best if abs(k - tried[b]) < STRIDE}
     more = sorted(near - set(place))
     if more:
-        names = [tried[g][k] for g, k in more]
-        found = scorer([*names, names[-1]])  # once more as the reference, which risks need
+        added = scorer([group[k] for k in [*more, more[-1]]]).take(range(len(more)))
         place += more
         scored = replace(
             scored,
-            methods=scored.methods + found.methods[:-1],
-            per_prompt=np.hstack([scored.per_prompt, found.per_prompt[:, :-1]]),
-            pooled=scored.pooled + found.pooled[:-1],
+            methods=scored.methods + added.methods,
+            per_prompt=np.hstack([scored.per_prompt, added.per_prompt]),
+            pooled=scored.pooled + added.pooled,
         )
-    order = sorted(range(len(place)), key=place.__getitem__)
-    ends = np.searchsorted([place[k][0] for k in order], range(len(tried) + 1)).tolist()
-    return scored.take(order), [range(*pair) for pair in itertools.pairwise(ends)]
+    return scored.take(np.argsort(place).tolist())
 
 
 def with_tuned(
@@ -175,10 +165,9 @@ def with_tuned(
     """
     first = halves(len(scored.per_prompt), seed)
     choosing = first[on.prompts]
-    among, columns_of = _searched(tried, partial(scorer, on.log), choosing)
-    found = [tune(among, positions, choosing) for positions in columns_of]
-    tuned, risks = [method for method, _ in found], [risk for _, risk in found]
-    pooled = [bool(among.pooled[positions[0]]) for positions in columns_of]
+    groups = [_searched(group, partial(scorer, on.log), choosing) for group in tried]
+    tuned, risks = map(list, zip(*(tune(group, choosing) for group in groups), strict=True))
+    pooled = [bool(group.pooled[0]) for group in groups]
     again = scored.left_out is not None
     replays = {k: scorer(log, tuned[k].by_halves, again=True) for k in range(len(tuned)) if again and pooled[k]}
     if not on.prompts.all():

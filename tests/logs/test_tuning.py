@@ -46,8 +46,8 @@ def test_candidates_are_specifications_for_both_kernels():
 
 def test_each_half_is_scored_at_what_is_best_on_the_other():
     rng = np.random.default_rng(0)
-    scored = PromptRisks(("a", "b", "c"), rng.normal(size=(9, 3)), 99, True)
-    tuned, risk = tune(scored, [0, 2], halves(9, 3))
+    scored = PromptRisks(("a", "b", "c"), rng.normal(size=(9, 3)), 99, True, (False,) * 3)
+    tuned, risk = tune(scored.take([0, 2]), halves(9, 3))
     first = np.random.default_rng(3).permutation(9) < 4
     for half, chosen in zip((first, ~first), tuned.by_halves, strict=True):
         other = scored.per_prompt[~half]
@@ -64,7 +64,7 @@ def test_tuned_rows_come_last_and_the_others_stay():
     added, (tuned,) = with_tuned(scored, [tried], prompt_risks, log, everyone(log))
     assert added.methods == (*scored.methods, tuned.name) and tuned.specification in tried
     np.testing.assert_array_equal(added.per_prompt[:, :-1], scored.per_prompt)
-    expected = tune(prompt_risks(log, tried), range(len(tried)), halves(20, 0))
+    expected = tune(prompt_risks(log, tried), halves(20, 0))
     assert tuned == expected[0]
     np.testing.assert_array_equal(added.per_prompt[:, -1], expected[1])
     assert added.left_out is None
@@ -87,7 +87,7 @@ def test_the_choice_is_that_among_all_candidates_though_half_of_them_are_not_sco
 
         log = small_run(n_prompts=30)
         added, (found,) = with_tuned(scorer(log, group[:2]), [group], scorer, log, everyone(log))
-        expected, risk = tune(scorer(log, group), range(32), halves(30, 0))
+        expected, risk = tune(scorer(log, group), halves(30, 0))
         assert found == expected
         np.testing.assert_array_equal(added.per_prompt[:, -1], risk)
         assert len(set(seen[2:-32])) <= 22
@@ -133,7 +133,7 @@ def test_a_sample_chooses_and_every_prompt_is_scored(monkeypatch):
     added, found = with_tuned(scored, tried, prompt_risks, log, on, seed=3)
     first = halves(39, 3)
     for k, (group, tuned) in enumerate(zip(tried, found, strict=True)):
-        chosen, _ = tune(prompt_risks(on.log, group), range(len(group)), first[on.prompts])
+        chosen, _ = tune(prompt_risks(on.log, group), first[on.prompts])
         assert tuned == chosen and tuned.n_prompts == 12 and len(set(tuned.by_halves)) == 2
         whole = prompt_risks(log, tuned.by_halves).per_prompt
         expected = np.where(first, whole[:, 0], whole[:, 1])
