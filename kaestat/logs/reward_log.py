@@ -15,7 +15,7 @@ from kaestat.core.spelling import counted
 from kaestat.logs.columns import MEASURES, choose_columns
 from kaestat.logs.labels import Labels
 from kaestat.logs.measures import check_measures
-from kaestat.logs.table import Table, drops
+from kaestat.logs.table import Table, code_labels, drops
 from kaestat.logs.units import LogUnits
 
 if TYPE_CHECKING:
@@ -186,7 +186,9 @@ class RewardLog:
         hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
         hints |= {"weight": weight, "length": length, "importance": importance}
         names = choose_columns("frame", found, hints)
-        columns = {name: frame.iloc[:, found.index(name)].copy() for name in names.values()}
+        given = {name: frame.iloc[:, found.index(name)] for name in names.values()}
+        ids = {names[part] for part in ("prompt", "group") if part in names}
+        columns = {name: code_labels(column) if name in ids else column.tolist() for name, column in given.items()}
         if frame.empty:
             raise ValueError("frame: has columns but no rows.")
         table = Table("frame", columns, lambda row: f"row {row + 1}")

@@ -40,7 +40,7 @@ class Table:
 
     source: Path | str  # The file, for messages
     # Values of each column as in the file; None or NaN for missing ones. `Labels` if the column is coded
-    columns: Mapping[str, Sequence[Any] | np.ndarray | pd.Series[Any] | Labels]
+    columns: Mapping[str, Sequence[Any] | np.ndarray | Labels]
     place: Callable[[int], str]  # Returns the place of a row (0-based) in the file, for messages: ``"line 7"``
     text_labels: bool = False  # Whether 1 and "1" are the same prompt or group, as in JSON
 
@@ -89,7 +89,7 @@ class Table:
             return np.fromiter(map(_is_missing, labels.distinct), dtype=bool)[labels.codes]
         no_number = np.isnan(self.numbers(name))
         for row in np.flatnonzero(no_number).tolist():
-            value = self._value(name, row)
+            value = self.columns[name][row]
             no_number[row] = _is_missing(value) or str(value).strip().lower() in _NO_NUMBER
         return no_number
 
@@ -144,24 +144,16 @@ class Table:
         given: Any = self.columns[name]
         if isinstance(given, Labels):  # the same column plays two parts
             return replace(self, columns={name: given.distinct}).numbers(name)[given.codes]
-        if hasattr(given, "iloc") and given.dtype.kind in "biuf":
-            return np.asarray(given.to_numpy(dtype=np.float64, na_value=np.nan))
-        if not (isinstance(given, np.ndarray) and given.dtype.kind in "biuf"):
-            given = list(given)
         with suppress(ValueError, TypeError, OverflowError):
             quick = np.array(given, dtype=np.float64)  # None is NaN
             if quick.ndim == 1:
                 return quick
         return np.array([_number(value) for value in given])
 
-    def _value(self, name: str, row: int) -> Any:
-        column = self.columns[name]
-        return column.iloc[row] if hasattr(column, "iloc") else column[row]
-
     def _refuse(self, bad: np.ndarray, name: str, why: str) -> None:
         if bad.any():
             row = int(np.argmax(bad))
-            value = self._value(name, row)
+            value = self.columns[name][row]
             value = value.item() if isinstance(value, np.generic) else value
             what = "is missing" if _is_missing(value) else f"is {value!r}"
             why += f", or leave such rows out by {spelled('missing', 'drop')}" if _is_missing(value) else ""
@@ -197,8 +189,6 @@ def _joined(columns: Sequence[Any]) -> Any:
 def _rows_of(column: Any, at: np.ndarray) -> Any:
     if isinstance(column, Labels):
         return column.take(at)
-    if hasattr(column, "iloc"):
-        return column.iloc[at]
     return column[at] if isinstance(column, np.ndarray) else [column[row] for row in at.tolist()]
 
 
