@@ -59,21 +59,6 @@ def test_inputs_are_those_that_were_simulated(size, rho):
     assert moments.common == 0 and not moments.signal.any()
 
 
-def test_weights_that_go_with_the_success_rate_are_found_and_one_rho_for_all_is_not():
-    """A softmax over two answers: right ones weigh (1 - p)^2, wrong ones p^2, and b* is 1 - p.
-
-    Counts of eight blur that. One rho for all would have b* rise with p.
-    """
-    p = RUNS[8].values
-    frame = RUNS[8].log.frame
-    weight = np.where(frame["reward"] > 0, (1 - p) ** 2, p**2)
-    moments = law_inputs(RewardLog(frame["prompt"], frame["step"], frame["reward"], weight=weight)).moments
-    middle = (moments.value > 0.15) & (moments.value < 0.85)
-    assert middle.sum() > 20
-    np.testing.assert_allclose(moments.best[middle], 1 - moments.value[middle], atol=0.2)
-    assert np.corrcoef(moments.best[middle], moments.value[middle])[0, 1] < -0.9
-
-
 @pytest.mark.parametrize("size", [1, 8])
 def test_the_error_of_the_history_is_that_against_the_truth(size):
     log = log_with(1.0, size=size)
@@ -180,9 +165,3 @@ def test_logs_that_tell_nothing_are_refused(columns, message):
     assert not law_applies(log)
     with pytest.raises(ValueError, match=message):
         law_of_log(log)
-
-
-def test_one_prompt_has_no_interval():
-    log = RewardLog(["a"] * 40, np.arange(40) // 4, [1, 0, 0, 1] * 10, weight=[1.0, 2.0] * 20)
-    table = law_of_log(log).table()
-    assert table["ci_low"].isna().all() and np.isfinite(table["noise"]).all()

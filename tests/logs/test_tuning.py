@@ -57,19 +57,6 @@ def test_each_half_is_scored_at_what_is_best_on_the_other():
     assert tuned.name == tuned.specification + MARK
 
 
-def test_tuned_rows_come_last_and_the_others_stay():
-    log = small_run(n_prompts=20)
-    tried = candidates("kae", wide_grid(log, 3))
-    scored = prompt_risks(log, ["none", "kae"])
-    added, (tuned,) = with_tuned(scored, [tried], prompt_risks, log, everyone(log))
-    assert added.methods == (*scored.methods, tuned.name) and tuned.specification in tried
-    np.testing.assert_array_equal(added.per_prompt[:, :-1], scored.per_prompt)
-    expected = tune(prompt_risks(log, tried), halves(20, 0))
-    assert tuned == expected[0]
-    np.testing.assert_array_equal(added.per_prompt[:, -1], expected[1])
-    assert added.left_out is None
-
-
 def test_the_choice_is_that_among_all_candidates_though_half_of_them_are_not_scored():
     """Risks with one minimum along the bandwidths of each kernel, which differs between prompts."""
     group, rng = candidates("kae", np.geomspace(1, 900, 16).round(1)), np.random.default_rng(0)
