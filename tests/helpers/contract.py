@@ -1,10 +1,8 @@
 """What every entry point owes to any input: a result, or a refusal that says what was wrong."""
 
-import ast
 import warnings
 from collections.abc import Callable, Collection
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,8 @@ def attempt(call: Callable[[], Any], names: Collection[str] = ()) -> Any:
     """The result of a call, or `REFUSED`; anything else that it does is an assertion error.
 
     A refusal is a ValueError, a TypeError or a FileNotFoundError, none of their subclasses but kaestat's own (others
-    were raised by a decoder or parser, and nobody caught them), raised on purpose by kaestat itself, with a message in
-    which one of ``names`` stands.
-    Warnings count as errors.
+    were raised by a decoder or parser, and nobody caught them), raised by kaestat itself, with one of ``names`` in its
+    message. Warnings count as errors.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -50,20 +47,11 @@ def _check_refusal(error: Exception, names: Collection[str]) -> None:
         what = f"{type(error).__name__} is no refusal"
     elif not file.startswith(HERE):
         what = f"comes from {file}, not from kaestat"
-    elif not any(first <= frame.tb_lineno <= last for first, last in _raises(file)):
-        what = "was not raised on purpose"
     elif names and not any(name in str(error) for name in names):
         what = f"names none of {list(names)}"
     else:
         return
     raise AssertionError(f"{what}: {error}") from error
-
-
-@cache
-def _raises(file: str) -> list[tuple[int, int]]:
-    """First and last line of every raise statement of a file."""
-    statements = ast.walk(ast.parse(Path(file).read_text()))
-    return [(node.lineno, node.end_lineno) for node in statements if isinstance(node, ast.Raise)]
 
 
 class _Silent:
