@@ -83,18 +83,15 @@ class Units:
 
     def __init__(self, squares: Squares | None):
         self._squares = squares
-        self._known: dict[nn.Parameter, tuple[torch.Tensor, ...]] = {}
 
     def factors(self, parameter: nn.Parameter) -> tuple[torch.Tensor, ...]:
         """Factors of a matrix's rows and of its columns, or of any other parameter's coordinates."""
         if self._squares is None:
             shape = parameter.shape if parameter.ndim == 2 else ((),)
             return tuple(torch.ones(size, device=parameter.device) for size in shape)
-        if parameter not in self._known:
-            if parameter not in self._squares:
-                raise ValueError(f"squares: there are none for a parameter of shape {tuple(parameter.shape)}.")
-            self._known[parameter] = _factors(self._squares[parameter].float())
-        return self._known[parameter]
+        if parameter not in self._squares:
+            raise ValueError(f"squares: there are none for a parameter of shape {tuple(parameter.shape)}.")
+        return _factors(self._squares[parameter].float())
 
 
 def whole(each: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ counting, or are the same for all prompts. A baseline that trusted them would si
 import hashlib
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 # How many different prompts must have come back, all under new ids, before the ids count as unstable.
@@ -99,20 +100,9 @@ FIX = (
 
 
 def hash_prompts(prompts: Iterable[Any]) -> list[str]:
-    """`hash_prompt` of each prompt; equal texts and equal lists of token ids are hashed once."""
-    known: dict[Hashable, str] = {}
-    found: list[str] = []
-    for prompt in prompts:
-        key = prompt if isinstance(prompt, str) else _token_ids(prompt)
-        if key not in known:
-            known[key] = hash_prompt(prompt)
-        found.append(known.pop(key) if key is None else known[key])
-    return found
-
-
-def _token_ids(prompt: Any) -> tuple[int, ...] | None:
-    plain = prompt.tolist() if hasattr(prompt, "tolist") else prompt
-    return tuple(plain) if isinstance(plain, list | tuple) and set(map(type, plain)) == {int} else None
+    """`hash_prompt` of each prompt; equal texts are hashed once."""
+    text = cache(hash_prompt)
+    return [text(prompt) if isinstance(prompt, str) else hash_prompt(prompt) for prompt in prompts]
 
 
 def _plain(value: Any) -> Any:

@@ -42,20 +42,19 @@ class TrackedSampler(Locked):
         return {} if draw is None else draw.metrics()
 
     def draw(self, step: int, *, budget: int | None = None) -> Draw:
-        """The prompts of a step; as `PromptSampler.draw`."""
+        """The draw of a step: the last one if it was made ahead for this step and no budget is given, or a new one."""
         with self.lock:
-            return self._remembered(self.sampler.draw(step, budget=budget))
+            draw = self.sampler.last_draw
+            if draw is None or draw.step != step or budget is not None:
+                draw = self.sampler.draw(step, budget=budget)
+            draws = {**self._draws, step: draw}
+            self._draws = {at: draws[at] for at in list(draws)[-DRAWS_KEPT:]}
+            return draw
 
-    def draw_of(self, step: int) -> Draw:
-        """The draw of a step: the last one if it was made ahead for this step, otherwise a new one."""
-        with self.lock:
-            ahead = self.sampler.last_draw
-            return self.draw(step) if ahead is None or ahead.step != step else self._remembered(ahead)
-
-    def draw_groups(self, step: int, n_groups: int | None = None) -> list[tuple[Hashable, float]]:
-        """The prompt of each of so many groups, the sampler's own number by default, and its advantages' factor."""
+    def draw_groups(self, step: int, n_groups: int) -> list[tuple[Hashable, float]]:
+        """The prompt of each of so many groups, newly drawn, and the factor of its advantages."""
         size = self.sampler.group_size or 1
-        draw = self.draw(step, budget=None if n_groups is None else n_groups * size)
+        draw = self.draw(step, budget=n_groups * size)
         names = draw.rows()[::size]
         return list(zip(names, draw.correction_of(names).tolist(), strict=True))
 
@@ -77,11 +76,6 @@ class TrackedSampler(Locked):
         self._corrected = draw
         return draw.correction_of(ids)
 
-    def _remembered(self, draw: Draw) -> Draw:
-        known = {**self._draws, draw.step: draw}
-        self._draws = {step: known[step] for step in list(known)[-DRAWS_KEPT:]}
-        return draw
-
 
 def sampler_of(
     given: str | Policy | PromptSampler,
@@ -96,9 +90,8 @@ def sampler_of(
 ) -> PromptSampler:
     """The sampler of a named policy, with the estimator's own history if it has one; or the given sampler, checked.
 
-    Raises a ValueError if a sampler is given whose prompts, budget or group size are not the trainer's, or together
-    with parameters; if the estimator has several rewards; if a filter selects again among the drawn prompts;
-    or as `PromptSampler`.
+    Raises a ValueError if a sampler is given whose prompts, budget or group size are not the trainer's; if the
+    estimator has several rewards; if a filter selects again among the drawn prompts; or as `PromptSampler`.
 
     Parameters
     ----------
@@ -117,8 +110,6 @@ def sampler_of(
         )
     free = group_size == 1
     if isinstance(given, PromptSampler):
-        if params:
-            raise ValueError(f"{', '.join(params)}: a PromptSampler object has its parameters already; leave them out.")
         if given.budget != budget or (given.group_size or (1 if free else 0)) != group_size:
             raise ValueError(
                 f"prompt_sampler: it draws {given.budget} completions in groups of {given.group_size or 'any size'}, "

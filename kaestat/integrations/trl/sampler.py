@@ -61,6 +61,6 @@ class DrawnPrompts(Sampler[int]):
         begun, batches_used = divmod(behind, self._repeat_count)
         generation = self._generation()
         for place in range(len(self) // (self._budget * self._repeat_count) - begun):
-            rows = [self._drawn.row[key] for key in self._drawn.draw_of(generation + place).rows()]
+            rows = [self._drawn.row[key] for key in self._drawn.draw(generation + place).rows()]
             for _ in range(self._repeat_count - (batches_used if place == 0 else 0)):
                 yield from rows

@@ -82,7 +82,7 @@ def test_advantages_have_the_correction_of_their_draw_and_the_sampler_sees_all_r
     sampler = session.sampler("neyman", [*IDS, IDS[0]], budget=8, group_size=2, seed=1)
     sampler.predictor = plain
     for step in range(6):
-        draw, ids = sampler.draw(step), session.drawn.draw_of(step).rows()
+        draw, ids = sampler.draw(step), session.drawn.draw(step).rows()
         assert ids == draw.rows()
         rewards = np.random.default_rng(step).integers(0, 2, len(ids)).astype(float)
         expected = plain.step(ids, rewards, step) * draw.correction_of(ids)
