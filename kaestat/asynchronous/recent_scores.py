@@ -14,7 +14,8 @@ import numpy as np
 from kaestat.asynchronous.late_history import LateHistory
 from kaestat.asynchronous.visit_completions import completions_of, split_now
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline
+from kaestat.baselines.learned_bandwidth import scores
 from kaestat.core.arrays import Visits
 
 WINDOW = 16  # steps with visits, before a step, whose scores count for it: about a return of the prompts of small runs
@@ -65,4 +66,4 @@ def _scores_of(baseline: KernelBaseline, history: LateHistory, step: int) -> dic
     if baseline.stepwise:
         keys = list(columns.row)
         groups = replace(groups, prompt_ids=[keys[row - 1] for row in rows.tolist()])
-    return baseline.less(columns.center).scores(groups, visits, step=step)
+    return scores(baseline.less(columns.center), groups, visits, step=step)

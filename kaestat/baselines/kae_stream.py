@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from kaestat.baselines.kae import KernelBaseline, check_cold_start, cold_start_value
-from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
+from kaestat.baselines.cold_start import cold_start_value
+from kaestat.baselines.kernel_mean import KernelBaseline
+from kaestat.core.arrays import Array, Groups, Visits, ratio
 from kaestat.smoothing.selectors import Selector
 
 
@@ -23,38 +24,28 @@ class KaeStream(KernelBaseline):
 
     Parameters
     ----------
-    kernel, bandwidth
-        See `KernelBaseline`; 10 steps unless given.
-    cold_start : "batch_mean" or float
-        As in `Kae`; the other rows of the step are the other streams.
+    kernel, bandwidth, cold_start
+        See `KernelBaseline`; 10 steps unless given. The other rows of the step are the other streams.
     """
 
     bandwidth: float | str | Selector = 10.0
-    cold_start: Literal["batch_mean"] | float = "batch_mean"
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_cold_start(self.cold_start)
-
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
-        xp, kernel = groups.xp, self.weighting
+        xp, at_zero, weight = groups.xp, self.weighting.at_zero, self.weights(visits, bandwidth)
         others_mass, others_carried = groups.others()
-        current = kernel.at_zero * xp.astype(others_mass > 0, others_carried.dtype)
+        current = at_zero * xp.astype(others_mass > 0, others_carried.dtype)
         others_mean = ratio(others_carried, others_mass, 0.0, xp)
-        visit_mean = ratio(visits.carried, visits.mass, 0.0, xp)
-        visited = xp.astype(visits.mass > 0, visits.mass.dtype)
-        otherwise = cold_start_value(groups, self.cold_start, self.nobody)
-        weight = kernel.weight(visits.lag / bandwidth, namespace(visits.lag)) * visited
+        weight = weight * xp.astype(visits.mass > 0, visits.mass.dtype)
         mass = xp.sum(weight, axis=-1, keepdims=True) + current
-        carried = xp.sum(weight * visit_mean, axis=-1, keepdims=True) + current * others_mean
+        carried = xp.vecdot(weight, ratio(visits.carried, visits.mass, 0.0, xp))[..., None] + current * others_mean
+        otherwise = cold_start_value(groups, self.cold_start, self.nobody)
         return ratio(carried, mass, otherwise, xp) + xp.zeros_like(groups.reward)
 
     def effective_completions_at(self, groups: Groups, visits: Visits, bandwidth: Array | float) -> Array:
         xp = groups.xp
-        visited = xp.astype(visits.mass > 0, visits.mass.dtype)
-        weight = self.weighting.weight(visits.lag / bandwidth, xp) * visited
+        weight = self.weights(visits, bandwidth) * xp.astype(visits.mass > 0, visits.mass.dtype)
         inverse_size = ratio(visits.mass_sq, visits.mass**2, 0.0, xp)
         squares = xp.sum(weight**2 * inverse_size, axis=-1, keepdims=True)
         return ratio(xp.sum(weight, axis=-1, keepdims=True) ** 2, squares, 0.0, xp)

@@ -49,10 +49,6 @@ class OutsideValue(KaeEb):
     def missing_input(self) -> str | None:
         return missing("outside", self.outside)
 
-    @property
-    def kernel_sums_suffice(self) -> bool:
-        return False  # those of differences from the outside value
-
     def less(self, center: float) -> Self:
         found = copy(self)
         object.__setattr__(found, "center", self.center + center)

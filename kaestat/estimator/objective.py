@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline
 from kaestat.baselines.published.bnpo import Bnpo
 from kaestat.core.arrays import Groups, Visits
 from kaestat.history.fields import WEIGHTED_FIELDS

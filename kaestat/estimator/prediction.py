@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.core.weighted_noise import SUMS, moments, weighted_noise

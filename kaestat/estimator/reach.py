@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline
 from kaestat.core.arrays import Array, Groups, Visits, namespace
 from kaestat.smoothing.selectors import Fixed
 from kaestat.smoothing.selectors.settled import Settled

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline
+from kaestat.baselines.learned_bandwidth import serve_along
 from kaestat.core.arrays import Groups, Visits
 from kaestat.core.digits import center_of
 from kaestat.logs.reward_log import RewardLog
@@ -39,7 +41,10 @@ def replayed(
     carry = baseline.initial_carry()
     serve, stepwise = baseline.serve, baseline.stepwise or carry is not None
     if isinstance(baseline, KernelBaseline) and carry is not None and not baseline.stepwise:
-        serve, stepwise = baseline.serve_along, False  # a step at a time takes 1 ms more for each of thousands of steps
+        serve, stepwise = (
+            partial(serve_along, baseline),
+            False,
+        )  # a step at a time takes 1 ms more for each of thousands of steps
     state = np.zeros((int(units.visit_unit.max()) + 1, baseline.state_size), dtype=np.float32)
     blocks = units.blocks(horizon=baseline.horizon, max_visits=baseline.max_visits)
     for piece in _single_steps(blocks, units, log) if stepwise else blocks:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kaestat.baselines import Pooled
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline
 from kaestat.baselines.registry import get_method, make_baseline, parse_method
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.estimator.reach import fixed_bandwidth

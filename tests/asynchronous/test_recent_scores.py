@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, AsynchronousEstimator, Groups, make_baseline
 from kaestat.asynchronous.recent_scores import WINDOW, scores_before
+from kaestat.baselines import learned_bandwidth
 from tests.helpers.arrivals import run
 
 IDS = np.repeat(np.arange(6), 4)
@@ -29,7 +30,7 @@ def test_the_sums_of_visits_give_the_scores_of_the_completions(name, binary, see
         for estimator in (strict, free):
             estimator.step(part.ids, part.reward, step)
         groups = Groups(strict.record.groups.reward, mask=strict.record.groups.mask)
-        scores.append(baseline.scores(groups, strict.record.visits, step=step))
+        scores.append(learned_bandwidth.scores(baseline, groups, strict.record.visits, step=step))
     found, expected = scores_before(baseline, free.history, 8, {}), baseline.selector.running.joined(scores)
     for part, numbers in expected.items():
         np.testing.assert_allclose(found[part], numbers, rtol=1e-9, atol=1e-9)

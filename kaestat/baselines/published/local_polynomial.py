@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kaestat.baselines.kae import KernelBaseline, cold_start_value
+from kaestat.baselines.cold_start import cold_start_value
+from kaestat.baselines.kernel_mean import KernelBaseline
 from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
 from kaestat.core.checks import check_whole
 from kaestat.core.digits import ROUNDING
@@ -20,12 +21,12 @@ class LocalPolynomial(KernelBaseline):
 
     A prompt with fewer than ``degree + 1`` distinct steps of positive weight gets the highest degree that they
     identify. A step whose weight is lost in the rounding of the others does not count. Without any step, the value is
-    the mean of the other prompts. The fit may leave [0, 1]: clipping would break linearity and so unbiasedness of the
+    that of a cold start. The fit may leave [0, 1]: clipping would break linearity and so unbiasedness of the
     risk.
 
     Parameters
     ----------
-    kernel, bandwidth
+    kernel, bandwidth, cold_start
         See `KernelBaseline`; 10 steps unless given.
     degree : int
         Degree of the polynomial, 1 to 5.
@@ -40,7 +41,7 @@ class LocalPolynomial(KernelBaseline):
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, at_zero, (others_mass, others_carried) = groups.xp, self.weighting.at_zero, groups.others()
-        value = cold_start_value(groups, "batch_mean", self.nobody)
+        value = cold_start_value(groups, self.cold_start, self.nobody)
         for weight, determined in self._fits(visits, bandwidth, at_zero * others_mass):
             # Current completions sit at lag 0, where the powers are 0.
             mass = xp.vecdot(weight, visits.mass)[..., None] + at_zero * others_mass
@@ -59,7 +60,7 @@ class LocalPolynomial(KernelBaseline):
     def _fits(self, visits: Visits, bandwidth: Array | float, now: Array) -> Iterator[tuple[Array, Array]]:
         """Of each degree, the weight of every visit in the intercept, and whether visits and mass ``now`` fix it."""
         xp = namespace(visits.lag)
-        kernel = self.weighting.weight(visits.lag / bandwidth, xp) * xp.astype(visits.mass > 0, visits.lag.dtype)
+        kernel = self.weights(visits, bandwidth) * xp.astype(visits.mass > 0, visits.lag.dtype)
         in_use = xp.astype(kernel > 0, kernel.dtype)
         # Any common scale of the lags gives the same intercept; the largest lag in use keeps the moments near 1.
         lag = visits.lag * in_use

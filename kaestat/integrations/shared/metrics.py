@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kaestat.baselines.kae import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline
 from kaestat.core.visit_error import unbiased_error
 from kaestat.estimator.reach import effective_history
 from kaestat.estimator.step import StepRecord
