@@ -13,7 +13,7 @@ plain form (smooth rewards over counts) are the same code.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -139,32 +139,6 @@ class Groups:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelSums:
-    """Kernel-weighted sums over each prompt's past visits of unweighted completions, shape (..., P, 1) each.
-
-    Attributes
-    ----------
-    mass, carried, carried_sq : array
-        ``sum w n``, ``sum w Z`` and ``sum w Z^2``, with w the kernel's weight of the visit.
-    count_sq : array
-        ``sum w^2 n``.
-    mass_lag, mass_lag_sq, carried_lag : array
-        ``sum w n l``, ``sum w n l^2`` and ``sum w l Z``, with l the lag in steps.
-    visits : array
-        Number of visits of positive weight.
-    """
-
-    mass: Array
-    carried: Array
-    carried_sq: Array
-    count_sq: Array
-    mass_lag: Array
-    mass_lag_sq: Array
-    carried_lag: Array
-    visits: Array
-
-
-@dataclass(frozen=True, eq=False)
 class Visits:
     """Sufficient statistics of each prompt's past visits; a visit is one step at which the prompt was sampled.
 
@@ -187,8 +161,6 @@ class Visits:
     state : array, shape (..., P, S), optional
         What the baseline kept of each prompt after its newest visit (`kaestat.baselines.base.Baseline.state_size`);
         meaningless for a prompt without visits.
-    sums : KernelSums, optional
-        Sums over all visits, at the bandwidths needed. If they are given, the other columns are empty.
     """
 
     lag: Array
@@ -203,7 +175,6 @@ class Visits:
     weight_sq_total_sq: Array | None = None
     divergence: Array | None = None
     state: Array | None = None
-    sums: Any = None  # a type of its own would not let arrays be given by name
 
     @property
     def mass(self) -> Array:
@@ -286,39 +257,6 @@ class Visits:
         """An empty past, in the shape and type and on the device that fit ``groups``."""
         none = groups.reward[..., :0]
         return cls(lag=none, count=none, total=none, total_sq=none)
-
-
-def over_prompts(
-    function: Callable[..., tuple[Array, ...]], groups: Groups, visits: Visits, *others: Array | float
-) -> tuple[Array, ...]:
-    """``function(groups, visits, *others)``, run on blocks of prompts to keep temporaries in the processor's cache.
-
-    Most training steps are one block. ``function`` treats each prompt separately, without prompt ids and divergences,
-    and returns arrays of shape (..., P, k). Arrays of ``others`` are broadcastable to (..., P, 1).
-    """
-    xp, n_prompts = groups.xp, groups.reward.shape[-2]
-    rows = max(1, BLOCK_NUMBERS // max(groups.reward.shape[-1], visits.lag.shape[-1], 1))
-    if n_prompts <= rows:
-        return function(groups, visits, *others)
-    whole: tuple[Array, ...] = ()
-    for start in range(0, n_prompts, rows):
-        block = slice(start, start + rows)
-
-        def cut(array: Any, block: slice = block) -> Any:
-            return array if getattr(array, "ndim", 0) == 0 or array.shape[-2] == 1 else array[..., block, :]
-
-        part = function(
-            Groups(cut(groups.reward), mask=cut(groups.mask), weight=cut(groups.weight), times=cut(groups.times)),
-            Visits(**{field.name: cut(getattr(visits, field.name)) for field in fields(visits)}),
-            *map(cut, others),
-        )
-        if not whole:
-            whole = tuple(
-                xp.empty((*a.shape[:-2], n_prompts, a.shape[-1]), dtype=a.dtype, device=device(a)) for a in part
-            )
-        for array, values in zip(whole, part, strict=True):
-            array[..., block, :] = values
-    return whole
 
 
 def squared_weight_sum(weight_sq: Array, carried: Array, weight: Array, xp: Namespace) -> Array:
