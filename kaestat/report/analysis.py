@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,6 @@ import pandas as pd
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD, METHODS, parse_method
-from kaestat.logs.prompt_risks import PromptRisks
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, prompt_risks
 from kaestat.logs.selection import select_bandwidth
@@ -97,7 +96,6 @@ def analyze(
     n_boot: int = 1000,
     seed: int = 0,
     min_visits: int = 1,
-    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> Analysis:
     """A comparison of methods on a log, with a recommendation.
 
@@ -117,8 +115,6 @@ def analyze(
         Also replay sampling policies (`kaestat.sampling_risk`), if prompts return.
     n_boot, seed, min_visits
         As in `kaestat.value_risk`; but where every prompt occurs once, the default 1 becomes 0.
-    track : callable
-        Wraps the sequence of baselines, for a progress bar.
 
     Returns
     -------
@@ -126,7 +122,6 @@ def analyze(
     """
     if methods is not None and not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")
-    again = draws_of(n_boot) > 0
     returns = bool((log.prompt_units.earlier > 0).any())
     ready = default_methods() if returns else tuple(name for name in default_methods() if name in METHODS)
     offered = set(offered_methods())
@@ -134,10 +129,22 @@ def analyze(
     given = tuple(name for name in ready if name not in unscored) if methods is None else tuple(methods)
     if not returns and min_visits == 1:
         min_visits = 0
-    scorer = partial(prompt_risks, min_visits=min_visits, differences_only=True, seed=seed, track=track)
-    scored, rows, tuned = _scored(log, given, methods is None and returns, again, seed, min_visits, scorer)
-    draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
+    scorer = partial(prompt_risks, min_visits=min_visits, differences_only=True, seed=seed)
+    scored = scorer(log, [*given, *REFERENCES, RIVAL_OF_SINGLES], again=draws_of(n_boot) > 0)
     reference = {name: len(given) + k for k, name in enumerate((*REFERENCES, RIVAL_OF_SINGLES))}
+    rows = [k for k in range(len(given)) if np.isfinite(scored.per_prompt[:, k]).all()]
+    if not rows:
+        raise ValueError(
+            "the log has one completion per visit (G = 1), and all methods given contain the completion's own reward: "
+            "nothing is identified. Add one that does not, for example 'kae'."
+        )
+    tuned: tuple[Tuned, ...] = ()
+    if methods is None and returns and len(scored.per_prompt) >= MIN_PROMPTS:
+        tried = [candidates(method, wide_grid(log)) for method in TUNED_METHODS]
+        on = sample(log, min_visits=min_visits, absolute=scored.absolute, seed=seed)
+        rows += range(len(scored.methods), len(scored.methods) + len(tried))
+        scored, tuned = with_tuned(scored, tried, scorer, log, on, seed=seed)
+    draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
     risk = None
     if scored.absolute:
         risk = _lowest_first(scored.take([*rows, reference["grpo"]]).risk_table(**draw), "mse")
@@ -154,7 +161,7 @@ def analyze(
     recommendation = recommend(log, scored.take([*may, rival]), min_visits=min_visits, **draw)
     gradient = None
     if log.weightings:
-        gradient = analyze_gradient(log, methods, recommendation.row, min_visits=min_visits, track=track, **draw)
+        gradient = analyze_gradient(log, methods, recommendation.row, min_visits=min_visits, **draw)
     remarks = notes(log, scored, gradient, given, tuned, min_visits)
     return Analysis(
         facts=LogFacts.of(log),
@@ -169,33 +176,6 @@ def analyze(
         sampling=SamplingAnalysis.of(log, **draw) if sampling and returns else None,
         unscored=unscored,
     )
-
-
-def _scored(
-    log: RewardLog,
-    given: tuple[str | Baseline, ...],
-    tune: bool,
-    again: bool,
-    seed: int,
-    min_visits: int,
-    scorer: Callable[..., PromptRisks],
-) -> tuple[PromptRisks, list[int], tuple[Tuned, ...]]:
-    """Risks of the methods, the references and the tuned methods; and which of them are identified rows."""
-    plain = [*given, *REFERENCES, RIVAL_OF_SINGLES]
-    scored = scorer(log, plain, again=again)
-    tuned: tuple[Tuned, ...] = ()
-    if tune and len(scored.per_prompt) >= MIN_PROMPTS:
-        grid = wide_grid(log)
-        tried = [candidates(method, grid) for method in TUNED_METHODS]
-        on = sample(log, min_visits=min_visits, absolute=scored.absolute, seed=seed)
-        scored, tuned = with_tuned(scored, tried, scorer, log, on, seed=seed)
-    rows = [k for k in range(len(given)) if np.isfinite(scored.per_prompt[:, k]).all()]
-    if not rows:
-        raise ValueError(
-            "the log has one completion per visit (G = 1), and all methods given contain the completion's own reward: "
-            "nothing is identified. Add one that does not, for example 'kae'."
-        )
-    return scored, [*rows, *range(len(plain), len(plain) + len(tuned))], tuned
 
 
 def _lowest_first(table: pd.DataFrame, by: str) -> pd.DataFrame:

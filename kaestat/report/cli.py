@@ -54,8 +54,8 @@ def run(arguments: list[str]) -> int:
             warnings.showwarning = lambda message, *where, **also: _say(f"warning: {message}")
             status = commands.app(arguments, prog_name="kaestat", standalone_mode=False, obj=call) or 0
         return _interrupted(call) if status == INTERRUPTED else status
-    except (KeyboardInterrupt, typer.Abort) as interruption:
-        return _interrupted(call, str(interruption.__cause__ or interruption))
+    except (KeyboardInterrupt, typer.Abort):
+        return _interrupted(call)
     except usage_error as error:
         message = error.format_message()
         return _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See kaestat --help.")
@@ -81,8 +81,8 @@ def _ended_by_interruptions() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _interrupted(call: Call, message: str = "") -> int:
-    _fail(message or f"interrupted; {call.outcome}.")
+def _interrupted(call: Call) -> int:
+    _say(f"interrupted; {call.outcome}.")
     return INTERRUPTED
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +19,6 @@ from kaestat.report.analysis import analyze as analyze_log
 from kaestat.report.comparison import compare_runs
 from kaestat.report.comparison_text import comparison_document, write_page
 from kaestat.report.files import analysis_json, check_folder, to_json, write_report
-from kaestat.report.progress import progress_bar
 from kaestat.report.tables import analysis_document, selection_document
 from kaestat.report.user_method import method_or_baseline
 from kaestat.smoothing.kernels import KERNELS
@@ -29,7 +26,6 @@ from kaestat.smoothing.selectors import SELECTORS
 
 SIMULATED = "simulated run"
 MAIN_ROWS = 10
-P = ParamSpec("P")
 
 Log = Annotated[Path | None, typer.Argument(metavar="LOG", help="Reward log: a file or folder.", show_default=False)]
 Simulated = Annotated[bool, typer.Option("--simulated", help="Use the simulated run instead of LOG.")]
@@ -52,19 +48,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 app = typer.Typer(rich_markup_mode=None)
 
 
-def interruptible(command: Callable[P, None]) -> Callable[P, None]:
-    """The command, which raises `typer.Abort` for KeyboardInterrupt: Typer would lose the message."""
-
-    @wraps(command)
-    def call(*arguments: P.args, **options: P.kwargs) -> None:
-        try:
-            command(*arguments, **options)
-        except KeyboardInterrupt as cause:
-            raise typer.Abort from cause
-
-    return call
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"kaestat {kaestat.__version__}")
@@ -81,7 +64,6 @@ def kaestat_command(
 
 
 @app.command()
-@interruptible
 def analyze(
     context: typer.Context,
     log: Log = None,
@@ -111,8 +93,8 @@ def analyze(
     if out is not None:
         check_folder(out)
     methods = [method_or_baseline(specification) for specification in method]
-    rewards = _read(log, format, hints_by_name(hint, missing), simulated, quiet=as_json)
-    with progress_bar(console.STDERR) as bar:
+    rewards = _read(log, format, hints_by_name(hint, missing), simulated)
+    with console.stage("Replaying the log"):
         analysis = analyze_log(
             rewards,
             methods or None,
@@ -122,20 +104,20 @@ def analyze(
             n_boot=n_boot,
             seed=seed,
             min_visits=min_visits,
-            track=iter if as_json else lambda baselines: bar.track(baselines, description="Replaying the log"),
         )
     source = SIMULATED if log is None else log.name
     if not as_json:
         console.show(analysis_document(analysis, source, rows=None if show_all or method else MAIN_ROWS))
         if out is None:
             return
-    with console.stage("Checksum of the log", quiet=as_json):
+    with console.stage("Checksum of the log"):
         provenance = _provenance(context, log, source, n_boot, seed, analysis.min_visits)
     if as_json:
         print(analysis_json(analysis, provenance))
     if out is None:
         return
-    with console.stage(f"Writing to {out}", quiet=as_json):
+    with console.stage(f"Writing to {out}"):
+        context.obj.outcome = f"some files in {out} may be of this analysis, and some of an earlier one"
         written = write_report(analysis, provenance, out)
     context.obj.outcome = f"the analysis was complete, and all its files are in {out}"
     if not as_json:
@@ -143,7 +125,6 @@ def analyze(
 
 
 @app.command()
-@interruptible
 def bandwidth(
     log: Log = None,
     selector: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(SELECTORS)}.")] = "forward_cv",
@@ -157,8 +138,8 @@ def bandwidth(
     as_json: Json = False,
 ) -> None:
     """The bandwidth that LOG asks for, with its standard error and risk path."""
-    rewards = _read(log, format, hints_by_name(hint, missing), simulated, quiet=as_json)
-    with console.stage("Selecting the bandwidth", quiet=as_json):
+    rewards = _read(log, format, hints_by_name(hint, missing), simulated)
+    with console.stage("Selecting the bandwidth"):
         selection = select_bandwidth(rewards, selector, kernel, n_boot=n_boot, seed=seed)
     if as_json:
         fields = ("bandwidth", "se", "time_axis", "selector", "path")
@@ -168,14 +149,12 @@ def bandwidth(
 
 
 @app.command()
-@interruptible
 def methods() -> None:
     """Names of all methods, with their values and sources."""
     console.show_methods()
 
 
 @app.command()
-@interruptible
 def compare(
     context: typer.Context,
     before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Reward log of the first run.")],
@@ -193,11 +172,12 @@ def compare(
         check_folder(out)
     hints = hints_by_name(hint, missing)
     names = (before.name, after.name) if before.name != after.name else (str(before), str(after))
-    first, second = (_read(path, format, hints, False, quiet=as_json) for path in (before, after))
-    with console.stage("Comparing", quiet=as_json):
+    first, second = (_read(path, format, hints, False) for path in (before, after))
+    with console.stage("Comparing"):
         comparison = compare_runs(first, second, names, n_boot=n_boot, seed=seed)
-    sources = zip((before, after), names, strict=True)
-    provenance = [_provenance(context, path, name, n_boot, seed, 1) for path, name in sources]
+    provenance = [
+        _provenance(context, path, name, n_boot, seed, 1) for path, name in zip((before, after), names, strict=True)
+    ]
     if as_json:
         fields = ("figures", "errors", "level", "share", "share_low", "share_high")
         print(to_json({name: getattr(comparison, name) for name in fields} | {"provenance": provenance}))
@@ -230,12 +210,12 @@ def _hint_value(key: str, value: str) -> str | int | float:
         raise ValueError(f"--hint {key}={value}: {key} must be a number.") from None
 
 
-def _read(log: Path | None, format: str, hints: dict[str, Any], simulated: bool, *, quiet: bool) -> RewardLog:
+def _read(log: Path | None, format: str, hints: dict[str, Any], simulated: bool) -> RewardLog:
     if (log is None) != simulated:
         raise ValueError("give a reward log (file or folder), or --simulated, and not both.")
     if log is None:
         return simulated_run().log
-    with console.stage(f"Reading {log.name}", quiet=quiet):
+    with console.stage(f"Reading {log.name}"):
         return read_log(log, format=format, **hints)
 
 

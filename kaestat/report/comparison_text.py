@@ -26,40 +26,40 @@ HEADLINES = {
 }
 
 
-def comparison_document(found: RunComparison) -> Document:
+def comparison_document(runs: RunComparison) -> Document:
     """The document of a comparison."""
-    figures = [_cells(row, PLAIN, "3" if row.quantity != "mean length" else "1") for row in found.figures.itertuples()]
-    tables = [Table("Rewards and dead groups", _header(found, "quantity"), figures)]
-    if not found.errors.empty:
-        unit = Unit.of(pd.concat([found.errors["before"], found.errors["after"]]).astype(float))
-        errors = [_cells(row, unit, "2") for row in found.errors.itertuples()]
+    figures = [_cells(row, PLAIN, "3" if row.quantity != "mean length" else "1") for row in runs.figures.itertuples()]
+    tables = [Table("Rewards and dead groups", _header(runs, "quantity"), figures)]
+    if not runs.errors.empty:
+        unit = Unit.of(pd.concat([runs.errors["before"], runs.errors["after"]]).astype(float))
+        errors = [_cells(row, unit, "2") for row in runs.errors.itertuples()]
         caption = f"In units of {unit.name}."
-        tables.append(Table("Value MSE of each method", _header(found, "method"), errors, caption))
+        tables.append(Table("Value MSE of each method", _header(runs, "method"), errors, caption))
     return Document(
-        title=" and ".join(found.names),
-        headline=comparison_headline(found),
-        facts=[(name, fact_lines(facts)) for name, facts in zip(found.names, found.facts, strict=True)],
+        title=" and ".join(runs.names),
+        headline=comparison_headline(runs),
+        facts=[(name, fact_lines(facts)) for name, facts in zip(runs.names, runs.facts, strict=True)],
         tables=tables,
-        notes=list(comparison_notes(found)),
+        notes=list(comparison_notes(runs)),
     )
 
 
-def write_page(found: RunComparison, provenance: Sequence[Provenance], folder: str | os.PathLike[str]) -> Path:
+def write_page(runs: RunComparison, provenance: Sequence[Provenance], folder: str | os.PathLike[str]) -> Path:
     """Write ``compare.html`` to the folder, which is made if absent; returns its path."""
-    frames = {"figures.csv": found.figures, "errors.csv": found.errors}
+    frames = {"figures.csv": runs.figures, "errors.csv": runs.errors}
     page = html_page(
-        comparison_document(found),
+        comparison_document(runs),
         downloads=[Download(name, frame.to_csv(index=False).encode()) for name, frame in frames.items()],
         provenance=provenance_lines(provenance),
-        figure=render(mean_rewards(found.names, found.curves), "svg"),
+        figure=render(mean_rewards(runs.names, runs.curves), "svg"),
         caption="Mean reward against completions: running means over a tenth of the run",
     )
     write_atomically(Path(folder) / PAGE, page)
     return Path(folder) / PAGE
 
 
-def _header(found: RunComparison, what: str) -> tuple[str, ...]:
-    before, after = found.names
+def _header(runs: RunComparison, what: str) -> tuple[str, ...]:
+    before, after = runs.names
     return what, before, "95 % interval", after, "95 % interval", "difference", "its 95 % interval"
 
 
@@ -76,26 +76,26 @@ def _cells(row: Any, unit: Unit, digits: str) -> tuple[str, ...]:
     )
 
 
-def comparison_headline(found: RunComparison) -> list[str]:
+def comparison_headline(runs: RunComparison) -> list[str]:
     """The differences in a few sentences; completions to an equal mean reward only if their share is known."""
-    first, second = found.names
-    rows: list[Any] = [row for row in found.figures.itertuples() if row.quantity in HEADLINES]
-    changes = [_change(row, row.quantity in found.different) for row in rows]
-    if not found.different:
+    first, second = runs.names
+    rows: list[Any] = [row for row in runs.figures.itertuples() if row.quantity in HEADLINES]
+    changes = [_change(row, row.quantity in runs.different) for row in rows]
+    if not runs.different:
         return [f"No difference between {first} and {second} is shown.", *changes]
-    if not found.share_known:
+    if not runs.share_known:
         return changes
-    level = f"the mean reward that {first} ends at ({found.level:.3f})"
-    if not math.isfinite(found.share):
+    level = f"the mean reward that {first} ends at ({runs.level:.3f})"
+    if not math.isfinite(runs.share):
         return [f"{second} does not reach {level}.", *changes]
-    share = f"{found.share:.2f}{_interval(found.share_low, found.share_high)}"
+    share = f"{runs.share:.2f}{_interval(runs.share_low, runs.share_high)}"
     return [f"{second} reaches {level} after {share} of the completions that {first} takes.", *changes]
 
 
-def comparison_notes(found: RunComparison) -> Iterator[str]:
+def comparison_notes(runs: RunComparison) -> Iterator[str]:
     """Notes on how to read the numbers."""
-    before, after = found.names
-    common = int(found.figures["n_common"].max())
+    before, after = runs.names
+    common = int(runs.figures["n_common"].max())
     pairs = "The runs have too few prompts in common to pair them"
     if common:
         pairs = f"For rewards and dead groups they are paired over the prompts that both runs have (up to {common:,})"
@@ -109,12 +109,12 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
         "prompts by their values, or a filter drops groups, they do not measure the policy. Compare test accuracies "
         "then."
     )
-    holds = f"an interval that holds for all {found.n_tested} of them at once" if found.n_tested > 1 else "its interval"
+    holds = f"an interval that holds for all {runs.n_tested} of them at once" if runs.n_tested > 1 else "its interval"
     yield (
         f"A difference counts as shown if 0 is outside {holds}. Tested are mean reward at the end, dead groups, "
         "lengths, and completions to an equal mean reward, where both runs have them."
     )
-    if found.errors.empty:
+    if runs.errors.empty:
         yield "Value errors are not compared: in one run every visit has one completion, or no prompt comes back."
     if not common:
         yield (
@@ -122,10 +122,10 @@ def comparison_notes(found: RunComparison) -> Iterator[str]:
             "are equal; a number and its text are two ids."
         )
         return
-    at = f"{found.share:.2f}" if math.isfinite(found.share) else "never"
+    at = f"{runs.share:.2f}" if math.isfinite(runs.share) else "never"
     yield (
-        f"Completions to an equal mean reward, {at}{_interval(found.share_low, found.share_high)}: when the running "
-        f"mean over a tenth of the run reaches the level at which {before} ends ({found.level:.3f}), as a share of the "
+        f"Completions to an equal mean reward, {at}{_interval(runs.share_low, runs.share_high)}: when the running "
+        f"mean over a tenth of the run reaches the level at which {before} ends ({runs.level:.3f}), as a share of the "
         f"completions that {before} takes."
     )
 

@@ -32,9 +32,9 @@ STDERR = Terminal(stderr=True)
 
 
 @contextmanager
-def stage(what: str, *, quiet: bool = False) -> Iterator[None]:
+def stage(what: str) -> Iterator[None]:
     """Show on a terminal what is being done, until it is done."""
-    if quiet or not STDERR.is_terminal:
+    if not STDERR.is_terminal:
         yield
         return
     with STDERR.status(escape(what)):

@@ -31,7 +31,7 @@ def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.Pa
     ``risk_vs_bandwidth.png, .pdf`` where the log identifies the MSE (G >= 2), ``gradient.csv`` where it has weights or
     lengths, ``law.csv`` where also rewards are 0 and 1 and prompts come back, ``sampling.csv`` if asked for, and always
     ``differences.csv, provenance.json, report.html``. Files that an earlier analysis left and this one does not write
-    are removed. An OSError or KeyboardInterrupt while the files are written says which ones are there.
+    are removed.
     """
     document = analysis_document(analysis, provenance.source)
     files: dict[str, bytes | str] = {}
@@ -52,25 +52,12 @@ def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.Pa
         caption="Value MSE of KAE against its bandwidth, with 95 % intervals, and GRPO and REINFORCE++ as lines",
         below=[selection_line(selection, kernel) for kernel, selection in analysis.paths.items()],
     )
-    return _written(Path(folder), files)
-
-
-def _written(folder: Path, files: dict[str, bytes | str]) -> list[Path]:
-    old = NAMES if (folder / PROVENANCE).exists() else ()
-    done: list[str] = []
-    try:
-        for name, content in files.items():
-            write_atomically(folder / name, content)
-            done.append(name)
-        for name in {*old} - {*files}:
-            (folder / name).unlink(missing_ok=True)
-    except (OSError, KeyboardInterrupt) as error:
-        left = [name for name in files if name not in done]
-        state = f"written to {folder}: {', '.join(done) or 'nothing'}; not written: {', '.join(left)}."
-        if isinstance(error, OSError):
-            raise OSError(f"--out {folder}: {error.strerror or error}; {state}") from error
-        raise KeyboardInterrupt(f"interrupted; {state}") from None
-    return [folder / name for name in done]
+    old = NAMES if (Path(folder) / PROVENANCE).exists() else ()
+    for name, content in files.items():
+        write_atomically(Path(folder) / name, content)
+    for name in {*old} - {*files}:
+        (Path(folder) / name).unlink(missing_ok=True)
+    return [Path(folder) / name for name in files]
 
 
 def check_folder(folder: Path) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kaestat.baselines import Zero
@@ -19,7 +18,7 @@ from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.logs.weight_ratio import weight_ratio
 from kaestat.report.law import LawAnalysis
-from kaestat.report.recommendation import complexity, lowest_of, shares
+from kaestat.report.recommendation import UNKNOWN, Estimate, complexity, lowest_of, shares
 from kaestat.report.setting import Setting
 
 DEFAULT_METHODS = ("none", "grpo", "reinforce++", "kae", "kae_eb")  # each is replayed once more for every weighting
@@ -28,8 +27,6 @@ SIMPLEST_WEIGHTS = ("length", "score_norm")  # lengths cost nothing, score norms
 # Others have up to twice the least, some where wrong answers are few and heavy: what a log may not have shown yet.
 SAFEST = "kae_eb"
 WITHOUT_HISTORY = "reinforce++"
-UNKNOWN = (np.nan, np.nan, np.nan)
-Estimate = tuple[float, float, float]  # a number, and the ends of its 95 % interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +79,6 @@ def analyze_gradient(
     n_boot: int,
     seed: int,
     min_visits: int,
-    track: Callable[[Sequence[Any]], Iterable[Any]],
 ) -> GradientAnalysis:
     """The noise that methods leave in the gradient on a log that has weights or lengths.
 
@@ -94,9 +90,7 @@ def analyze_gradient(
     unbiased = [method for method in named if not risk_baseline(method).leave_one_out().includes_own]
     rows = rows_of(log, unbiased or ["none"])
     draw: dict[str, Any] = {"n_boot": n_boot, "seed": seed}
-    scored = gradient_scores(
-        log, [*rows, *map(Row, REFERENCES)], min_visits=min_visits, again=n_boot > 0, seed=seed, track=track
-    )
+    scored = gradient_scores(log, [*rows, *map(Row, REFERENCES)], min_visits=min_visits, again=n_boot > 0, seed=seed)
     mean = scored.per_prompt.mean(axis=0)
     weighted = [k for k, row in enumerate(rows) if row.weights != PLAIN]
     plain = min((k for k, row in enumerate(rows) if row.weights == PLAIN), key=lambda k: mean[k])

@@ -102,29 +102,16 @@ def _history_measured(gradient: GradientAnalysis) -> str:
 
 
 def _history_predicted(gradient: GradientAnalysis) -> str:
-    """What the law says of single completions with a weighted history, and from where on no baseline beats the value.
-
-    That threshold is one of all success rates of the log: at their mean it would be lower.
-    """
-    law = gradient.law
-    if law is None or math.isnan(law.to_batch[1]):
+    """From where on no baseline beats the value, as the law says of all success rates of the log."""
+    if gradient.law is None or math.isnan(gradient.ratio[0]) or math.isnan(gradient.law.threshold[1]):
         return ""  # one prompt says nothing of how prompts differ
-    batch, group = ((1 - ratio, 1 - high, 1 - low) for ratio, low, high in (law.to_batch, law.to_group))
-    sentence = (
-        "For the same number of completions, the law of the baseline predicts that a weighted history with one "
-        "completion per prompt leaves "
-        f"{_compared(batch, 'the weighted batch mean')}, and {_compared(group, f'GRPO in groups of {law.group}')}."
-    )
-    threshold, low, high = law.threshold
-    if math.isnan(gradient.ratio[0]) or math.isnan(low):
-        return sentence
-    _, least, most = law.none_to_value
-    bound = f"{_times(threshold)} ({_times(low)} to {_times(high)})"
+    threshold, low, high = gradient.law.threshold
+    _, least, most = gradient.law.none_to_value
     side = "below" if least > 1 else "above" if most < 1 else "not clearly below or above"
     return (
-        f"{sentence} With success rates as in this log, training without a baseline leaves less noise than subtracting "
-        f"the value if wrong answers weigh more than {bound} times as much as right ones. Here they weigh "
-        f"{_times(gradient.ratio[0])} times as much, which is {side} that."
+        "With success rates as in this log, training without a baseline leaves less noise than subtracting the value "
+        f"if wrong answers weigh more than {_times(threshold)} ({_times(low)} to {_times(high)}) times as much as "
+        f"right ones. Here they weigh {_times(gradient.ratio[0])} times as much, which is {side} that."
     )
 
 

@@ -64,7 +64,7 @@ def _on_value(analysis: Analysis) -> Iterator[str]:
             f"Use {setting}: this log ({which}) is too small to show which method has the lowest value error (MSE), "
             f"or a lower one than {rival}."
         )
-    elif math.isnan(best.difference_low):
+    elif math.isnan(best.difference[1]):
         yield f"Keep {rival}: with one prompt there are no intervals, and no method is shown to have a lower error."
     else:
         yield f"Keep {rival}: its value error (MSE) and that of {setting} differ by less than a tenth."
@@ -101,13 +101,13 @@ def _has_method(analysis: Analysis) -> bool:
     best = analysis.recommendation
     if not best.method or _all_alike(analysis):
         return False
-    return best.better or not (best.level or math.isnan(best.difference_low))
+    return best.better or not (best.level or math.isnan(best.difference[1]))
 
 
 def _one_sided(analysis: Analysis) -> bool:
     """Whether only the lower end of the reduction is worth a number."""
     best = analysis.recommendation
-    return best.n_prompts < FEW_PROMPTS or max(best.reduction, best.reduction_high) >= NEARLY_ALL
+    return best.n_prompts < FEW_PROMPTS or max(best.reduction[0], best.reduction[2]) >= NEARLY_ALL
 
 
 def stated_reduction(analysis: Analysis) -> tuple[float, float] | None:
@@ -116,11 +116,11 @@ def stated_reduction(analysis: Analysis) -> tuple[float, float] | None:
     None where it states a difference of MSEs, or nothing.
     """
     best = analysis.recommendation
-    if not best.better or math.isnan(best.reduction) or not best.reduction_low > 0:
+    if not best.better or math.isnan(best.reduction[0]) or not best.reduction[1] > 0:
         return None
     if _one_sided(analysis):
-        return math.floor(100 * min(best.reduction_low, NEARLY_ALL)) / 100, math.inf
-    return best.reduction_low, best.reduction_high
+        return math.floor(100 * min(best.reduction[1], NEARLY_ALL)) / 100, math.inf
+    return best.reduction[1], best.reduction[2]
 
 
 def _worth(analysis: Analysis) -> str:
@@ -128,16 +128,16 @@ def _worth(analysis: Analysis) -> str:
     best, unit = analysis.recommendation, analysis.unit
     stated = stated_reduction(analysis)
     if stated is None:
-        difference = f"{unit.number(-best.difference)}{unit.times}"
-        if not math.isnan(best.difference_low):
-            difference += f" (95 % interval {unit.interval(-best.difference_high, -best.difference_low)})"
+        difference = f"{unit.number(-best.difference[0])}{unit.times}"
+        if not math.isnan(best.difference[1]):
+            difference += f" (95 % interval {unit.interval(-best.difference[2], -best.difference[1])})"
         return f"its value error (MSE) is lower by {difference}"
     low, high = stated
     if math.isinf(high):
         return f"its value error (MSE) is at least {100 * low:.0f} % lower"
     digits = 0 if high - low > 0.02 else 1
     interval = f"{100 * low:.{digits}f} to {_percent(high, digits)}"
-    return f"its value error (MSE) is {_percent(best.reduction, digits)} (95 % interval {interval}) lower"
+    return f"its value error (MSE) is {_percent(best.reduction[0], digits)} (95 % interval {interval}) lower"
 
 
 def paste_lines(analysis: Analysis) -> list[tuple[str, str]]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from kaestat.logs.baseline_law import BETWEEN, law_applies, law_of_log
 from kaestat.logs.reward_log import RewardLog
 from kaestat.report.document import Table
 from kaestat.report.unit import PLAIN
-
-USUAL_GROUP = 8  # that a log of single completions is compared with
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +22,6 @@ class LawAnalysis:
     history: float  # `kaestat.logs.baseline_law.LawInputs`; the mean of ``drift``
     drift: float
     none_to_value: tuple[float, float, float]  # Noise of no baseline over that of the value, and its interval
-    # Noise of a weighted history over that of a weighted batch mean, and of GRPO in groups of ``group``, and their
-    # intervals
-    to_batch: tuple[float, float, float]
-    to_group: tuple[float, float, float]
-    group: int
 
     @classmethod
     def of(cls, log: RewardLog, *, seed: int, min_visits: int) -> LawAnalysis | None:
@@ -40,18 +32,8 @@ class LawAnalysis:
         if not law_applies(log, min_visits=min_visits):
             return None
         law = law_of_log(log, seed=seed, min_visits=min_visits)
-        size = int(np.median(log.group_sizes))
-        group = size if size > 1 else USUAL_GROUP
-        return cls(
-            table=law.table(),
-            threshold=law.threshold,
-            history=law.inputs.history,
-            drift=float(law.inputs.drift.mean()),
-            none_to_value=law.ratio("none", "value"),
-            to_batch=law.ratio("weighted_history", "weighted_batch_mean"),
-            to_group=law.ratio("weighted_history", f"grpo_{group}"),
-            group=group,
-        )
+        drift, ratio = float(law.inputs.drift.mean()), law.ratio("none", "value")
+        return cls(law.table(), law.threshold, law.inputs.history, drift, ratio)
 
 
 def law_table(law: LawAnalysis) -> Table:

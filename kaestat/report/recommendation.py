@@ -20,6 +20,8 @@ from kaestat.report.setting import Setting, returns
 DEFAULT_WITHOUT_HISTORY = "james_stein"
 MARGIN = 0.1  # of an MSE
 ROUNDING = 1e-6  # a smaller share of a risk is not a difference
+UNKNOWN = (np.nan, np.nan, np.nan)
+Estimate = tuple[float, float, float]  # a number, and the ends of its 95 % interval
 UNRANKED = 1 + max(method.simplicity for method in METHODS.values() if method.simplicity is not None)
 
 
@@ -29,13 +31,9 @@ class Recommendation(Setting):
 
     row: str  # Its row in the tables
     rival: str  # The method it is compared with: ``grpo``, or ``reinforce++`` for a log with one completion per visit
-    difference: float  # Difference of its MSE and the rival's, with a 95 % interval; negative if it is better
-    difference_low: float
-    difference_high: float
+    difference: Estimate  # Difference of its MSE and the rival's; negative if it is better
     # Share by which its MSE is lower than the rival's; NaN where the rival's is not clear of 0, or not identified
-    reduction: float
-    reduction_low: float
-    reduction_high: float
+    reduction: Estimate
     # Share by which the noise of the gradient falls, per completion, where score norms do not matter: of the reward
     # variance plus the MSE
     noise_reduction: float
@@ -64,29 +62,26 @@ def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: i
     a log with one completion per visit, REINFORCE++'s batch mean, both in leave-one-out form.
     """
     rival = len(scored.methods) - 1
-    rows = [k for k in range(rival) if _recommendable(scored.methods[k], log)] or list(range(rival))
+    baselines = [_baseline(method) for method in scored.methods]
+    unbiased = [k for k in range(rival) if baselines[k].estimates_mean and not baselines[k].includes_own]
+    rows = [k for k in unbiased if returns(log) or baselines[k].horizon == 0] or list(range(rival))
     mean = scored.per_prompt.mean(axis=0)
     preferred = DEFAULT_METHOD if returns(log) else DEFAULT_WITHOUT_HISTORY
     lowest, tied, open_to = lowest_of(scored, rows, rival, preferred, n_boot=n_boot, seed=seed)
     near = [k for k in open_to if mean[k] <= (1 + MARGIN) * mean[lowest] or k == lowest]
-    near = [k for k in near if _looks_back(scored.methods[k]) or not _looks_back(scored.methods[lowest])]
+    near = [k for k in near if baselines[k].horizon > 0 or baselines[lowest].horizon == 0]
     chosen = min(near, key=lambda k: (complexity(scored.methods[k]), mean[k]))
     chosen = next((k for k in open_to if scored.methods[k] == preferred), chosen)
 
     gap = _wider(scored.take([chosen, rival]), n_boot=n_boot, seed=seed)
     variance = _reward_variance(log, min_visits) if scored.absolute else 0.0
     noise = variance + mean[rival]
-    reduction = shares(gap, float(mean[rival]) if scored.absolute else np.nan)
     return Recommendation(
         **vars(Setting.of(scored.methods[chosen], log)),
         row=str(scored.methods[chosen]),
         rival=str(scored.methods[rival]),
-        difference=float(gap.difference),
-        difference_low=float(gap.ci_low),
-        difference_high=float(gap.ci_high),
-        reduction=reduction[0],
-        reduction_low=reduction[1],
-        reduction_high=reduction[2],
+        difference=(float(gap.difference), float(gap.ci_low), float(gap.ci_high)),
+        reduction=shares(gap, float(mean[rival]) if scored.absolute else np.nan),
         noise_reduction=float((mean[rival] - mean[chosen]) / noise) if noise > 0 else np.nan,
         lowest=str(scored.methods[lowest]),
         tied=tuple(dict.fromkeys(str(scored.methods[k]) for k in tied if k != chosen)),
@@ -136,13 +131,13 @@ def _wider(pair: PromptRisks, *, n_boot: int, seed: int) -> Any:
     return SimpleNamespace(**row)
 
 
-def shares(gap: Any, level: float) -> tuple[float, float, float]:
+def shares(gap: Any, level: float) -> Estimate:
     """By how much a risk is lower than a reference's, whose risk is ``level``, with the ends of an interval.
 
     ``gap`` is the row of a table of differences. NaN where the level is not clear of 0.
     """
     if not level > 0:
-        return np.nan, np.nan, np.nan
+        return UNKNOWN
     ratio = (gap.ratio_low, gap.ratio_high)
     if not np.isfinite(ratio).all():  # without a bootstrap
         ratio = (1 + gap.ci_low / level, 1 + gap.ci_high / level)
@@ -158,17 +153,6 @@ def complexity(row: Any) -> tuple[int, int]:
     name, params = parse_method(row.removesuffix(MARK))
     rank = METHODS[name].simplicity
     return UNRANKED if rank is None else rank, len(params)
-
-
-def _recommendable(row: str | Baseline, log: RewardLog) -> bool:
-    baseline = _baseline(row)
-    if not baseline.estimates_mean or baseline.includes_own:  # however near it may be in a log
-        return False
-    return returns(log) or baseline.horizon == 0
-
-
-def _looks_back(row: str | Baseline) -> bool:
-    return _baseline(row).horizon > 0
 
 
 def _baseline(row: str | Baseline) -> Baseline:

@@ -31,16 +31,13 @@ class RewardCurve:
     def of(cls, log: RewardLog) -> RewardCurve:
         """The curve of a log, in at most `BINS` parts; a step is never cut."""
         prompt, step, reward = (log.arrays[name] for name in ("prompt", "step", "reward"))
-        place, n = np.arange(len(step)), len(step)
         first = np.searchsorted(step, step)
-        part = np.unique(first * BINS // n, return_inverse=True)[1]
-        n_parts = int(part.max()) + 1
-        at = prompt.astype(np.int64) * n_parts + part
-        shape = (len(log.prompts), n_parts)
-        count = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
-        total = np.bincount(at, weights=reward, minlength=shape[0] * shape[1]).reshape(shape)
-        ends = np.append(place[1:][part[1:] != part[:-1]], n)
-        return cls(log.prompts, total, count, ends)
+        part = np.unique(first * BINS // len(step), return_inverse=True)[1]
+        shape = len(log.prompts), int(part[-1]) + 1
+        total, count = np.zeros(shape), np.zeros(shape)
+        np.add.at(total, (prompt, part), reward)
+        np.add.at(count, (prompt, part), 1)
+        return cls(log.prompts, total, count, np.cumsum(np.bincount(part)))
 
     @property
     def window(self) -> int:
@@ -55,6 +52,11 @@ class RewardCurve:
             sums[..., self.window :] -= sums[..., : -self.window].copy()
         return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
+    def reaches(self, level: np.ndarray, times: np.ndarray | None = None) -> np.ndarray:
+        """Completions at the first whole window whose mean is at a level; infinite if none is."""
+        there = (self.means(times) >= level) & (np.arange(len(self.completions)) >= self.window - 1)
+        return np.where(there.any(axis=-1), self.completions[there.argmax(axis=-1)], np.inf)
+
 
 def reaching(
     before: RewardCurve, after: RewardCurve, *, n_boot: int, seed: int
@@ -65,35 +67,27 @@ def reaching(
     which the running mean of ``after`` is at the level, over those of ``before``; infinite if it never is. The interval
     has percentiles of a bootstrap over prompts, a prompt of both runs being drawn for both; NaN without draws.
     """
-    level = float(before.means()[-1])
-    share = float(_shares(before, after, None, None))
+    rng, share = check_seed(seed), float(_shares(before, after))
     names = list(dict.fromkeys([*before.prompts, *after.prompts]))
-    if n_boot == 0 or len(names) < 2:
+    n, level = len(names), float(before.means()[-1])
+    if n_boot == 0 or n < 2:
         return level, (share, math.nan, math.nan)
     place = {name: k for k, name in enumerate(names)}
-    sides = [np.array([place[name] for name in curve.prompts]) for curve in (before, after)]
-    rng = check_seed(seed)
-    n = len(names)
     drawn = np.array([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(n_boot)])
-    found = np.sort(_shares(before, after, drawn[:, sides[0]], drawn[:, sides[1]]))
-    found = found[~np.isnan(found)]  # draws without a prompt of one run
+    times = [drawn[:, [place[name] for name in curve.prompts]] for curve in (before, after)]
+    shares = np.sort(_shares(before, after, *times))
+    shares = shares[~np.isnan(shares)]  # draws without a prompt of one run
     # Order statistics, not means of two: one of them may be infinite.
-    low, high = (float(found[min(int(q * len(found)), len(found) - 1)]) for q in QUANTILES)
+    low, high = (float(shares[min(int(q * len(shares)), len(shares) - 1)]) for q in QUANTILES)
     return level, (share, low, high)
 
 
 def _shares(
-    before: RewardCurve, after: RewardCurve, times_before: np.ndarray | None, times_after: np.ndarray | None
+    before: RewardCurve,
+    after: RewardCurve,
+    times_before: np.ndarray | None = None,
+    times_after: np.ndarray | None = None,
 ) -> np.ndarray:
-    levels = before.means(times_before)
-    level = levels[..., -1:]
-    needed = [_first(curve, means >= level) for curve, means in ((before, levels), (after, after.means(times_after)))]
+    level = before.means(times_before)[..., -1:]
     with np.errstate(invalid="ignore"):
-        return np.asarray(needed[1] / needed[0])
-
-
-def _first(curve: RewardCurve, there: np.ndarray) -> np.ndarray:
-    """Completions at the first part where something holds from a whole window on; infinite if nowhere."""
-    whole = np.arange(there.shape[-1]) >= curve.window - 1
-    found = there & whole
-    return np.where(found.any(axis=-1), curve.completions[found.argmax(axis=-1)], np.inf)
+        return after.reaches(level, times_after) / before.reaches(level, times_before)

@@ -49,11 +49,11 @@ class SamplingAnalysis:
         return bool(self.row(OURS).ci_low > 1)
 
 
-def sampling_table(found: SamplingAnalysis) -> Table:
+def sampling_table(analysis: SamplingAnalysis) -> Table:
     """The worth of the policies as text."""
     row: Any
     rows: list[tuple[str, ...]] = []
-    for row in found.table.itertuples():
+    for row in analysis.table.itertuples():
         interval = "-" if row.policy == REFERENCE else PLAIN.interval(row.ci_low, row.ci_high)
         shares = map(PLAIN.number, (row.dead, row.signal, row.effective))
         worth = PLAIN.number(row.worth), PLAIN.number(row.se), interval
@@ -68,14 +68,14 @@ def sampling_table(found: SamplingAnalysis) -> Table:
     )
 
 
-def on_sampling(found: SamplingAnalysis, facts: LogFacts) -> str:
+def on_sampling(analysis: SamplingAnalysis, facts: LogFacts) -> str:
     """Advice on prompts without a learning signal, in a sentence or two."""
-    ours, dead = found.row(OURS), found.row(REFERENCE).dead
+    ours, dead = analysis.row(OURS), analysis.row(REFERENCE).dead
     alike = "all right or all wrong" if facts.binary else "all alike"
     share = "" if math.isnan(dead) else f"{100 * dead:.0f} % of your completions went to prompts that were {alike}. "
     interval = "" if math.isnan(ours.ci_low) else f" ({ours.ci_low:.2f} to {ours.ci_high:.2f})"
     worth = f"{ours.worth:.2f}{interval} times"
-    if found.gains:
+    if analysis.gains:
         return (
             f"{share}If you draw half of the completions by predicted values, with a correction that keeps the "
             f"objective, they are worth {worth} as many drawn uniformly."

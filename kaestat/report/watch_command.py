@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from kaestat.report import console
-from kaestat.report.commands import app, hints_by_name, interruptible
+from kaestat.report.commands import app, hints_by_name
 from kaestat.report.files import check_folder
 from kaestat.report.user_method import method_or_baseline
 
@@ -27,7 +27,6 @@ States = dict[Path, tuple[int, int]]
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-@interruptible
 def watch(
     context: typer.Context,
     every: Annotated[float, typer.Option(min=1.0, help="Seconds between two looks.")] = EVERY,
@@ -36,55 +35,54 @@ def watch(
     """kaestat analyze LOG, again whenever LOG has changed; takes its arguments and options. Ends by Ctrl-C."""
     analysis = _parsed(context)
     log: Path = analysis.params["log"]
-    seen: States = {}
-    told = ""
+    analysed: States = {}
+    message = ""
     with tempfile.TemporaryDirectory() as folder:
         copy = analysis.params["log"] = Path(folder) / log.resolve().name
         while True:
-            now, before = _files(log), told
-            if not now:
-                told = f"{log}: no log is there; waits for it."
-            elif now != seen:
+            state, before = _files(log), message
+            if not state:
+                message = f"{log}: no log is there; waits for it."
+            elif state != analysed:
                 try:
-                    told = _copied(log, now, copy)
+                    message = _copied(log, state, copy)
                     analysis.command.invoke(analysis)
-                    seen, before = now, ""
+                    analysed, before = state, ""
                     context.obj.outcome = f"the last answer is of {time.strftime('%H:%M:%S')}"
                 except (ValueError, TypeError, OSError) as error:
                     fault = str(error).replace(str(copy), str(log))
                     if once:
                         raise ValueError(fault) from error
-                    told = f"{fault} The next look tries again."
-            if told and told != before:
-                console.STDERR.print(Text(f"kaestat: {told}"), soft_wrap=True)
+                    message = f"{fault} The next look tries again."
+            if message and message != before:
+                console.STDERR.print(Text(f"kaestat: {message}"), soft_wrap=True)
             if once:
-                raise typer.Exit(0 if now else NOTHING_YET)
+                raise typer.Exit(0 if state else NOTHING_YET)
             time.sleep(every)
 
 
 def _parsed(context: typer.Context) -> Any:
     """The call of ``kaestat analyze`` with the other arguments; an error where they are wrong whatever the log is."""
     kaestat: Any = context.parent
-    found = kaestat.command.commands["analyze"].make_context("watch", list(context.args), kaestat)
-    given = found.params
-    if given["log"] is None or given["simulated"]:
+    call = kaestat.command.commands["analyze"].make_context("watch", list(context.args), kaestat)
+    if call.params["log"] is None or call.params["simulated"]:
         raise ValueError("kaestat watch: name one LOG, a file or folder, without --simulated.")
-    for specification in given["method"]:
+    for specification in call.params["method"]:
         method_or_baseline(specification)
-    hints_by_name(given["hint"])
-    if given["out"] is not None:
-        check_folder(given["out"])
-    return found
+    hints_by_name(call.params["hint"])
+    if call.params["out"] is not None:
+        check_folder(call.params["out"])
+    return call
 
 
 def _files(log: Path) -> States:
     """Size and time of each file of the log; empty if there is none."""
-    found: States = {}
+    states: States = {}
     for file in [part for kind in IN_FOLDERS for part in log.glob(kind)] if log.is_dir() else [log]:
         with suppress(FileNotFoundError):  # it vanishes while we look
             state = file.stat()
-            found[file] = (state.st_size, state.st_mtime_ns)
-    return found
+            states[file] = (state.st_size, state.st_mtime_ns)
+    return states
 
 
 def _copied(log: Path, files: States, copy: Path) -> str:
@@ -95,9 +93,10 @@ def _copied(log: Path, files: States, copy: Path) -> str:
     shutil.rmtree(copy, ignore_errors=True)
     newest = max(files, key=lambda file: files[file][1])
     for file in files:
-        (copy / file.relative_to(log)).parent.mkdir(parents=True, exist_ok=True)
+        target = copy / file.relative_to(log)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if file != newest:
-            (copy / file.relative_to(log)).symlink_to(file.resolve(strict=True))
+            target.symlink_to(file.resolve(strict=True))
     target = copy / newest.relative_to(log)
     shutil.copyfile(newest, target)
     if newest.suffix.lower() not in BY_LINES or not target.stat().st_size:

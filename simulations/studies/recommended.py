@@ -170,8 +170,8 @@ def simulate(cell: Cell, streams: Streams) -> Samples:
         if stated is not None:
             covers = stated[0] <= 1 - error / rival <= stated[1]
         else:
-            covers = not np.isfinite(found.difference_low)
-            covers = covers or found.difference_low <= error - rival <= found.difference_high
+            _, low, high = found.difference
+            covers = not np.isfinite(low) or low <= error - rival <= high
         rows.append(
             {
                 "near_best": error <= NEAR * best,
