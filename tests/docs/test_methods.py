@@ -1,4 +1,4 @@
-"""Every method, policy and bandwidth selector has its page or section, and the facts there are the code's."""
+"""Every method and policy has its page or row, and the facts there are the code's."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 
 from kaestat.baselines.registry import METHODS
 from kaestat.sampling.policies import POLICIES
-from kaestat.smoothing.selectors import SELECTORS
 from tests.helpers.hooks import hook
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -48,9 +47,3 @@ def test_page_of_a_method_says_formula_source_assumptions_failures_differences_a
     assert re.search(r"\\\[.*?\\\]", text, re.DOTALL), "no formula"
     assert re.search(r"^Sources?: ", text, re.MULTILINE), "no source"
     assert f'AdvantageEstimator("{name}"' in text or name == "oracle"
-
-
-def test_every_selector_has_a_section_and_a_row():
-    text = (PAGES / "bandwidth-selectors.md").read_text()
-    assert re.findall(r"^## `(.*)`$", text, re.MULTILINE) == list(SELECTORS)
-    assert sorted(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == sorted(SELECTORS)

@@ -11,7 +11,6 @@ import pytest
 
 from kaestat import read_log
 from tests.helpers.hooks import hook
-from tests.helpers.tiers import slow_after
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIGURES = DOCS / "figures"
@@ -89,14 +88,3 @@ def test_example_on_large_groups_uses_the_measured_numbers():
     curves = table("choice_curves").query("axis == 'group_size'").pivot_table("mse", index="at", columns="method")
     for size, kae, grpo in re.findall(r"\((\d+), ([\d.]+), ([\d.]+)\)", rows):
         np.testing.assert_allclose([float(kae), float(grpo)], 1e3 * curves.loc[float(size), ["kae", "rloo"]], atol=5e-3)
-
-
-FIGURES_OF = [("method_figures", "kae"), ("choice_figures", "choice_curves"), ("choice_figures", "choice_map")]
-
-
-@pytest.mark.parametrize(("script", "name"), slow_after(2, FIGURES_OF))
-def test_figures_are_drawn_in_both_schemes_and_the_same_each_time(script, name):
-    drawn = hook(script, "figures").drawn
-    light = drawn(name, "light")
-    assert light.startswith(b"<?xml")
-    assert light == drawn(name, "light") != drawn(name, "dark")
