@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from kaestat.theory import excess_gradient_mse, suboptimality_recursion
-from simulations.harness import Cell, Estimate, RunSettings, Samples, Streams, Study, run
+from simulations.harness import Cell, RunSettings, Samples, Streams, Study, run
 from simulations.studies import bandwidth_selectors, gradient_mse, policy_regret, value_rates
 from tests.helpers.statistical import Discrepancy, check_mean, generator
 
@@ -14,10 +14,6 @@ SEED = int(generator().integers(2**31))
 
 def simulated(study: Study, cell: Cell, replicates: int) -> Samples:
     return study.simulate(cell, Streams(SEED, study.seed_key(cell), range(replicates)))
-
-
-def estimates(study: Study, cell: Cell, samples: Samples) -> dict[tuple[str, str], Estimate]:
-    return {(e.method, e.measure): e for e in study.summarise(cell, samples)}
 
 
 @pytest.fixture(scope="module")
@@ -56,33 +52,6 @@ def test_exact_slopes_in_the_worst_case_are_those_of_stones_rate(rates):
     worst = rates[rates.index.str.startswith("worst-case")]
     np.testing.assert_allclose(worst["exact_slope"], [-0.66370, -0.66603, -0.66653, -0.66664], atol=1e-5)
     assert (worst["theory_slope"] == -2 / 3).all()
-
-
-SIZES = (100, 400, 1600, 6400)
-
-
-def slope_row(cells: list[Cell], measure: str, method: str = "kae") -> dict[str, float]:
-    """As `value_rates.slopes`, of any cells, against the exact slope of the study's own."""
-    rows = []
-    for cell in cells:
-        own = Cell(dict(cell.factors) | {"h": None})
-        found = estimates(value_rates.STUDY, own, simulated(value_rates.STUDY, cell, 2000))
-        rows += [dict(own.factors) | vars(e) for e in found.values()]
-    rate = value_rates.Rate("sample size", method, measure, "N", -2 / 3)
-    return value_rates.slopes(pd.DataFrame(rows), rate)
-
-
-def sized(step: int, exponent: float) -> Cell:
-    own = Cell({"design": "sample size", "step": step, "h": None})
-    return Cell(dict(own.factors) | {"h": float(value_rates.sample_size(own) ** exponent)})
-
-
-def test_a_bandwidth_of_the_wrong_exponent_is_caught():
-    right = slope_row([sized(step, -1 / 3) for step in SIZES], "bias")
-    check_mean(estimate=right["slope"], se=right["se"], target=right["exact_slope"], detect=0.12)
-    wrong = slope_row([sized(step, -1 / 5) for step in SIZES], "bias")
-    with pytest.raises(Discrepancy):
-        check_mean(estimate=wrong["slope"], se=wrong["se"], target=wrong["exact_slope"], detect=0.12)
 
 
 def kernel_mean(cell: Cell, *, ahead: float = 0.0, own_mass: float = 1.0) -> np.ndarray:
