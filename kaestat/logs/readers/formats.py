@@ -12,6 +12,7 @@ from kaestat.core.spelling import nearest, spelled
 from kaestat.logs.readers import accuracies, csv_file, json_file, parquet, trl, verl
 from kaestat.logs.readers.long import read_long
 from kaestat.logs.reward_log import RewardLog
+from kaestat.logs.turns import with_turns
 
 _PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 
@@ -69,7 +70,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -> RewardLog:
+def read_log(path: str | os.PathLike[str], format: str = "auto", *, turns: str = "keep", **hints: Any) -> RewardLog:
     """The reward log in a file or folder.
 
     Parameters
@@ -79,6 +80,9 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
     format : str
         A name in `FORMATS`; ``"auto"`` decides by the name, the folder's files and the columns. Text files may be
         packed, with names that end in ``.gz``.
+    turns : {"keep", "merge"}
+        ``"merge"`` leaves out rows whose prompt continues another prompt of the same step: later turns of a rollout,
+        which repeat its reward. A warning says if a log seems to have such rows.
     **hints
         What the file does not say. ``csv, jsonl, parquet, records``: ``prompt, step, reward, group`` name columns.
         ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``. All
@@ -128,7 +132,7 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", **hints: Any) -
             unknown = f"unknown hint {hint!r}{nearest(hint, known.hints)}"
             what = f"hint {hint!r} is for {' and '.join(others)}" if others else unknown
             raise ValueError(f"{what}: format {known.name!r} takes {', '.join(known.hints)}.")
-    return known.read(path, **hints)
+    return with_turns(known.read(path, **hints), path, turns)
 
 
 def format_of(path: Path, name: str = "auto") -> Format:

@@ -147,3 +147,56 @@ def test_a_pickle_is_not_opened_and_the_message_says_what_works(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps(pd.DataFrame(GOOD)))
     with pytest.raises(ValueError, match=r"RewardLog\.from_frame or write it by frame\.to_parquet"):
         read_log(tmp_path / name)
+
+
+def turns(number):
+    """Rows of three questions, with three rollouts each, of which two have further turns."""
+    for step in range(1, 4):
+        for question in range(3):
+            for rollout in range(3):
+                said = f"question {question}"
+                for turn in range(number if rollout else 1):
+                    yield step, said, (question + rollout + step) % 2, turn
+                    said += f"\ncall {rollout} answer {turn}"
+
+
+@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("form", ["text", "messages", "verl"])
+def test_later_turns_as_rows_of_their_own_are_noticed_and_merged(tmp_path, number, form):
+    def prompt(text):
+        said = [{"role": "user", "content": part} for part in text.split("\n")]
+        return said if form == "messages" else text
+
+    records = [{"prompt": prompt(p), "step": s, "reward": r} for s, p, r, _ in turns(number)]
+    first = [{"prompt": prompt(p), "step": s, "reward": r} for s, p, r, turn in turns(number) if turn == 0]
+    if form == "verl":
+        (tmp_path / "dump").mkdir()
+        for step in range(1, 4):
+            of_step = [{"input": r["prompt"], "score": r["reward"]} for r in records if r["step"] == step]
+            lines(tmp_path / "dump" / f"{step}.jsonl", of_step)
+        path = tmp_path / "dump"
+    else:
+        path = lines(tmp_path / "run.jsonl", records)
+    with warned() as texts:
+        assert len(read_log(path).frame) == len(records)
+    assert len(texts) == 1 and "read the log by turns='merge'" in texts[0]
+    expected = read_log(lines(tmp_path / "first.jsonl", first))
+    with warned() as texts:
+        assert rows(read_log(path, turns="merge")) == rows(expected)
+    assert not texts
+
+
+def test_prompts_that_only_look_alike_are_no_turns(tmp_path):
+    """Ids, and texts that do not come at the same steps."""
+    alike = [("q1", 0), ("q10", 0), ("a b", 0), ("a bc d", 0), ("one", 0), ("one two", 1)]
+    with warned() as texts:
+        read_log(lines(tmp_path / "run.jsonl", [{"prompt": p, "step": s, "reward": 1} for p, s in alike]))
+    assert not texts
+
+
+def test_turns_with_rewards_of_their_own_are_not_merged(tmp_path):
+    records = [{"prompt": "why", "step": 0, "reward": 1}, {"prompt": "why because", "step": 0, "reward": 0.25}]
+    with pytest.raises(ValueError, match=r"at step 0 a later turn has the reward 0\.25"):
+        read_log(lines(tmp_path / "run.jsonl", records), turns="merge")
+    with pytest.raises(ValueError, match='turns must be "keep" or "merge"'):
+        read_log(tmp_path / "run.jsonl", turns="join")
