@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from kaestat.asynchronous.received_deltas import Origin
 from kaestat.core.checks import LARGEST_WHOLE, MAX_STEP, check_column
+from kaestat.core.samples import is_weighted
 from kaestat.core.storage import decode_keys, dump_state, encode_keys, parse_state, reading
 from kaestat.history.fields import PLAIN_FIELDS, WEIGHTED_FIELDS, about, checked_sums, stored_center, stored_step
 
 SUMS = set(PLAIN_FIELDS) - {"step"}
-MarkT = TypeVar("MarkT", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,16 +82,13 @@ class HistoryDelta:
         The `RecordedVisits` of each call, by origin: sender and number.
     last_step : int
         The newest step known to the sender; -1 for none.
-    with_streams : bool or None
-        Whether the completions had stream ids; None if unknown.
-    weighting : str or None
-        Which of "weights" and "importance" they had (`kaestat.core.samples.StepSamples`); None if unknown.
+    given : str or None
+        Optional inputs of the completions, such as "weights" (`kaestat.core.samples.Samples`); None if unknown.
     """
 
     parts: dict[Origin, RecordedVisits] = field(default_factory=dict)
     last_step: int = -1
-    with_streams: bool | None = None
-    weighting: str | None = None
+    given: str | None = None
 
     def __len__(self) -> int:
         """Number of visits."""
@@ -110,9 +107,8 @@ class HistoryDelta:
         ValueError
             If they differ in streams or weights.
         """
-        with_streams = common("stream_ids", self.with_streams, other.with_streams)
-        weighting = common("weights and importance", self.weighting, other.weighting)
-        return HistoryDelta(self.parts | other.parts, max(self.last_step, other.last_step), with_streams, weighting)
+        given = common_inputs(self.given, other.given)
+        return HistoryDelta(self.parts | other.parts, max(self.last_step, other.last_step), given)
 
     def without(self, received: Container[Origin]) -> HistoryDelta:
         """The delta without the parts already received."""
@@ -127,8 +123,8 @@ class HistoryDelta:
             If a prompt id cannot be stored.
         """
         parts = {str(n): part.plain() for n, part in enumerate(self.parts.values())}
-        marks = {"with_streams": self.with_streams, "weighting": self.weighting}
-        return {"parts": parts, "origins": [list(each) for each in self.parts], "last_step": self.last_step} | marks
+        marks = {"last_step": self.last_step, "given": self.given}
+        return {"parts": parts, "origins": [list(each) for each in self.parts]} | marks
 
     @classmethod
     @reading("delta")
@@ -142,17 +138,15 @@ class HistoryDelta:
         """
         origins = [(sender, number) for sender, number in state["origins"]]
         tables = [RecordedVisits.of_plain(part) for part in state["parts"].values()]
-        last_step, with_streams, weighting = stored_step(state["last_step"]), state["with_streams"], state["weighting"]
+        last_step, given = stored_step(state["last_step"]), state["given"]
         if not all(isinstance(sender, str) and type(n) is int and 0 < n < LARGEST_WHOLE for sender, n in origins):
             raise ValueError("delta: its origins must be senders and numbers; it is corrupted.")
-        if not (with_streams is None or isinstance(with_streams, bool)):
-            raise ValueError(f"delta: with_streams must be True, False or None, got {with_streams!r}.")
-        if not (weighting is None or isinstance(weighting, str)):
-            raise ValueError(f"delta: weighting must be text or None, got {weighting!r}.")
-        names = SUMS if weighting in (None, "none") else SUMS | set(WEIGHTED_FIELDS)
+        if not (given is None or isinstance(given, str)):
+            raise ValueError(f"delta: given must be text or None, got {given!r}.")
+        names = SUMS | set(WEIGHTED_FIELDS if is_weighted(given or "") else ())
         if any(table.step.max(initial=-1) > last_step or set(table.sums) != names for table in tables):
             raise ValueError("delta: its parts do not fit together; it is corrupted.")
-        return cls(dict(zip(origins, tables, strict=True)), last_step, with_streams, weighting)
+        return cls(dict(zip(origins, tables, strict=True)), last_step, given)
 
     def to_bytes(self) -> bytes:
         """The delta as bytes to send: plain data and a checksum, no pickle; errors as `plain`."""
@@ -170,12 +164,11 @@ class HistoryDelta:
         return cls.of_plain(parse_state(content, "delta"))
 
 
-def common(name: str, *marks: MarkT | None) -> MarkT | None:
-    """The common value of those that are not None; None if all are; a ValueError if they differ."""
-    known = {mark for mark in marks if mark is not None}
-    if len(known) > 1:
-        raise ValueError(f"{name} must be given by all workers or by none.")
-    return next(iter(known), None)
+def common_inputs(one: str | None, other: str | None) -> str | None:
+    """The optional inputs of both, where they are known; a ValueError if they differ."""
+    if None not in (one, other) and one != other:
+        raise ValueError("weights, importance and stream_ids must each be given by all workers or by none.")
+    return other if one is None else one
 
 
 def _whole(name: str, column: Any) -> np.ndarray:

@@ -17,25 +17,23 @@ import os
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from kaestat.asynchronous.delta import HistoryDelta, RecordedVisits, common
+from kaestat.asynchronous.delta import HistoryDelta, RecordedVisits, common_inputs
 from kaestat.asynchronous.late_history import LateHistory
 from kaestat.asynchronous.received_deltas import Origin, Received
 from kaestat.asynchronous.recent_scores import scores_before, visits_to_keep
 from kaestat.asynchronous.visit_completions import completions_of, joined, split_now
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
-from kaestat.core.arrays import Array, Visits
-from kaestat.core.checks import MAX_STEP, check_whole, whole_step
-from kaestat.core.samples import CodedIds, Packing, Samples, StepSamples, as_type_of, largest_like, scatter
+from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.checks import MAX_STEP, check_whole
+from kaestat.core.samples import Packing, Samples, is_weighted
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.changes import Call, Change, Current, make_changes, settle
-from kaestat.estimator.opening import with_history
-from kaestat.estimator.state import EstimatorState, common_state
-from kaestat.estimator.step import Batch, Past, StepRecord, check_finite_results, compute, group
+from kaestat.estimator.state import EstimatorState
+from kaestat.estimator.step import Batch, StepRecord, compute, group
 from kaestat.history.fields import visit_sums
 from kaestat.history.prior import Prior
 
@@ -52,7 +50,6 @@ class AsynchronousState(EstimatorState):
     pending: HistoryDelta = field(default_factory=HistoryDelta)  # To send
     # Scores of candidate bandwidths by step, as far as computed; they follow from the visits
     scores: dict[int, Any] = field(default_factory=dict)
-    warned_late: bool = False  # Whether a warning said that completions were too late
 
     def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
         """As of the base class."""
@@ -111,8 +108,8 @@ class AsynchronousEstimator(AdvantageEstimator):
             )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """As of the base class; a copy sends under a name of its own."""
-        super().__setstate__(state)
+        """A copy sends under a name of its own."""
+        vars(self).update(state)
         self._sender = NO_SENDER
 
     def _described(self) -> str:
@@ -131,7 +128,7 @@ class AsynchronousEstimator(AdvantageEstimator):
     @property
     def received(self) -> Received:
         """The numbers of all deltas in this estimator, including its own."""
-        state: Any = self.current.state
+        state: Any = self.state
         received: Received = state.received
         return received
 
@@ -176,8 +173,11 @@ class AsynchronousEstimator(AdvantageEstimator):
         UserWarning
             As `AdvantageEstimator.step`; once if completions are later than ``late``.
         """
-        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, version=version)
-        return call.finish(self.recorded("step", call, samples, step))
+        given = prompt_ids, rewards, mask, stream_ids
+        optional = {"weights": weights, "importance": importance, "version": version}
+        after, advantages = self.computed("step", given, step, optional)
+        self.shared.states = {**self.shared.states, self.name: after}
+        return advantages  # at once, as in the base class
 
     def observe(  # type: ignore[override]
         self,
@@ -192,9 +192,10 @@ class AsynchronousEstimator(AdvantageEstimator):
         version: Array | Sequence[int] | None = None,
     ) -> None:
         """Record completions without advantages; parameters and errors as in `step`. Each completion comes once."""
-        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, version=version)
-        self.recorded("observe", call, samples, step)
-        call.finish(None)
+        given = prompt_ids, rewards, mask, stream_ids
+        optional = {"weights": weights, "importance": importance, "version": version}
+        after, _ = self.computed("observe", given, step, optional)
+        self.shared.states = {**self.shared.states, self.name: after}
 
     def advantages(
         self,
@@ -233,24 +234,11 @@ class AsynchronousEstimator(AdvantageEstimator):
         ValueError, TypeError
             As `step`.
         """
-        given = Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, version=version)
-        samples = StepSamples.of(given, by_stream=self.baseline.unit == "group")
-        with self.lock:
-            before = settle(self.cell)
-            batch = self._batch(before.state, samples, whole_step(now))
-            advantages = values = np.zeros(len(samples.reward))
-            after = before._replace(record=None)
-            warnings: tuple[str, ...] = ()
-            if batch is not None:
-                state = self._begun(before.state, samples.weighting, center=batch.center)
-                record = compute(self.plan, batch, self._past_at(state, batch, again=True)).record
-                advantages, values = record.of_samples
-                after, warnings = self._warned_late(before, before._replace(record=record), samples, record)
-            advantages, values = scatter(advantages, samples.keep), scatter(values, samples.keep)
-            check_finite_results(self.method, advantages, values, largest=largest_like(rewards))
-            after = after._replace(values=as_type_of(values, rewards))
-            make_changes([Change(self.cell, after, warnings=warnings)])
-        return as_type_of(advantages, rewards)
+        given = prompt_ids, rewards, mask, stream_ids
+        optional = {"weights": weights, "importance": importance, "version": version}
+        after, advantages = self.computed("advantages", given, now, optional)
+        self.shared.states = {**self.shared.states, self.name: after}
+        return advantages
 
     def merge(self, delta: HistoryDelta) -> None:
         """Add what others recorded: associative and commutative, up to the rounding of sums.
@@ -266,18 +254,15 @@ class AsynchronousEstimator(AdvantageEstimator):
         """
         if self.baseline.horizon == 0:
             raise ValueError(f"method {self.method!r} keeps no history, so there is nothing to merge.")
-        with self.lock:
-            state: Any = settle(self.cell).state
-            with_streams = common("stream_ids", state.with_streams, delta.with_streams)
-            weighting = common("weights and importance", state.weighting, delta.weighting)
-            new, last_step = delta.without(state.received), max(state.last_step, delta.last_step)
-            state = replace(state, last_step=last_step, with_streams=with_streams, weighting=weighting)
-            state = replace(state, received=state.received.joined(new.origins))
-            if new.parts:
-                recorded = RecordedVisits.joined([*new.parts.values()])
-                begun = self._begun(state, str(weighting), center=recorded.center)
-                state = _with_visits(begun, recorded, delta.last_step)
-            self._put(state)
+        state: Any = self.state
+        given, new = common_inputs(state.given, delta.given), delta.without(state.received)
+        state = replace(state, last_step=max(state.last_step, delta.last_step), given=given)
+        state = replace(state, received=state.received.joined(new.origins))
+        if new.parts:
+            recorded = RecordedVisits.joined([*new.parts.values()])
+            begun = state if state.history is not None else self._begun(state, given or "", recorded.center)
+            state = _with_visits(begun, recorded, delta.last_step)
+        self.put(state)
 
     def take_delta(self) -> HistoryDelta:
         """Everything recorded by `step` and `observe` since the last call, for others to `merge`.
@@ -285,28 +270,22 @@ class AsynchronousEstimator(AdvantageEstimator):
         If a delta may be lost on its way, use `pending_delta` and `acknowledge`. Raises a ValueError if the estimator
         was not made with ``keep_deltas=True``.
         """
-        with self.lock:
-            delta = self.pending_delta()
-            state: Any = settle(self.cell).state
-            self._put(replace(state, pending=HistoryDelta()))
-            return delta
+        delta, state = self.pending_delta(), cast(Any, self.state)
+        self.put(replace(state, pending=HistoryDelta()))
+        return delta
 
     def pending_delta(self) -> HistoryDelta:
         """The delta that `take_delta` would return; it stays until others `acknowledge` it. Errors as there."""
         if not self.keep_deltas:
             raise ValueError("deltas are kept only by an estimator made with keep_deltas=True.")
-        state: Any = self.current.state
+        state: Any = self.state
         return replace(state.pending, last_step=state.last_step)
 
     def acknowledge(self, origins: Iterable[Origin]) -> None:
         """Drop the parts of the pending delta that all others have, by origin (`HistoryDelta.origins`)."""
         elsewhere = frozenset(origins)
-        with self.lock:
-            state: Any = settle(self.cell).state
-            self._put(replace(state, pending=state.pending.without(elsewhere)))
-
-    def _put(self, state: Any) -> None:
-        make_changes([Change(self.cell, settle(self.cell)._replace(state=state))])
+        state: Any = self.state
+        self.put(replace(state, pending=state.pending.without(elsewhere)))
 
     # What the base class does in order
 
@@ -320,76 +299,71 @@ class AsynchronousEstimator(AdvantageEstimator):
         self._sender = NO_SENDER  # numbers after those of the state may have been given already
 
         def history_of(plain: dict[str, Any]) -> LateHistory:
-            if "late" not in plain:
-                raise ValueError("state: its history is one of steps in order; load it into an AdvantageEstimator.")
             return LateHistory.from_state_dict(plain, late=plain["late"])
 
-        parts = common_state(state, self.method, self.baseline, history_of)
-        history, needed = parts["history"], (visits_to_keep(self.baseline), self.late)
+        if "pending" not in state:
+            raise ValueError("state: of steps in order; load it into an AdvantageEstimator.")
+        received, pending = Received.of_plain(state["received"]), HistoryDelta.of_plain(state["pending"])
+        more = {"received": received, "pending": pending if self.keep_deltas else HistoryDelta()}
+        loaded = AsynchronousState.of(state, self.method, self.baseline, history_of, **more)
+        history, needed = cast(Any, loaded.history), (visits_to_keep(self.baseline), self.late)
         if history is not None and (history.max_visits, history.late) != needed:
             raise ValueError(
                 f"state: its history keeps {history.max_visits:g} visits, and {history.late} steps for late ones; this "
                 f"estimator needs {needed[0]:g} and {needed[1]}; build it with the parameters that were saved."
             )
-        if not {"received", "pending"} <= set(state):
-            raise ValueError("state: not a state_dict of an AsynchronousEstimator.")
-        received, pending = Received.of_plain(state["received"]), HistoryDelta.of_plain(state["pending"])
-        return AsynchronousState(**parts, received=received, pending=pending if self.keep_deltas else HistoryDelta())
+        return loaded
 
-    def _begun(
-        self, state: Any, weighting: str, *, center: float = 0.0, with_divergence: bool = False
-    ) -> EstimatorState:
-        if state.history is not None or self.baseline.horizon == 0:
-            return state
+    def _new_history(self, given: str) -> LateHistory:
         kept = visits_to_keep(self.baseline)
-        history = LateHistory(self.baseline.horizon, late=self.late, weighted=weighting != "none", max_visits=kept)
-        history.columns.center = center
-        return with_history(state, self.baseline, history, weighting)
+        return LateHistory(self.baseline.horizon, late=self.late, weighted=is_weighted(given), max_visits=kept)
 
-    def _batch(self, state: Any, samples: StepSamples, step: int) -> Batch | None:
+    def _advanced(self, name: str, state: Any, samples: Samples, step: int) -> tuple[EstimatorState, StepRecord | None]:
         if samples.version is not None and samples.version.max(initial=0) > step:
             raise ValueError(
                 f"version: {samples.version.max()} is after step {step}; a completion's version is the step of the "
                 "policy that sampled it."
             )
-        return group(self.plan, state, samples, step) if samples.rows.keys else None
-
-    def _past_at(self, state: Any, batch: Batch, *, again: bool) -> Past:
-        """Visits of earlier versions, and the completions that join the groups."""
-        packing, step, samples, history = batch.packing, batch.step, batch.samples, state.history
-        if history is None:
-            return Past(Visits.empty(batch.groups), None)
-        newest, without = newest_versions(samples, packing, step), None
-        if again:
-            version = np.full(len(packing.codes), step) if samples.version is None else samples.version
-            without = packing.codes, newest[packing.codes] - version
-        known = history.visits_known(history.rows(packing.keys), newest, without)
-        visits, now = split_now(known, self.baseline.max_visits)
-        whole = None if now is None or self.baseline.past_only else joined(batch.groups, completions_of(now))
-        oldest = step if samples.version is None else int(samples.version.min())
-        return Past(visits, scores_before(self.baseline, history, oldest, state.scores), whole=whole)
-
-    def _advanced(
-        self, name: str, state: Any, samples: StepSamples, step: int
-    ) -> tuple[EstimatorState, StepRecord | None]:
-        batch = self._batch(state, samples, step)
-        if batch is None:
-            return replace(state, last_step=max(step, state.last_step)), None
-        begun = self._begun(state, samples.weighting, center=batch.center)
-        record = compute(self.plan, batch, self._past_at(begun, batch, again=False)).record if name == "step" else None
-        if begun.history is None:
-            return replace(begun, last_step=max(step, state.last_step)), record
+        later = state if name == "advantages" else replace(state, last_step=max(step, state.last_step))
+        if not samples.packing.keys:
+            return later, None
+        begun, record = state, None
+        if state.history is None and self.plan.horizon > 0:
+            begun = self._begun(state, samples.given, self._center(samples.reward))
+        batch = group(self.plan, begun, samples, step)
+        if name != "observe":
+            visits, carry, groups = self._past_at(begun, batch, again=name == "advantages")
+            record, _ = compute(self.plan, replace(batch, groups=groups), visits, carry)
+        if name == "advantages" or begun.history is None:
+            return later, record
         if record is None:  # what a later step would refuse is refused now
             self.baseline.less(batch.center).values(batch.groups, Visits.empty(batch.groups), step=step)
         recorded = _recorded(batch)
-        check_finite_results(self.method, *recorded.sums.values())
-        marks: Any = {"with_streams": samples.with_streams, "weighting": samples.weighting}
-        after: Any = replace(_with_visits(begun, recorded, step), **marks)
+        after: Any = replace(_with_visits(begun, recorded, step), given=samples.given)
         if self.keep_deltas:
             origin = after.received.next_of(self._sender_name())
-            pending = HistoryDelta(after.pending.parts | {origin: recorded}, after.last_step, **marks)
+            pending = HistoryDelta(after.pending.parts | {origin: recorded}, after.last_step, samples.given)
             after = replace(after, received=after.received.joined([origin]), pending=pending)
         return after, record
+
+    def _past_at(self, state: Any, batch: Batch, *, again: bool) -> tuple[Visits, Any, Groups]:
+        """Visits of earlier versions, the carry, and the groups with the completions that join them.
+
+        ``again`` says that the completions of the call may be recorded already.
+        """
+        samples, step, history = batch.samples, batch.step, state.history
+        if history is None:
+            return Visits.empty(batch.groups), None, batch.groups
+        packing, newest, without = samples.packing, newest_versions(samples, step), None
+        if again:
+            version = np.full(len(packing.codes), step) if samples.version is None else samples.version
+            without = packing.codes, newest[packing.codes] - version
+        earlier = history.visits_known(history.rows(packing.keys), newest, without)
+        visits, now = split_now(earlier, self.baseline.max_visits)
+        apart = now is None or self.baseline.past_only
+        groups = batch.groups if apart else joined(batch.groups, completions_of(cast(Visits, now)))
+        oldest = step if samples.version is None else int(samples.version.min())
+        return visits, scores_before(self.baseline, history, oldest, state.scores), groups
 
     def _sender_name(self) -> str:
         """The name under which this estimator in this process numbers its deltas.
@@ -406,50 +380,43 @@ class AsynchronousEstimator(AdvantageEstimator):
         known = history.visits_known(history.rows(keys), np.full(len(keys), step))
         return split_now(known, self.baseline.max_visits)[0], scores_before(self.baseline, history, step, state.scores)
 
+    def _watches(self, before: EstimatorState, record: StepRecord) -> bool:
+        return True
+
     def _warned(
-        self, before: Any, after: Current, samples: StepSamples, record: StepRecord
-    ) -> tuple[Current, tuple[str, ...]]:
-        after, warnings = super()._warned(before, after, samples, record)
-        after, late = self._warned_late(before, after, samples, record)
-        return after, (*warnings, *late)
-
-    def _warned_late(
-        self, before: Any, after: Current, samples: StepSamples, record: StepRecord
-    ) -> tuple[Current, tuple[str, ...]]:
-        history = before.state.history
-        if history is None or before.state.warned_late or min(history.horizon, history.max_visits) == math.inf:
-            return after, ()
-        oldest = int(newest_versions(samples, record.packing, record.step).min())
-        behind = before.state.last_step - oldest
+        self, before: EstimatorState, after: EstimatorState, samples: Samples, record: StepRecord
+    ) -> tuple[EstimatorState, list[str]]:
+        (after, texts), history = super()._warned(before, after, samples, record), before.history
+        if history is None or "late" in before.warned or min(history.horizon, history.max_visits) == math.inf:
+            return after, texts
+        oldest = int(newest_versions(samples, record.step).min())
+        behind = before.last_step - oldest
         if behind <= self.late:
-            return after, ()
-        text = (
-            f"{self.method}: completions of step {oldest} came when step {before.state.last_step} had been recorded. "
-            f"The history is kept for completions that are up to {self.late} steps late, so these have lost part of "
-            f"their past. To keep all of it, make the estimator with late={behind} or more."
+            return after, texts
+        late = (
+            f"{self.method}: completions of step {oldest} came when step {before.last_step} had been recorded. The "
+            f"history is kept for completions that are up to {self.late} steps late, so these have lost part of their "
+            f"past. To keep all of it, make the estimator with late={behind} or more."
         )
-        state: Any = after.state
-        return after._replace(state=replace(state, warned_late=True)), (text,)
+        return replace(after, warned=after.warned | {"late"}), [*texts, late]
 
 
-def newest_versions(samples: StepSamples, packing: Packing, step: int) -> np.ndarray:
+def newest_versions(samples: Samples, step: int) -> np.ndarray:
     """The newest version among the completions of each prompt, shape (P,)."""
-    if samples.version is None:
-        return np.full(len(packing.keys), step)
-    newest = np.zeros(len(packing.keys), dtype=np.int64)
-    np.maximum.at(newest, packing.codes, samples.version)
+    newest = np.full(len(samples.packing.keys), step if samples.version is None else 0)
+    if samples.version is not None:
+        np.maximum.at(newest, samples.packing.codes, samples.version)
     return newest
 
 
 def _recorded(batch: Batch) -> RecordedVisits:
     """The sums of a call by prompt and version."""
-    samples, packing = batch.samples, batch.packing
+    samples, packing = batch.samples, batch.samples.packing
     version = np.full(len(packing.codes), batch.step) if samples.version is None else samples.version
-    pairs = Packing.of(CodedIds.of(list(zip(packing.codes.tolist(), version.tolist(), strict=True))))
+    pairs = Packing.of(list(zip(packing.codes.tolist(), version.tolist(), strict=True)))
     row, step = np.array(pairs.keys, dtype=np.int64).reshape(-1, 2).T
     weight = None if samples.weight is None else pairs.pack(samples.weight)
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = visit_sums(replace(batch.groups, reward=pairs.pack(samples.reward), mask=pairs.mask, weight=weight))
+    sums = visit_sums(replace(batch.groups, reward=pairs.pack(samples.reward), mask=pairs.mask, weight=weight))
     return RecordedVisits(packing.keys, row, step, sums, batch.center)
 
 

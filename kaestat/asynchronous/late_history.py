@@ -11,9 +11,8 @@ import numpy as np
 from kaestat.asynchronous.delta import RecordedVisits
 from kaestat.core.arrays import Visits
 from kaestat.core.checks import check_whole
-from kaestat.history.columns import HistoryWrite, wider
 from kaestat.history.fields import about
-from kaestat.history.history import RewardHistory
+from kaestat.history.history import HistoryWrite, RewardHistory, wider
 
 
 class LateHistory(RewardHistory):
@@ -58,16 +57,13 @@ class LateHistory(RewardHistory):
         ValueError
             If the sums are others than those of this history.
         """
-        columns = self.columns
-        if (names := set(columns.fields) - {"step"}) != set(recorded.sums):
+        if (names := set(self.fields) - {"step"}) != set(recorded.sums):
             raise ValueError(f"this history keeps {', '.join(sorted(names))}; got {', '.join(sorted(recorded.sums))}.")
-        rows = columns.rows(recorded.keys)
+        rows = self.rows(recorded.keys)
         last_step = max(self.last_step, last_step, int(recorded.step.max(initial=-1)))
-        row, column = np.nonzero(columns.fields["count"][rows] > 0)
-        added = about(recorded.sums, columns.center - recorded.center) | {"step": recorded.step}
-        merged = {
-            name: np.concatenate([field[rows[row], column], added[name]]) for name, field in columns.fields.items()
-        }
+        row, column = np.nonzero(self.fields["count"][rows] > 0)
+        added = about(recorded.sums, self.center - recorded.center) | {"step": recorded.step}
+        merged = {name: np.concatenate([field[rows[row], column], added[name]]) for name, field in self.fields.items()}
         row, step = np.concatenate([row, recorded.row]), merged.pop("step")
         order = np.lexsort([step, row])
         row, step = row[order], step[order]
@@ -79,14 +75,14 @@ class LateHistory(RewardHistory):
         settled = step < last_step - self.late
         before = _place_from_newest(np.where(settled, row, -1 - np.arange(len(row))))
         kept = (step >= last_step - self.late - self.horizon) & (~settled | (before < self.max_visits))
-        width = columns.width
+        width = self.width
         if (needed := int(place[kept].max(initial=0)) + 1) > width:
             width = max(needed, wider(width, self.horizon + self.late + 1))
         at = row[kept], width - 1 - place[kept]
-        blocks = {name: np.zeros((len(rows), width), dtype=field.dtype) for name, field in columns.fields.items()}
+        blocks = {name: np.zeros((len(rows), width), dtype=field.dtype) for name, field in self.fields.items()}
         for name, block in blocks.items():
             block[at] = step[kept] if name == "step" else sums[name][kept]
-        return columns.write(blocks, recorded.keys, rows, last_step)
+        return self.write(blocks, recorded.keys, rows, last_step)
 
     def visits_known(
         self, rows: np.ndarray, steps: np.ndarray, without: tuple[np.ndarray, np.ndarray] | None = None
@@ -96,7 +92,7 @@ class LateHistory(RewardHistory):
         Visits at the step itself have lag 0. ``without`` are positions in ``rows`` and lags of visits to leave out. A
         prompt has at most `max_visits` visits before its step.
         """
-        visits = self.columns.visits(rows, steps[:, None])
+        visits = self.visits_of(rows, steps[:, None])
         kept = (visits.count > 0) & (visits.lag >= 0) & (visits.lag <= self.horizon)
         if without is not None:
             position, lag = without

@@ -15,7 +15,6 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.checks import check_whole
 from kaestat.core.storage import load_state, save_state
-from kaestat.estimator.changes import make_changes
 
 
 def estimator_actor(
@@ -125,7 +124,7 @@ class SavedEstimator(AsynchronousEstimator):
                     f"path: the state at {self.path} was made with {content.get('plan')}, asked for is "
                     f"{self.made_with()}; take another path."
                 )
-            make_changes([self.taken(content["state"])])
+            self.put(self.stored_state(content["state"]))
             self.in_file = self.received
             self.resumed_from = (
                 f"the actor goes on from {self.path}, after step {self.last_step}; what came later and was not sent "

@@ -43,7 +43,7 @@ def scores_before(baseline: Baseline, history: LateHistory, step: int, known: di
     if running is None:
         return None
     size = len(history) + 1
-    steps, count = history.columns.fields["step"][:size], history.columns.fields["count"][:size]
+    steps, count = history.fields["step"][:size], history.fields["count"][:size]
     first = history.last_step - history.late if np.isfinite(history.horizon) else 0
     scored = np.unique(steps[(count > 0) & (steps >= max(first, 0)) & (steps < step)])[-WINDOW:]
     for each in scored.tolist():
@@ -57,13 +57,13 @@ def _scores_of(baseline: KernelBaseline, history: LateHistory, step: int) -> dic
 
     Losses are quadratic in the rewards, so completions with the visits' sums have the losses of the actual ones.
     """
-    columns, size = history.columns, len(history) + 1
-    here = (columns.fields["step"][:size] == step) & (columns.fields["count"][:size] > 0)
+    size = len(history) + 1
+    here = (history.fields["step"][:size] == step) & (history.fields["count"][:size] > 0)
     rows = np.flatnonzero(here.any(axis=1))
     rows = rows[:: -(-len(rows) // MOST_PROMPTS)]
     visits, now = split_now(history.visits_known(rows, np.full(len(rows), step)))
     groups = completions_of(cast(Visits, now))
     if baseline.stepwise:
-        keys = list(columns.row)
+        keys = list(history.row)
         groups = replace(groups, prompt_ids=[keys[row - 1] for row in rows.tolist()])
-    return scores(baseline.less(columns.center), groups, visits, step=step)
+    return scores(baseline.less(history.center), groups, visits, step=step)

@@ -301,23 +301,6 @@ def not_negative(array: Array) -> Array:
     return namespace(array).clip(array, 0.0, None)
 
 
-def finite_squares(
-    total: Array, deviations: Callable[[], Array], axis: int | tuple[int, ...], xp: Namespace
-) -> tuple[Array, Array | float]:
-    """A sum of squares in a unit in which it is finite, and that unit: 1, or the largest deviation if a sum has
-    overflowed and that is larger than 1.
-
-    ``total`` is the sum of the squared deviations along ``axis``, which is kept. ``deviations`` returns them; it is
-    only called where a sum has overflowed, since the caller has no array of them.
-    """
-    if bool(xp.all(xp.isfinite(total))):
-        return total, 1.0
-    found = deviations()
-    largest = xp.max(xp.abs(found), axis=axis, keepdims=True)
-    unit = xp.where(largest > 1, largest, xp.ones_like(largest))
-    return xp.sum((found / unit) ** 2, axis=axis, keepdims=True), unit
-
-
 def _clear_rounding(remaining: Array, removed: Array, xp: Namespace) -> Array:
     """Zero where subtracting a mass from its own sum left only rounding error (else 1e-17 would be divided by)."""
     tiny = 1e-12 * (xp.abs(remaining) + removed)

@@ -78,7 +78,7 @@ def check_column(
     """Numbers, one for each sample or prompt, as a new array of float64, shape (N,), those to ``keep``.
 
     A TypeError unless all are numbers. A ValueError unless there are ``size`` of them in one axis, and, where ``least``
-    is given, those to keep are finite and at least that.
+    is given, as `check_limits`.
     """
     numbers = _float64(name, values)
     if numbers.ndim != 1:
@@ -86,11 +86,18 @@ def check_column(
     if size is not None and len(numbers) != size:
         raise ValueError(f"{name} has {len(numbers)} entries for {size} rows; give one each.")
     numbers = numbers if keep is None else numbers[keep]
-    if least is not None and not (fine := np.isfinite(numbers) & (numbers >= least)).all():
+    return numbers if least is None else check_limits(name, numbers, least)
+
+
+def check_limits(name: str, numbers: np.ndarray, least: float = -LARGEST) -> np.ndarray:
+    """The numbers; a ValueError if one is not finite, below ``least``, or beyond `LARGEST` in size."""
+    fine = (numbers >= max(least, -LARGEST)) & (numbers <= LARGEST)
+    if not fine.all():
         at = int(np.argmin(fine))
         raise ValueError(
-            f"{name} must be finite{' and non-negative' * (least == 0)}: {(~fine).sum()} of {len(fine)} unmasked ones "
-            f"are not, the first is {numbers[at]} at position {at} among them. Mask samples without one."
+            f"{name} must be finite{' and non-negative' * (least == 0)}, at most {LARGEST:g} in size: {(~fine).sum()} "
+            f"of {len(fine)} unmasked ones are not, the first is {numbers[at]} at position {at} among them. Mask "
+            "samples without one."
         )
     return numbers
 

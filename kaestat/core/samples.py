@@ -4,121 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import array_api_compat
 import numpy as np
 
 from kaestat.core.arrays import Array
-from kaestat.core.checks import MAX_STEP, check_column, check_ids, check_mask
+from kaestat.core.checks import MAX_STEP, check_column, check_ids, check_limits, check_mask
 
-WEIGHTINGS = ("weights", "importance")
 _FLOATS = {np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)}
-
-
-@dataclass(frozen=True, eq=False)
-class CodedIds:
-    """Ids of samples as integers, numbered in the order in which they first appear."""
-
-    keys: list[Hashable]  # length P; the distinct ids
-    codes: np.ndarray  # of int, shape (N,); position in ``keys`` of each sample's id
-
-    @classmethod
-    def of(cls, ids: Sequence[Hashable]) -> CodedIds:
-        """The ids, numbered; a TypeError if one is not hashable."""
-        keys = list(dict.fromkeys(ids))
-        number = dict(zip(keys, range(len(keys)), strict=True))
-        return cls(keys, np.fromiter(map(number.__getitem__, ids), dtype=np.intp, count=len(ids)))
-
-    def paired(self, other: CodedIds) -> CodedIds:
-        """The pairs (id, other id) of the same samples, as new ids."""
-        pairs = zip(self.codes.tolist(), other.codes.tolist(), strict=True)
-        return CodedIds.of([(self.keys[one], other.keys[two]) for one, two in pairs])
-
-
-def code_ids(name: str, ids: Any, size: int, keep: np.ndarray | None = None) -> CodedIds:
-    """The ids of the samples that are not masked, checked and numbered.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `kaestat.core.checks.check_ids`.
-    """
-    return CodedIds.of(check_ids(name, ids, size, keep))
-
-
-class Samples(NamedTuple):
-    """The columns of a call of `AdvantageEstimator.step`, as the caller gave them; None where a column is absent."""
-
-    prompt_ids: Any
-    rewards: Any
-    mask: Any = None
-    stream_ids: Any = None
-    weights: Any = None
-    importance: Any = None
-    divergence: Any = None
-    version: Any = None  # only of `kaestat.AsynchronousEstimator`
-
-
-@dataclass(frozen=True, eq=False)
-class StepSamples:
-    """The checked samples of one step, without the masked ones, in arrays that share no memory with the caller's."""
-
-    rows: CodedIds  # The key of each sample's history: its prompt, or prompt and stream
-    reward: np.ndarray  # shape (N,)
-    # shape (N,); weight of each completion: its importance ratio, its weight, or its weight times the squared ratio
-    weight: np.ndarray | None
-    divergence: np.ndarray | None  # shape (N,)
-    version: np.ndarray | None  # of int, shape (N,); step of the policy that sampled each; None for the call's step
-    with_streams: bool  # Whether stream ids were given
-    weighting: str  # Which of "weights" and "importance" were given, joined by "+"; "none" if neither was
-    keep: np.ndarray | None  # of bool; which of the given samples are kept; None for all
-
-    @classmethod
-    def of(cls, given: Samples, *, by_stream: bool) -> StepSamples:
-        """The columns, checked, with ids numbered; ``by_stream`` keeps the streams of a prompt apart.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `kaestat.AdvantageEstimator.step`.
-        """
-        size = len(check_column("rewards", given.rewards))
-        keep = None if given.mask is None else check_mask(given.mask, size)
-        reward = check_column("rewards", given.rewards, size, keep, least=-np.inf)
-        rows = code_ids("prompt_ids", given.prompt_ids, size, keep)
-        if given.stream_ids is not None:
-            streams = code_ids("stream_ids", given.stream_ids, size, keep)
-            rows = rows.paired(streams) if by_stream else rows
-        columns = {}
-        for name in ("weights", "importance", "divergence", "version"):
-            if (column := getattr(given, name)) is not None:
-                columns[name] = check_column(name, column, size, keep, least=0)
-        weight, ratios, steps = columns.get("weights"), columns.get("importance"), columns.get("version")
-        if ratios is not None:
-            with np.errstate(over="ignore"):  # non-finite numbers are refused with the sums
-                weight = ratios if weight is None else weight * ratios**2
-        if steps is not None and not ((steps <= MAX_STEP) & (steps == np.floor(steps))).all():
-            raise ValueError(f"version must hold steps: whole numbers from 0 to {MAX_STEP}.")
-        version = None if steps is None else steps.astype(np.int64)
-        weighting = "+".join(name for name in WEIGHTINGS if name in columns) or "none"
-        return cls(
-            rows, reward, weight, columns.get("divergence"), version, given.stream_ids is not None, weighting, keep
-        )
-
-    def same_as(self, other: StepSamples) -> bool:
-        """Whether all arguments were equal."""
-        arrays = [(getattr(self, name), getattr(other, name)) for name in _ARRAYS]
-        return (
-            self.rows.keys == other.rows.keys
-            and (self.with_streams, self.weighting) == (other.with_streams, other.weighting)
-            and all((one is None) == (two is None) for one, two in arrays)
-            and all(one is None or np.array_equal(one, two) for one, two in arrays)
-            and np.array_equal(self.rows.codes, other.rows.codes)
-        )
-
-
-_ARRAYS = ("reward", "weight", "divergence", "version", "keep")  # of samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +21,10 @@ class Packing:
 
     Attributes
     ----------
-    ids : CodedIds
-        Their distinct ``keys`` are the rows, and their ``codes`` the row of each sample.
+    keys : list of hashables, length P
+        The distinct ids.
+    codes : ndarray of int, shape (N,)
+        Row of each sample.
     order : ndarray of int, shape (N,), or None
         Samples sorted by row, original order kept within it; None if they are sorted already.
     counts : ndarray of int, shape (P,)
@@ -137,28 +33,21 @@ class Packing:
         True where there is a sample; None if all rows are full.
     """
 
-    ids: CodedIds
+    keys: list[Hashable]
+    codes: np.ndarray
     order: np.ndarray | None
     counts: np.ndarray
     mask: np.ndarray | None
 
     @classmethod
-    def of(cls, ids: CodedIds) -> Packing:
-        """The packing with one row for each distinct id."""
-        codes = ids.codes
+    def of(cls, ids: Sequence[Hashable]) -> Packing:
+        """The packing with one row for each distinct id; a TypeError if one is not hashable."""
+        number = {key: row for row, key in enumerate(dict.fromkeys(ids))}
+        codes = np.fromiter(map(number.__getitem__, ids), dtype=np.intp, count=len(ids))
         order = None if (codes[1:] >= codes[:-1]).all() else np.argsort(codes, kind="stable")
-        counts = np.bincount(codes, minlength=len(ids.keys))
-        return cls(ids, order, counts, _mask_of(counts))
-
-    @property
-    def keys(self) -> list[Hashable]:
-        """The distinct keys, length P."""
-        return self.ids.keys
-
-    @property
-    def codes(self) -> np.ndarray:
-        """Row of each sample, shape (N,)."""
-        return self.ids.codes
+        counts = np.bincount(codes, minlength=len(number))
+        full = (counts == counts[:1]).all()
+        return cls(list(number), codes, order, counts, None if full else np.arange(counts.max()) < counts[:, None])
 
     def pack(self, samples: np.ndarray) -> np.ndarray:
         """Samples (N,) as an array (P, G), 0 in the padding; it may share memory with ``samples``."""
@@ -170,18 +59,11 @@ class Packing:
         return packed
 
     def one_per_row(self, name: str, samples: np.ndarray) -> np.ndarray:
-        """The value that all samples of a row share, shape (P,).
-
-        Raises
-        ------
-        ValueError
-            If the samples of a row differ.
-        """
-        packed = self.pack(samples)
-        same = packed == packed[:, :1]
-        if not (same if self.mask is None else same | ~self.mask).all():
+        """The value that all samples of a row share, shape (P,); a ValueError if they differ."""
+        shared = self.pack(samples)[:, 0].copy()
+        if (shared[self.codes] != samples).any():
             raise ValueError(f"{name} must be the same for all samples of a prompt.")
-        return packed[:, 0].copy()
+        return shared
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
         """The inverse of `pack`; may share memory with ``packed``."""
@@ -193,28 +75,64 @@ class Packing:
         return samples
 
 
-def _mask_of(counts: np.ndarray) -> np.ndarray | None:
-    full = len(counts) == 0 or bool((counts == counts[0]).all())
-    return None if full else np.arange(counts.max()) < counts[:, None]
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """The checked samples of one call, without the masked ones, in arrays that share no memory with the caller's."""
+
+    packing: Packing  # Its keys are those of the history: prompts, or pairs of prompt and stream
+    reward: np.ndarray  # shape (N,)
+    keep: np.ndarray | None  # of bool; which of the given samples are kept; None for all
+    given: str  # Names of the optional inputs, joined by "+"
+    # shape (N,); weight of each completion: its importance ratio, its weight, or its weight times the squared ratio
+    weight: np.ndarray | None = None
+    divergence: np.ndarray | None = None  # shape (N,)
+    version: np.ndarray | None = None  # of int, shape (N,); step of the policy that sampled each
+
+    @classmethod
+    def of(cls, prompt_ids: Any, rewards: Any, mask: Any = None, streams: Any = None, **optional: Any) -> Samples:
+        """The samples of a call; ``optional`` are weights, importance, divergence and version, None if absent.
+
+        Each stream of a prompt gets a row of its own. Errors are as for `kaestat.AdvantageEstimator.step`.
+        """
+        reward = check_column("rewards", rewards)
+        keep = None if mask is None else check_mask(mask, len(reward))
+        ids = check_ids("prompt_ids", prompt_ids, len(reward), keep)
+        inputs = {name: column for name, column in optional.items() if column is not None}
+        more = _optional(inputs, len(reward), keep) if inputs else {}
+        if streams is not None:
+            ids = list(zip(ids, check_ids("stream_ids", streams, len(reward), keep), strict=True))
+        reward = check_limits("rewards", reward if keep is None else reward[keep])
+        names = [name for name in inputs if name != "version"] + ["stream_ids"] * (streams is not None)
+        return cls(Packing.of(ids), reward, keep, "+".join(names), **more)
+
+    def scatter(self, samples: np.ndarray) -> np.ndarray:
+        """Numbers of the samples put back among the masked ones, which get 0."""
+        if self.keep is None:
+            return samples
+        scattered = np.zeros(len(self.keep))
+        scattered[self.keep] = samples
+        return scattered
 
 
-def scatter(samples: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
-    """The samples put back among the masked ones, which get 0."""
-    if keep is None:
-        return samples
-    scattered = np.zeros(len(keep))
-    scattered[keep] = samples
-    return scattered
+def _optional(inputs: dict[str, Any], size: int, keep: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Weight, divergence and version of the samples, as far as they are given."""
+    columns = {name: check_column(name, column, size, keep, least=0) for name, column in inputs.items()}
+    weight, ratio = columns.pop("weights", None), columns.pop("importance", None)
+    if ratio is not None:
+        weight = ratio if weight is None else check_limits("weights * importance**2", weight * ratio**2)
+    if weight is not None:
+        columns["weight"] = weight
+    if "version" in columns:
+        version = columns["version"]
+        if not ((version <= MAX_STEP) & (version == np.floor(version))).all():
+            raise ValueError(f"version must hold steps: whole numbers from 0 to {MAX_STEP}.")
+        columns["version"] = version.astype(np.int64)
+    return columns
 
 
-def largest_like(template: Any) -> float:
-    """The largest number of the floating type that `as_type_of` returns."""
-    if array_api_compat.is_torch_array(template):
-        import torch
-
-        return torch.finfo(template.dtype if template.is_floating_point() else torch.get_default_dtype()).max
-    dtype = getattr(template, "dtype", None)
-    return float(np.finfo(dtype if dtype in _FLOATS else np.float64).max)
+def is_weighted(given: str) -> bool:
+    """Whether completions with these optional inputs (`Samples.given`) have weights."""
+    return "weights" in given or "importance" in given
 
 
 def as_type_of(samples: np.ndarray, template: Any) -> Array:

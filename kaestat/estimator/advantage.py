@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -13,15 +14,16 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.arrays import Array, Visits
 from kaestat.core.checks import check_ids, whole_step
-from kaestat.core.samples import Samples, StepSamples, as_type_of, largest_like, scatter
-from kaestat.estimator.changes import Answer, Call, Change, Current, make_changes, settle
-from kaestat.estimator.notices import far_outside, step_warnings, wide_range
+from kaestat.core.digits import center_of
+from kaestat.core.samples import Samples, as_type_of, is_weighted
+from kaestat.estimator.notices import step_warnings
 from kaestat.estimator.opening import check_prior, with_history, with_prior
 from kaestat.estimator.plan import Plan
 from kaestat.estimator.prediction import Prediction, predict
 from kaestat.estimator.state import EstimatorState
-from kaestat.estimator.step import Batch, Computed, Past, StepRecord, check_finite_results, compute, group
+from kaestat.estimator.step import Batch, StepRecord, compute, group
 from kaestat.estimator.stored import StoredEstimator
+from kaestat.history.fields import visit_sums
 from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior, as_prior
 
@@ -98,27 +100,27 @@ class AdvantageEstimator(StoredEstimator):
     @property
     def record(self) -> StepRecord | None:
         """The `StepRecord` of the last `step`; None before the first."""
-        return self.current.record
+        return self.state.record
 
     @property
     def values(self) -> Array | None:
         """Values of the samples of the last `step`; None before the first."""
-        return self.current.values
+        return self.state.values
 
     @property
     def history(self) -> RewardHistory | None:
         """The record of past visits; None before the first step, and for memoryless methods."""
-        return self.current.state.history
+        return self.state.history
 
     @property
     def last_step(self) -> int:
         """The last step recorded; -1 before the first."""
-        return self.current.state.last_step
+        return self.state.last_step
 
     @property
     def priors(self) -> tuple[Prior, ...]:
         """The priors that the history will begin with; empty after the first step, when it holds their visits."""
-        return self.current.state.priors
+        return self.state.priors
 
     def step(
         self,
@@ -135,7 +137,7 @@ class AdvantageEstimator(StoredEstimator):
         """Advantages of the samples of one training step; the samples become the past of later steps.
 
         Samples may be in any order, groups may be ragged, and a prompt may have several groups. After an interrupt
-        (Ctrl-C), the same call again from the same thread gives its result, and the samples count once.
+        (Ctrl-C), the same call again gives its result, and the samples count once.
 
         Parameters
         ----------
@@ -186,8 +188,11 @@ class AdvantageEstimator(StoredEstimator):
             after more steps than the history reaches; once if no group has more than one completion, for a method that
             needs more.
         """
-        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, divergence)
-        return call.finish(self.recorded("step", call, samples, step))
+        given = prompt_ids, rewards, mask, stream_ids
+        optional = {"weights": weights, "importance": importance, "divergence": divergence}
+        after, advantages = self.computed("step", given, step, optional)
+        self.shared.states = {**self.shared.states, self.name: after}
+        return advantages  # at once: an interrupt may come before the assignment, but not after it
 
     def observe(
         self,
@@ -207,46 +212,41 @@ class AdvantageEstimator(StoredEstimator):
         1/2. So it needs everything that was sampled and scored. `values` and `record` stay those of the last `step`.
         Parameters and errors as `step`; each prompt of a step comes in one call of either.
         """
-        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance, divergence)
-        self.recorded("observe", call, samples, step)
-        call.finish(None)
+        given = prompt_ids, rewards, mask, stream_ids
+        optional = {"weights": weights, "importance": importance, "divergence": divergence}
+        after, _ = self.computed("observe", given, step, optional)
+        self.shared.states = {**self.shared.states, self.name: after}
 
-    def recorded(self, name: str, call: Call, samples: Samples, step: int) -> Array:
-        """The result of `step` or `observe`, by name, as a part of a larger call.
+    def computed(
+        self,
+        name: str,
+        given: tuple[Any, ...],
+        step: int,
+        optional: dict[str, Any],
+        template: Any = None,
+        *,
+        stacklevel: int = 3,
+    ) -> tuple[EstimatorState, Array]:
+        """The state after a call, by its name, and the advantages; nothing changes, but warnings come.
 
-        Until the call is finished (`Call.finish`), a call with the same arguments counts as its repetition: it gives
-        the same result, and records nothing again.
+        Values have the type of the template, or of the rewards.
         """
-        with self.lock:
-            change = self.prepared(name, call, samples, step)
-            make_changes([change], stacklevel=4)
-        return as_type_of(change.advantages, samples.rewards)
-
-    def prepared(self, name: str, call: Call, given: Samples, step: int, *, template: Any = None) -> Change:
-        """The result of `recorded` without its effect; `values` have the type of the template or the rewards."""
-        step, template = whole_step(step), given.rewards if template is None else template
-        samples = StepSamples.of(given, by_stream=self.baseline.unit == "group")
-        before = settle(self.cell)
-        last = before.answer
-        if last is not None and last.is_withheld(name, step, samples):
-            after = before._replace(answer=last._replace(call=call))
-            return Change(self.cell, after, last.advantages, last.values, repeats=last.call)
-        state, record = self._advanced(name, before.state, samples, step)
-        far = None if before.warned_far else far_outside(self.plan, before.state.seen, samples)
-        state = replace(state, seen=before.state.seen.after(samples.reward))
-        after = before._replace(state=state, warned_far=before.warned_far or far is not None)
-        warnings = tuple(text for text in (far, wide_range(self.plan, before.state.seen, state.seen)) if text)
+        prompt_ids, rewards, mask, streams = given
+        samples = Samples.of(prompt_ids, rewards, mask, streams if self.baseline.unit == "group" else None, **optional)
+        before, template = self.state, rewards if template is None else template
+        after, record = self._advanced(name, before, samples, whole_step(step))
         advantages = values = np.zeros(len(samples.reward))
         if record is not None:
-            advantages, values = record.of_samples
-            after, others = self._warned(before, after, samples, record)
-            warnings = (*warnings, *others)
-        advantages, values = scatter(advantages, samples.keep), scatter(values, samples.keep)
-        check_finite_results(self.method, advantages, values, largest=largest_like(template))
+            advantages, values = (record.packing.unpack(each) for each in (record.advantages, record.values))
         if name != "observe":
-            after = after._replace(record=record, values=as_type_of(values, template))
-        after = after._replace(answer=Answer(call, name, step, samples, advantages, values))
-        return Change(self.cell, after, advantages, values, warnings=warnings)
+            after = replace(after, record=record, values=as_type_of(samples.scatter(values), template))
+        if self.plan.watches_rewards and name != "advantages":
+            after = replace(after, seen=before.seen.after(samples.reward))
+        if record is not None and self._watches(before, record):
+            after, texts = self._warned(before, after, samples, record)
+            for text in texts:
+                warnings.warn(text, stacklevel=stacklevel)
+        return after, as_type_of(samples.scatter(advantages), rewards)
 
     def predict(self, prompt_ids: Sequence[Hashable], step: int) -> Prediction:
         """Predicted values of prompts before they are sampled; nothing is recorded.
@@ -290,11 +290,11 @@ class AdvantageEstimator(StoredEstimator):
             twice = next(key for key in keys if keys.count(key) > 1)
             raise ValueError(f"prompt_ids: {twice!r} comes twice; ask for each prompt once.")
         with self.lock:
-            state = settle(self.cell).state
+            state = self.state
             if state.priors:
-                state = self._begun(state, state.weighting or "none")
+                state = self._begun(state, state.given or "")
             visits, carry = (None, state.carry) if state.history is None else self._known(state, keys, step)
-            reweighted = state.weighting == "importance"
+            reweighted = state.given is not None and "importance" in state.given and "weights" not in state.given
             return predict(self.baseline, state.history, visits, carry, keys, step, reweighted=reweighted)
 
     def add_prior(self, prior: Prior | Mapping[Hashable, tuple[float, int]] | str | os.PathLike[str]) -> None:
@@ -336,87 +336,78 @@ class AdvantageEstimator(StoredEstimator):
         """
         prior = as_prior(prior)
         check_prior(self.baseline, self.method, prior)
-        with self.lock:
-            current = settle(self.cell)
-            make_changes([Change(self.cell, current._replace(state=with_prior(current.state, prior)))])
+        self.put(with_prior(self.state, prior))
 
     # What depends on the order of steps: `kaestat.AsynchronousEstimator` has its own.
 
     def _described(self) -> str:
         return str(self.plan)
 
-    def _begun(
-        self, state: EstimatorState, weighting: str, *, center: float = 0.0, with_divergence: bool = False
-    ) -> EstimatorState:
-        """The state, with a history for these completions if the baseline keeps one; the given state is unchanged."""
-        if state.history is not None or self.baseline.horizon == 0:
-            return state
-        history = RewardHistory(
-            self.baseline.horizon,
-            weighted=weighting != "none",
-            with_divergence=with_divergence,
-            max_visits=self.baseline.max_visits,
-            state_size=self.baseline.state_size,
+    def _new_history(self, given: str) -> RewardHistory:
+        baseline = self.baseline
+        return RewardHistory(
+            baseline.horizon,
+            weighted=is_weighted(given),
+            with_divergence="divergence" in given,
+            max_visits=baseline.max_visits,
+            state_size=baseline.state_size,
         )
-        history.columns.center = center
-        return with_history(state, self.baseline, history, weighting)
+
+    def _begun(self, state: EstimatorState, given: str, center: float = 0.0) -> EstimatorState:
+        """The state with a history, for completions with these inputs; the given state is unchanged."""
+        history = self._new_history(given)
+        history.center = center
+        return with_history(state, self.baseline, history, given)
+
+    def _center(self, reward: np.ndarray) -> float:
+        """What is subtracted from all rewards, from the first ones."""
+        return center_of(reward) if self.baseline.relative and self.objective == "mean" else 0.0
 
     def _advanced(
-        self, name: str, state: EstimatorState, samples: StepSamples, step: int
+        self, name: str, state: EstimatorState, samples: Samples, step: int
     ) -> tuple[EstimatorState, StepRecord | None]:
         """The state after a call, and its record; a ValueError for a step back, or a prompt twice at one step."""
-        if samples.version is not None:
-            raise ValueError("version: this estimator takes steps in order; take a kaestat.AsynchronousEstimator.")
+        keys = samples.packing.keys
         if step < state.last_step:
             raise ValueError(
                 f"step went backwards: got {step} after {state.last_step}. To resume or replay from step {step}, load "
                 "the state that was saved before it; late rewards need kaestat.AsynchronousEstimator."
             )
-        if not samples.rows.keys:
+        if not keys:
             return replace(state, last_step=step), None
-        batch = group(self.plan, state, samples, step)
-        with_divergence = samples.divergence is not None
-        state = self._begun(state, samples.weighting, center=batch.center, with_divergence=with_divergence)
-        past = self._past(state, batch)
-        computed = compute(self.plan, batch, past)
-        return self._with_visit(state, past, batch, computed), computed.record
+        if state.history is None and self.plan.horizon > 0:
+            state = self._begun(state, samples.given, self._center(samples.reward))
+        history, batch = state.history, group(self.plan, state, samples, step)
+        if history is None:
+            return self._without_history(state, batch)
+        rows = history.rows(keys)
+        history.check_new(keys, rows, step)
+        record, served = compute(self.plan, batch, history.visits_of(rows, step), state.carry)
+        write = history.appended(keys, rows, step, visit_sums(batch.groups), served.state)
+        return replace(state, carry=served.carry, last_step=step, given=samples.given, write=write), record
 
-    def _past(self, state: EstimatorState, batch: Batch) -> Past:
-        keys, step, history = batch.packing.keys, batch.step, state.history
-        if history is not None:
-            rows = history.rows(keys)
-            history.check_new(keys, rows, step)
-            return Past(history.columns.visits(rows, step), state.carry, rows)
-        again = next((key for key in keys if key in state.recorded), None) if step == state.last_step else None
-        if again is not None:
-            raise ValueError(f"prompt {again!r} was already recorded at step {step}: its rewards would count twice.")
-        return Past(Visits.empty(batch.groups), state.carry)
-
-    def _with_visit(self, state: EstimatorState, past: Past, batch: Batch, computed: Computed) -> EstimatorState:
-        keys, step, served, recorded, write = batch.packing.keys, batch.step, computed.served, state.recorded, None
-        if past.rows is not None:
-            write = cast(RewardHistory, state.history).columns.appended(
-                keys, past.rows, step, computed.sums, served.state
+    def _without_history(self, state: EstimatorState, batch: Batch) -> tuple[EstimatorState, StepRecord]:
+        keys, recorded = batch.samples.packing.keys, state.recorded if batch.step == state.last_step else {}
+        if recorded and (again := [key for key in keys if key in recorded]):
+            raise ValueError(
+                f"prompt {again[0]!r} was already recorded at step {batch.step}: its rewards would count twice."
             )
-        elif served.carry is not None:
-            recorded = (recorded if step == state.last_step else {}) | dict.fromkeys(keys)
-        with_streams = state.with_streams if past.rows is None else batch.samples.with_streams
-        return replace(
-            state,
-            carry=served.carry,
-            last_step=step,
-            recorded=recorded,
-            with_streams=with_streams,
-            weighting=batch.samples.weighting,
-            write=write,
-        )
+        record, served = compute(self.plan, batch, Visits.empty(batch.groups), state.carry)
+        recorded = {} if served.carry is None else recorded | dict.fromkeys(keys)
+        return replace(state, carry=served.carry, last_step=batch.step, recorded=recorded), record
 
     def _known(self, state: EstimatorState, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
         """Visits and carry from which prompts are predicted; the state has a history."""
-        return cast(RewardHistory, state.history).visits(keys, step), state.carry
+        assert state.history is not None
+        return state.history.visits(keys, step), state.carry
+
+    def _watches(self, before: EstimatorState, record: StepRecord) -> bool:
+        """Whether a step may bring a warning."""
+        open_question = not before.returns.judged if self.plan.horizon > 0 else record.groups.reward.shape[1] < 2
+        return open_question or self.plan.watches_rewards
 
     def _warned(
-        self, before: Current, after: Current, samples: StepSamples, record: StepRecord
-    ) -> tuple[Current, tuple[str, ...]]:
+        self, before: EstimatorState, after: EstimatorState, samples: Samples, record: StepRecord
+    ) -> tuple[EstimatorState, list[str]]:
         """The state after a step, and its warnings."""
-        return step_warnings(self.plan, before, after, record)
+        return step_warnings(self.plan, before, after, samples, record)

@@ -1,39 +1,43 @@
 """Warnings of a step: the history or the groups are useless, or a prior does not fit the run."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.samples import StepSamples
+from kaestat.core.samples import Samples
 from kaestat.core.seen_rewards import ENOUGH, SeenRewards
 from kaestat.core.spelling import counted
-from kaestat.estimator.changes import Current
 from kaestat.estimator.plan import Plan
+from kaestat.estimator.state import EstimatorState
 from kaestat.estimator.step import StepRecord
 from kaestat.history.prior import Prior
 
 
-def step_warnings(plan: Plan, before: Current, after: Current, record: StepRecord) -> tuple[Current, tuple[str, ...]]:
+def step_warnings(
+    plan: Plan, before: EstimatorState, after: EstimatorState, samples: Samples, record: StepRecord
+) -> tuple[EstimatorState, list[str]]:
     """The state after a step, which remembers what was said once, and the warnings of the step."""
-    texts = []
-    if plan.baseline.horizon > 0:
-        lag, count = record.visits.lag, record.visits.count
-        newest = (lag + (count <= 0) * 1e300).min(axis=-1, initial=1e300)
-        returns = before.returns.copied()
-        texts = [
-            returns.see(newest[newest < 1e300]),
-            unmet_prior(before.state.priors, record),
-            alien_prior(before.state.priors, record),
-        ]
-        after = after._replace(returns=returns)
-    elif not before.warned_alone and plan.baseline.alone:
-        texts.append(needs_others(plan.method, plan.baseline, float(record.groups.count.max())))
-        after = after._replace(warned_alone=texts[-1] is not None)
-    return after, tuple(text for text in texts if text is not None)
+    texts, warned = [], after.warned
+    if plan.horizon > 0 and not before.returns.judged:
+        returns, text = before.returns.after(plan.method, plan.baseline, record.visits)
+        texts += [text, unmet_prior(before.priors, record), alien_prior(before.priors, record)]
+        after = replace(after, returns=returns)
+    once = {"alone": alone(plan, record), "far": far_outside(plan, before.seen, samples)}
+    for name, text in (once | {"wide": wide_range(plan, after.seen)}).items():
+        if text is not None and name not in warned:
+            texts, warned = [*texts, text], warned | {name}
+    return replace(after, warned=warned), [text for text in texts if text is not None]
 
 
-def needs_others(method: str, baseline: Baseline, largest: float) -> str | None:
+def alone(plan: Plan, record: StepRecord) -> str | None:
+    """The warning if no group has more than one completion, for a method without a history that needs more."""
+    return None if plan.horizon > 0 else needs_others(plan.method, plan.baseline, record.groups.reward.shape[1])
+
+
+def needs_others(method: str, baseline: Baseline, largest: int) -> str | None:
     """Why a method does not suit groups of which the largest has so many completions; None if it does."""
     if largest != 1 or not baseline.alone:
         return None
@@ -68,33 +72,31 @@ def alien_prior(priors: tuple[Prior, ...], record: StepRecord) -> str | None:
     )
 
 
-def far_outside(plan: Plan, seen: SeenRewards, samples: StepSamples) -> str | None:
+def far_outside(plan: Plan, seen: SeenRewards, samples: Samples) -> str | None:
     """The warning for a reward far outside those so far, where prompts share what is learned from it."""
     reward, counted_as = samples.reward, seen.bounded(samples.reward)
-    if counted_as is reward or not plan.baseline.pools_prompts or isinstance(plan.baseline, RangedBaseline):
+    if counted_as is reward or not plan.watches_rewards or isinstance(plan.baseline, RangedBaseline):
         return None
     at = int(np.argmax(np.abs(reward - counted_as)))
     effect = "it is part of the values of all prompts of this step"
-    if plan.baseline.bounds_rewards:
+    if plan.bounds_rewards:
         effect = f"it counts as {counted_as[at]:g} in values, but in full in its own advantage"
     return (
-        f"{plan.method}: reward {reward[at]:g} of prompt {samples.rows.keys[samples.rows.codes[at]]!r} lies far "
+        f"{plan.method}: reward {reward[at]:g} of prompt {samples.packing.keys[samples.packing.codes[at]]!r} lies far "
         f"outside those so far, {seen.low:g} to {seen.high:g}; {effect}. Clip rewards to the range that they should "
         "have, where they are made."
     )
 
 
-def wide_range(plan: Plan, before: SeenRewards, after: SeenRewards) -> str | None:
+def wide_range(plan: Plan, seen: SeenRewards) -> str | None:
     """The warning once the rewards so far differ, but by less than half of the range that a method takes for theirs."""
     baseline = plan.baseline
-    if not isinstance(baseline, RangedBaseline) or _narrow(baseline, before) or not _narrow(baseline, after):
+    if not isinstance(baseline, RangedBaseline) or seen.count < ENOUGH:
+        return None
+    if not 0 < seen.high - seen.low < 0.5 * (baseline.high - baseline.low):
         return None
     return (
-        f"{plan.method}: the rewards so far lie between {after.low:g} and {after.high:g}, and its range is "
+        f"{plan.method}: the rewards so far lie between {seen.low:g} and {seen.high:g}, and its range is "
         f"[{baseline.low:g}, {baseline.high:g}], so it takes their noise for larger than it is. If they have another "
         "range, give it as low= and high=."
     )
-
-
-def _narrow(baseline: RangedBaseline, seen: SeenRewards) -> bool:
-    return seen.count >= ENOUGH and 0 < seen.high - seen.low < 0.5 * (baseline.high - baseline.low)

@@ -10,28 +10,28 @@ from kaestat.baselines.base import Baseline
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Groups, Visits
 from kaestat.estimator.state import EstimatorState
-from kaestat.history.fields import about
+from kaestat.history.fields import OF_REWARDS, about
 from kaestat.history.history import RewardHistory
-from kaestat.history.prior import Prior
+from kaestat.history.prior import PLAIN_SUMS, Prior
 
 
-def with_history(state: EstimatorState, baseline: Baseline, history: RewardHistory, weighting: str) -> EstimatorState:
+def with_history(state: EstimatorState, baseline: Baseline, history: RewardHistory, given: str) -> EstimatorState:
     """The state with a new history that begins with the visits of its priors; the given state is unchanged.
 
-    A ValueError if completions come with weights (``weighting``, as `StepSamples` has it), and a prior has none.
+    A ValueError if completions come with weights (``given``, as `Samples` has it), and a prior has none.
     """
-    carry, baseline, center = state.carry, baseline.less(history.columns.center), history.columns.center
-    for given in sorted(state.priors, key=lambda prior: prior.step):
-        prior = replace(given, sums=about(given.sums, center))
-        sums, numbers = prior_sums(prior, weighting), None
+    carry, baseline, center = state.carry, baseline.less(history.center), history.center
+    for prior in sorted(state.priors, key=lambda prior: prior.step):
+        prior = replace(prior, sums=about(prior.sums, center))
+        sums, numbers = prior_sums(prior, given), None
         if streams_through(baseline):
-            visits = history.columns.visits(history.rows(prior.prompt_ids), prior.step)
+            visits = history.visits_of(history.rows(prior.prompt_ids), prior.step)
             served = baseline.serve(_completions(prior, baseline), visits, step=prior.step, carry=carry)
             carry, numbers = served.carry, served.state
-        if history.with_divergence:
+        if "divergence" in history.fields:
             sums = sums | {"divergence": np.zeros(len(prior))}
-        history.columns.append(prior.prompt_ids, prior.step, sums, numbers)
-    return replace(state, history=history, carry=carry, priors=())
+        history.append(prior.prompt_ids, prior.step, sums, numbers)
+    return replace(state, history=history, carry=carry, priors=(), given=given)
 
 
 def with_prior(state: EstimatorState, prior: Prior) -> EstimatorState:
@@ -66,31 +66,23 @@ def check_prior(baseline: Baseline, method: str, prior: Prior) -> None:
             raise ValueError(f"prior: its {error}") from error
 
 
-def prior_sums(prior: Prior, weighting: str) -> dict[str, np.ndarray]:
-    """The sums of a prior, for a history of completions with this weighting.
+def prior_sums(prior: Prior, given: str) -> dict[str, np.ndarray]:
+    """The sums of a prior, for a history of completions with these inputs.
 
     Its completions have the importance ratio 1, since they come from the policy of their date. A ValueError if the
     history has other weights and the prior has none.
     """
     plain = prior.plain_sums
-    if weighting == "none":
-        return plain
-    if weighting == "importance":
-        count, total, total_sq = plain.values()
-        return plain | {
-            "weight": count,
-            "weight_sq": count,
-            "weighted_total": total,
-            "weighted_total_sq": total_sq,
-            "weight_sq_total": total,
-            "weight_sq_total_sq": total_sq,
-        }
-    if not prior.weighted:
-        raise ValueError(
-            "weights: the completions of the prior have none, and rates do not determine them; make the prior with "
-            "Prior.of_samples(prompt_ids, rewards, weights=...), or leave weights or prior out."
-        )
-    return prior.sums
+    if "weights" in given:
+        if not prior.weighted:
+            raise ValueError(
+                "weights: the completions of the prior have none, and rates do not determine them; make the prior with "
+                "Prior.of_samples(prompt_ids, rewards, weights=...), or leave weights or prior out."
+            )
+        return prior.sums
+    if "importance" in given:
+        return plain | {name: plain[PLAIN_SUMS[k]] for names in OF_REWARDS[1:] for k, name in enumerate(names)}
+    return plain
 
 
 def streams_through(baseline: Baseline) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 from kaestat.baselines import specification
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import changed_parameters, get_method, make_baseline, with_specified
+from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.estimator.objective import check_objective
 from kaestat.estimator.scaling import check_scale
 
@@ -23,6 +25,21 @@ class Plan:
     named: bool  # Whether the method was given by name
     params: dict[str, Any]  # Parameters of the baseline, as the user gave them
     given_scale: str | None  # As the user gave it
+
+    @cached_property
+    def horizon(self) -> float:
+        """The baseline's; 0 without a history."""
+        return self.baseline.horizon
+
+    @cached_property
+    def watches_rewards(self) -> bool:
+        """Whether the range of rewards matters: prompts share what is learned from them, or the method has one."""
+        return self.baseline.pools_prompts or isinstance(self.baseline, RangedBaseline)
+
+    @cached_property
+    def bounds_rewards(self) -> bool:
+        """Whether a reward far outside those before it is bounded."""
+        return self.baseline.bounds_rewards
 
     @classmethod
     def of(cls, method: str | Baseline, params: dict[str, Any], scale: str | None, objective: str) -> Self:

@@ -40,7 +40,7 @@ class Population:
     # newest visits, each counting once; empty if completions have no weights
     means: tuple[float, ...] = ()
     bounds: tuple[float, float] = (-math.inf, math.inf)  # of the rewards, see `_bounds`
-    center: float = 0.0  # What is subtracted from rewards in all these (`Columns.center`)
+    center: float = 0.0  # What is subtracted from rewards in all these (`RewardHistory.center`)
 
     @property
     def binary(self) -> bool:
@@ -87,7 +87,7 @@ class Population:
             sums=(float(np.sum(count)), float(np.sum(total)), float(np.sum(total_sq))),
             means=_means_of_newest(sums) if "weight" in sums else (),
             bounds=_bounds(count, total, total_sq),
-            center=history.columns.center,
+            center=history.center,
         )
 
     def in_unit(self, low: float, high: float) -> Population:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kernel_mean import KernelBaseline
 from kaestat.core.arrays import Array, Groups, Visits, namespace
 from kaestat.smoothing.selectors import Fixed
-from kaestat.smoothing.selectors.settled import Settled
 
 FAINT = 0.01  # weight, relative to that of a visit just now, at or below which a visit is as good as forgotten
-ENOUGH_RETURNS = 30
+ENOUGH_RETURNS = 100  # of prompts: the share of them within reach is then known to .03
 OUT_OF_REACH_SHARE = 0.9
-RECENT_RETURNS = 1000
 STEPS_WITHOUT_RETURN = 100
 VISITS_IN_REACH = 3  # of a prompt, that a bandwidth should span
 
@@ -24,19 +24,11 @@ def reached(baseline: Baseline, lag: np.ndarray) -> np.ndarray:
     For kernels at a fixed bandwidth it does if its weight is more than 1 % of the weight at lag 0; for other baselines
     if it lies within the horizon.
     """
-    lag = np.asarray(lag, dtype=float)
-    horizon = baseline.horizon
-    if horizon == 0:
-        return np.zeros(lag.shape, dtype=bool)
     steps = fixed_bandwidth(baseline)
     if isinstance(baseline, KernelBaseline) and steps is not None:
         kernel = baseline.weighting
         return np.asarray(kernel.weight(lag / steps, namespace(lag)) > FAINT * kernel.at_zero)
-    if isinstance(baseline, KernelBaseline) and isinstance(baseline.selector, Settled):
-        support, lag = baseline.weighting.support, lag[..., None]
-        counted = [(lag <= bandwidth * support) & (share > 0) for bandwidth, share in baseline.selector.resolved]
-        return np.asarray(np.any(counted, axis=0)[..., 0])
-    return lag <= horizon
+    return (lag <= baseline.horizon) & (baseline.horizon > 0)
 
 
 def fixed_bandwidth(baseline: Baseline) -> float | None:
@@ -50,51 +42,42 @@ def wide_enough(gap: float) -> float:
     return float(f"{VISITS_IN_REACH * gap:.1e}")
 
 
-class ReturnWatch:
-    """A watch that warns once if a history is useless: no prompt returns, or those that return are out of reach."""
+@dataclass(frozen=True)
+class Returns:
+    """Counts of the prompts that came back, until it is clear whether the history is of use."""
 
-    def __init__(self, method: str, baseline: Baseline):
-        self._method, self._baseline = method, baseline
-        self._steps_without_return = self._returns = self._within = 0
-        self._recent = np.zeros(0)  # lags of the last returns
-        self._told = False
+    steps: int = 0
+    returns: int = 0
+    within: int = 0  # Returns that the history reaches
+    lags: float = 0.0  # Their sum
+    judged: bool = False
 
-    def copied(self) -> ReturnWatch:
-        """A watch that has seen the same prompts."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)  # `copy.copy` takes ten times as long
-        return twin
-
-    def see(self, lag: np.ndarray) -> str | None:
-        """The warning, if it is due at this step; None otherwise.
-
-        ``lag`` are the steps since the newest visit, however old it is, of the step's prompts that have one.
-        """
-        if self._told:
-            return None
-        self._steps_without_return = 0 if len(lag) else self._steps_without_return + 1
-        self._returns += len(lag)
-        self._within += int(reached(self._baseline, lag).sum())
-        self._recent = np.concatenate([self._recent, lag])[-RECENT_RETURNS:]
-        if self._returns >= ENOUGH_RETURNS and self._within <= (1 - OUT_OF_REACH_SHARE) * self._returns:
-            self._told = True
-            return out_of_reach(self._method, self._baseline, float(np.median(self._recent)))
-        if self._returns == 0 and self._steps_without_return == STEPS_WITHOUT_RETURN:
-            return (
-                f"{self._method}: no prompt has come back in {STEPS_WITHOUT_RETURN} steps, so no value has a past. If "
-                "an epoch is longer than that, the bandwidth must be longer than the epoch. If prompts did repeat, "
-                "their prompt_ids (or stream_ids) change from visit to visit: some trainers make random ones."
+    def after(self, method: str, baseline: Baseline, visits: Visits) -> tuple[Returns, str | None]:
+        """With one more step, from the past visits of its prompts; and the warning, if it is due now."""
+        lag = np.min(np.where(visits.count > 0, visits.lag, np.inf), axis=-1, initial=np.inf)
+        lag = lag[lag < np.inf]
+        within = self.within + int(reached(baseline, lag).sum())
+        now = Returns(self.steps + 1, self.returns + len(lag), within, self.lags + float(lag.sum()))
+        if now.returns >= ENOUGH_RETURNS:
+            useless = within <= (1 - OUT_OF_REACH_SHARE) * now.returns
+            warning = out_of_reach(method, baseline, now.lags / now.returns) if useless else None
+            return replace(now, judged=True), warning
+        if now.returns == 0 and now.steps == STEPS_WITHOUT_RETURN:
+            return now, (
+                f"{method}: no prompt has come back in {STEPS_WITHOUT_RETURN} steps, so no value has a past. If an "
+                "epoch is longer than that, the bandwidth must be longer than the epoch. If prompts did repeat, their "
+                "prompt_ids (or stream_ids) change from visit to visit: some trainers make random ones."
             )
-        return None
+        return now, None
 
 
 def out_of_reach(method: str, baseline: Baseline, gap: float) -> str:
     """The warning for prompts that return every ``gap`` steps, out of reach, and what to do."""
     steps = fixed_bandwidth(baseline)
-    told = f"{method}: prompts return about every {gap:.0f} steps; "
+    text = f"{method}: prompts return about every {gap:.0f} steps; "
     if steps is None:
-        return told + f"its history reaches back {baseline.horizon:g} steps, to hardly any of their visits."
-    return told + f'bandwidth {steps:g} reaches hardly any of their visits: use about {wide_enough(gap):g}, or "auto".'
+        return text + f"its history reaches back {baseline.horizon:g} steps, to hardly any of their visits."
+    return text + f'bandwidth {steps:g} reaches hardly any of their visits: use about {wide_enough(gap):g}, or "auto".'
 
 
 def effective_history(baseline: KernelBaseline, groups: Groups, visits: Visits, step: int | Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
-from kaestat.core.arrays import Array, Groups, finite_squares, ratio
+from kaestat.core.arrays import Array, Groups, ratio
 from kaestat.core.checks import check_positive
 
 GROUP_STD_EPS = 1e-6  # as in verl's GRPO
@@ -53,26 +53,23 @@ def whiten_over_batch(advantages: Array, groups: Groups, epsilon: float = WHITEN
     A step of one completion is returned unchanged.
     """
     xp = groups.xp
-    count, mean, variance, unit = _moments(advantages, groups, (-2, -1))
-    std = unit * xp.sqrt(variance + epsilon / unit / unit)
-    return xp.where(count > 1, (advantages - mean) / std, advantages)
+    count, mean, variance = _moments(advantages, groups, (-2, -1))
+    return xp.where(count > 1, (advantages - mean) / xp.sqrt(variance + epsilon), advantages)
 
 
 def _over_reward_std(advantages: Array, groups: Groups, epsilon: float, axis: Axes) -> Array:
     xp = groups.xp
-    _, _, variance, unit = _moments(groups.reward, groups, axis)
-    return advantages / xp.where(_differ(groups, axis), unit * xp.sqrt(variance) + epsilon, xp.ones_like(variance))
+    _, _, variance = _moments(groups.reward, groups, axis)
+    return advantages / xp.where(_differ(groups, axis), xp.sqrt(variance) + epsilon, xp.ones_like(variance))
 
 
-def _moments(column: Array, groups: Groups, axis: Axes) -> tuple[Array, Array, Array, Array | float]:
-    """Number, mean and variance (ddof 1) of a column over the completions; the variance is in squares of a unit."""
+def _moments(column: Array, groups: Groups, axis: Axes) -> tuple[Array, Array, Array]:
+    """Number, mean and variance (ddof 1) of a column over the completions."""
     xp, present = groups.xp, groups.present
     count = xp.sum(present, axis=axis, keepdims=True)
     mean = ratio(xp.sum(present * column, axis=axis, keepdims=True), count, 0.0, xp)
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = xp.sum(present * (column - mean) ** 2, axis=axis, keepdims=True)
-    squares, unit = finite_squares(squares, lambda: present * (column - mean), axis, xp)
-    return count, mean, ratio(squares, count - 1, 1.0, xp), unit
+    squares = xp.sum(present * (column - mean) ** 2, axis=axis, keepdims=True)
+    return count, mean, ratio(squares, count - 1, 1.0, xp)
 
 
 def _differ(groups: Groups, axis: Axes) -> Array:

@@ -8,17 +8,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from kaestat.core.arrays import Array
-from kaestat.core.checks import check_mask, whole_step
-from kaestat.core.locked import Locked
-from kaestat.core.samples import Samples, as_type_of
-from kaestat.core.storage import load_state, reading, save_state, unpack_arrays
+from kaestat.core.arrays import Array, namespace
+from kaestat.core.checks import check_mask
+from kaestat.core.samples import as_type_of
+from kaestat.core.storage import load_state, reading, save_state
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.changes import Call, Change, changes_together, make_changes
 from kaestat.estimator.scaling import TRL_EPS
+from kaestat.estimator.state import EstimatorState
+from kaestat.estimator.stored import SharedStates
 
 
-class SeveralRewards(Locked):
+class SeveralRewards:
     """Advantages from several rewards of each completion; every reward has its own baseline and history.
 
     Each estimator gives the advantages of its reward; they are weighted, summed, and normalised over the step:
@@ -77,12 +77,16 @@ class SeveralRewards(Locked):
                 raise ValueError(f"estimators: the one for {name!r} is no plain AdvantageEstimator; take one.")
         if len({id(each) for each in estimators.values()}) < len(estimators):
             raise ValueError("estimators: one is used for two rewards; each needs its own history.")
-        super().__init__()
         self.estimators = dict(estimators)
-        self._share_lock()
-        self.weights = _checked_weights(weights, len(self.estimators))
+        self.shared = SharedStates({name: each.state for name, each in self.estimators.items()})
+        for name, each in self.estimators.items():
+            each.shared, each.name = self.shared, name
+        self.weights = np.ones(len(self.estimators)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if self.weights.shape != (len(self.estimators),) or not np.isfinite(self.weights).all():
+            raise ValueError(
+                f"weights must be {len(self.estimators)} finite numbers, one for each reward, got {weights!r}."
+            )
         self.normalize = normalize
-        self.values: Array | None = None
 
     @classmethod
     def of(
@@ -121,9 +125,20 @@ class SeveralRewards(Locked):
         return " + ".join(dict.fromkeys(each.method for each in self.estimators.values()))
 
     @property
+    def lock(self) -> Any:
+        """The lock of all states."""
+        return self.shared.lock
+
+    @property
     def last_step(self) -> int:
         """The last step recorded; -1 before the first."""
         return max(each.last_step for each in self.estimators.values())
+
+    @property
+    def values(self) -> Array | None:
+        """Values of the completions of the last `step`, shape (N, K); None before the first."""
+        values = [each.values for each in self.estimators.values()]
+        return None if values[0] is None else namespace(values[0]).stack(values, axis=1)
 
     def step(
         self,
@@ -134,13 +149,12 @@ class SeveralRewards(Locked):
         mask: Array | Sequence[bool] | None = None,
         stream_ids: Sequence[Hashable] | None = None,
         weights: Array | Sequence[float] | None = None,
-        importance: Array | Sequence[float] | None = None,
     ) -> Array:
         """Advantages of one step; all of its rewards are then recorded, or none.
 
         Parameters
         ----------
-        prompt_ids, step, mask, stream_ids, weights, importance
+        prompt_ids, step, mask, stream_ids, weights
             As in `AdvantageEstimator.step`; ``weights`` are those of completions.
         rewards : array of float, shape (N, K)
             A column for each estimator. NaN if a reward does not apply to a completion: it adds 0 to the advantage,
@@ -157,8 +171,9 @@ class SeveralRewards(Locked):
         ValueError, TypeError
             As `AdvantageEstimator.step`, and if the number of columns differs from the number of estimators.
         """
-        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance)
-        return call.finish(self.recorded("step", call, samples, step))
+        after, advantages = self._computed("step", (prompt_ids, rewards, mask, stream_ids), step, weights)
+        self.shared.states = after
+        return advantages  # at once, as in `AdvantageEstimator.step`
 
     def observe(
         self,
@@ -169,43 +184,25 @@ class SeveralRewards(Locked):
         mask: Array | Sequence[bool] | None = None,
         stream_ids: Sequence[Hashable] | None = None,
         weights: Array | Sequence[float] | None = None,
-        importance: Array | Sequence[float] | None = None,
     ) -> None:
         """Record completions that get no advantage; as `AdvantageEstimator.observe`, arguments as in `step`."""
-        call, samples = Call(), Samples(prompt_ids, rewards, mask, stream_ids, weights, importance)
-        self.recorded("observe", call, samples, step)
-        call.finish(None)
+        self.shared.states, _ = self._computed("observe", (prompt_ids, rewards, mask, stream_ids), step, weights)
 
-    def recorded(self, name: str, call: Call, samples: Samples, step: int) -> Array:
-        """The result of `step` or `observe` as a part of a larger call; see `AdvantageEstimator.recorded`."""
-        rewards = samples.rewards
-        reward, step = self._columns(rewards), whole_step(step)
-        keep = None if samples.mask is None else check_mask(samples.mask, len(reward))
+    def _computed(
+        self, name: str, given: tuple[Any, ...], step: int, weights: Any
+    ) -> tuple[dict[str, EstimatorState], Array]:
+        """All states after a call, and the advantages; nothing changes."""
+        prompt_ids, rewards, mask, streams = given
+        reward = self._columns(rewards)
+        keep = None if mask is None else check_mask(mask, len(reward))
         present = ~np.isnan(reward) if keep is None else ~np.isnan(reward) & keep[:, None]
-        own = np.where(present, reward, 0.0)
-
-        def prepare() -> list[Change]:
-            return [
-                each.prepared(name, call, samples._replace(rewards=column, mask=here), step, template=rewards)
-                for each, column, here in zip(self.estimators.values(), own.T, present.T, strict=True)
-            ]
-
-        with self.lock:
-            changes = changes_together(prepare)
-            make_changes(changes, stacklevel=4)
-            if name == "step":
-                self.values = as_type_of(np.stack([change.values for change in changes], axis=1), rewards)
-        parts = np.stack([change.advantages for change in changes], axis=1)
-        return as_type_of(self._together(parts, np.any(present, axis=1)), rewards)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """As `Locked`; all estimators share the lock."""
-        super().__setstate__(state)
-        self._share_lock()
-
-    def _share_lock(self) -> None:
-        for each in self.estimators.values():
-            each.lock = self.lock
+        after, parts = dict[str, EstimatorState](), []
+        for (part, each), column, some in zip(self.estimators.items(), reward.T, present.T, strict=True):
+            column = prompt_ids, np.where(some, column, 0.0), some, streams
+            after[part], advantages = each.computed(name, column, step, {"weights": weights}, rewards, stacklevel=4)
+            parts.append(advantages)
+        together = self._together(np.stack(parts, axis=1), np.any(present, axis=1))
+        return after, as_type_of(together, rewards)
 
     def state_dict(self) -> dict[str, Any]:
         """The states of all estimators as plain data; see `AdvantageEstimator.state_dict`."""
@@ -228,21 +225,14 @@ class SeveralRewards(Locked):
         """
         if list(state) != list(self.estimators):
             raise ValueError(f"state: of rewards {list(state)}, but these are {list(self.estimators)}.")
-        with self.lock:
-            make_changes([each.taken(unpack_arrays(state[name])) for name, each in self.estimators.items()])
-            self.values = None
+        self.shared.states = {name: each.stored_state(state[name]) for name, each in self.estimators.items()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all estimators with their states to one file; see `AdvantageEstimator.save`."""
         with self.lock:
             contents = {name: each.content() for name, each in self.estimators.items()}
-        plan = {
-            "estimators": {n: {"class": c["class"], "estimator": c["estimator"]} for n, c in contents.items()},
-            "weights": self.weights.tolist(),
-            "normalize": self.normalize,
-        }
-        states = {name: content["state"] for name, content in contents.items()}
-        save_state(path, {"several_rewards": plan, "state": states})
+        weights = self.weights.tolist()
+        save_state(path, {"several_rewards": contents, "weights": weights, "normalize": self.normalize})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -251,30 +241,27 @@ class SeveralRewards(Locked):
         Raises
         ------
         ValueError
-            If the file is damaged, or holds something else.
+            If the file is corrupted, or holds something else.
         """
         content = load_state(path)
         if "several_rewards" not in content:
             raise ValueError(f"{path}: holds no SeveralRewards.")
         with reading(str(path)):
-            plan, states = content["several_rewards"], content["state"]
-            estimators = {
-                name: AdvantageEstimator.of_content(each | {"state": states[name]}, path)
-                for name, each in plan["estimators"].items()
-            }
-            return cls(estimators, weights=plan["weights"], normalize=plan["normalize"])
+            contents = content["several_rewards"].items()
+            estimators = {name: AdvantageEstimator.of_content(each, path) for name, each in contents}
+            return cls(estimators, weights=content["weights"], normalize=content["normalize"])
 
     def _columns(self, rewards: Any) -> np.ndarray:
-        found = rewards.detach().cpu().numpy() if hasattr(rewards, "detach") else rewards
+        array = rewards.detach().cpu().numpy() if hasattr(rewards, "detach") else rewards
+        names = ", ".join(self.estimators)
         try:
-            reward = np.asarray(found, dtype=np.float64)
+            reward = np.asarray(array, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            columns = ", ".join(self.estimators)
-            raise TypeError(f"rewards must be numbers in an array with the columns {columns}: {error}.") from error
+            raise TypeError(f"rewards must be numbers in an array with the columns {names}: {error}.") from error
         if reward.ndim != 2 or reward.shape[1] != len(self.estimators):
             raise ValueError(
-                f"rewards must have shape (N, {len(self.estimators)}), a column for each of "
-                f"{', '.join(self.estimators)}; got {reward.shape}."
+                f"rewards must have shape (N, {len(self.estimators)}), a column for each of {names}; got "
+                f"{reward.shape}."
             )
         return reward
 
@@ -306,10 +293,3 @@ def gdpo(rewards: Sequence[str], *, weights: Sequence[float] | None = None) -> S
     [0.69, -1.49, 0.4, 0.4]
     """
     return SeveralRewards.of("grpo", rewards, weights=weights, scale="trl_group")
-
-
-def _checked_weights(weights: Any, size: int) -> np.ndarray:
-    found = np.ones(size) if weights is None else np.asarray(weights, dtype=np.float64)
-    if found.shape != (size,) or not np.isfinite(found).all():
-        raise ValueError(f"weights must be {size} finite numbers, one for each reward, got {weights!r}.")
-    return found

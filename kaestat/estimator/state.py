@@ -4,38 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from kaestat.baselines.base import Baseline
+from kaestat.core.arrays import Array
 from kaestat.core.seen_rewards import SeenRewards
 from kaestat.core.storage import decode_keys, encode_keys
-from kaestat.history.columns import HistoryWrite
+from kaestat.estimator.reach import Returns
 from kaestat.history.fields import stored_step
-from kaestat.history.history import RewardHistory
+from kaestat.history.history import HistoryWrite, RewardHistory
 from kaestat.history.prior import Prior
 
-PARTS = {"method", "last_step", "carry", "history", "recorded", "with_streams", "weighting", "priors", "seen"}
+if TYPE_CHECKING:
+    from kaestat.estimator.step import StepRecord
 
 
 @dataclass(frozen=True, eq=False)
 class EstimatorState:
-    """Everything that an `AdvantageEstimator` knows about earlier steps."""
+    """Everything that changes in an `AdvantageEstimator`."""
 
     carry: Any = None  # The baseline's state in addition to its history
     history: RewardHistory | None = None  # None before the first step, and for baselines without one
     last_step: int = -1  # The last step recorded; -1 before the first
     # Prompts of the last step, kept for baselines with a carry but no history
     recorded: dict[Hashable, None] = field(default_factory=dict)
-    with_streams: bool | None = None  # Whether steps had stream ids; None while there is no history
-    # Which of "weights" and "importance" completions had (`StepSamples`); None while unknown
-    weighting: str | None = None
+    # The optional inputs of the completions in the history (`Samples.given`); None while there are none
+    given: str | None = None
     # The priors with which the history will begin; empty once there is a history, which then holds their visits
     priors: tuple[Prior, ...] = ()
-    seen: SeenRewards = field(default_factory=SeenRewards)  # In the calls that recorded
-    # Rows of the history that are still to be written (`kaestat.estimator.changes.settle`)
+    seen: SeenRewards = field(default_factory=SeenRewards)  # Where prompts share what is learned from rewards
+
+    # What is not saved
+    # Rows of the history that are still to be written (`kaestat.estimator.stored.StoredEstimator.state`)
     write: HistoryWrite | None = None
+    record: StepRecord | None = None  # Of the last `step`
+    values: Array | None = None  # Of the samples of the last `step`
+    returns: Returns = field(default_factory=Returns)
+    warned: frozenset[str] = frozenset()  # Names of warnings that come once
 
     def snapshot(self, method: str) -> Callable[[], dict[str, Any]]:
         """A function that returns the state as of now, as plain data and NumPy arrays (copies).
@@ -52,8 +59,7 @@ class EstimatorState:
                 "carry": carry,
                 "history": None if history is None else history(),
                 "recorded": encode_keys(list(self.recorded)),
-                "with_streams": self.with_streams,
-                "weighting": self.weighting,
+                "given": self.given,
                 "seen": self.seen.plain(),
                 "priors": {str(n): prior.plain() for n, prior in enumerate(self.priors)},
             }
@@ -61,61 +67,58 @@ class EstimatorState:
         return plain
 
     @classmethod
-    def of(cls, state: Any, method: str, baseline: Baseline) -> Self:
-        """The inverse of `snapshot`.
+    def of(
+        cls,
+        state: dict[str, Any],
+        method: str,
+        baseline: Baseline,
+        history_of: Callable[[dict[str, Any]], RewardHistory] = RewardHistory.from_state_dict,
+        **more: Any,
+    ) -> Self:
+        """The inverse of `snapshot`; ``more`` are further fields.
 
-        A ValueError if the state is of another method, is inconsistent, or does not fit the baseline.
+        A ValueError or another error if the state is of another method, is inconsistent, or does not fit the baseline.
         """
-        if isinstance(state, dict) and "pending" in state:
-            raise ValueError("state: of an AsynchronousEstimator; load it into one.")
-        common = common_state(state, method, baseline, RewardHistory.from_state_dict)
-        history = common["history"]
-        if history is not None and (history.max_visits, history.state_size) != (
-            baseline.max_visits,
-            baseline.state_size,
-        ):
+        if state["method"] != method:
+            raise ValueError(f"state: saved by method {state['method']!r}, this estimator is {method!r}.")
+        history = None if state["history"] is None else history_of(state["history"])
+        last_step, given, priors = stored_step(state["last_step"]), state["given"], state["priors"]
+        if history is not None and history.horizon != baseline.horizon:
             raise ValueError(
-                f"state: its history keeps {history.max_visits:g} visits and {history.state_size} numbers of a prompt, "
-                f"method {method!r} {baseline.max_visits:g} and {baseline.state_size}; build the estimator with the "
-                "parameters that were saved."
+                f"state: its history reaches {history.horizon:g} steps back, this estimator needs "
+                f"{baseline.horizon:g}; build it with the parameters that were saved."
             )
-        return cls(carry=_stored_carry(state["carry"], method, baseline), **common)
-
-
-def common_state(
-    state: Any, method: str, baseline: Baseline, history_of: Callable[[dict[str, Any]], RewardHistory]
-) -> dict[str, Any]:
-    """The parts of a stored state that do not depend on the order of steps; errors as `EstimatorState.of`."""
-    if not isinstance(state, dict) or not set(state) >= PARTS:
-        raise ValueError("state: not a state_dict of this kind of estimator.")
-    if not isinstance(state["method"], str) or state["method"] != method:
-        raise ValueError(f"state: saved by method {state['method']!r}, this estimator is {method!r}.")
-    history = None if state["history"] is None else history_of(state["history"])
-    if history is not None and history.horizon != baseline.horizon:
-        raise ValueError(
-            f"state: its history reaches {history.horizon:g} steps back, this estimator needs {baseline.horizon:g}; "
-            "build it with the parameters that were saved."
+        if history is not None and history.last_step > last_step:
+            raise ValueError("state: the history has visits after its last step; the state is corrupted.")
+        if not (given is None or isinstance(given, str)):
+            raise ValueError(f"state: given must be text or None, got {given!r}.")
+        if priors and (history is not None or baseline.horizon == 0):
+            raise ValueError("state: there are priors only before a history; the state is corrupted.")
+        return cls(
+            history=history,
+            last_step=last_step,
+            recorded=dict.fromkeys(decode_keys(state["recorded"])),
+            given=given,
+            priors=tuple(Prior.of_plain(prior) for prior in priors.values()),
+            seen=SeenRewards.of_plain(state["seen"]),
+            **more,
         )
-    last_step = stored_step(state["last_step"])
-    if history is not None and history.last_step > last_step:
-        raise ValueError("state: the history has visits after its last step; the state is corrupted.")
-    recorded = dict.fromkeys(decode_keys(state["recorded"]))
-    with_streams, weighting, priors = state["with_streams"], state["weighting"], state["priors"]
-    if not (with_streams is None or isinstance(with_streams, bool)):
-        raise ValueError(f"state: with_streams must be True, False or None, got {with_streams!r}.")
-    if not (weighting is None or isinstance(weighting, str)):
-        raise ValueError(f"state: weighting must be text or None, got {weighting!r}.")
-    if not isinstance(priors, dict) or (priors and (history is not None or baseline.horizon == 0)):
-        raise ValueError("state: priors must be numbered, and only without a history; the state is corrupted.")
-    return {
-        "history": history,
-        "last_step": last_step,
-        "recorded": recorded,
-        "with_streams": with_streams,
-        "weighting": weighting,
-        "priors": tuple(Prior.of_plain(prior) for prior in priors.values()),
-        "seen": SeenRewards.of_plain(state["seen"]),
-    }
+
+
+def strict_state(state: dict[str, Any], method: str, baseline: Baseline) -> EstimatorState:
+    """`EstimatorState.of` for steps in order, with a ValueError if its history keeps too much or too little."""
+    if "pending" in state:
+        raise ValueError("state: of an AsynchronousEstimator; load it into one.")
+    carry = _stored_carry(state["carry"], method, baseline)
+    loaded = EstimatorState.of(state, method, baseline, carry=carry)
+    if loaded.history is not None:
+        kept = loaded.history.max_visits, loaded.history.numbers.shape[1]
+        if kept != (baseline.max_visits, baseline.state_size):
+            raise ValueError(
+                f"state: its history keeps {kept[0]:g} visits and {kept[1]} numbers of a prompt, method {method!r} "
+                f"{baseline.max_visits:g} and {baseline.state_size}; build it with the parameters that were saved."
+            )
+    return loaded
 
 
 def _stored_carry(carry: Any, method: str, baseline: Baseline) -> dict[str, np.ndarray] | None:

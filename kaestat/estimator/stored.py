@@ -4,37 +4,58 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Self, cast
 
 from kaestat.baselines.base import Baseline
 from kaestat.core.locked import Locked
 from kaestat.core.storage import load_state, pack_arrays, reading, save_state, unpack_arrays
-from kaestat.estimator.changes import Cell, Change, Current, make_changes, settle
 from kaestat.estimator.plan import Plan, arguments
-from kaestat.estimator.reach import ReturnWatch
-from kaestat.estimator.state import EstimatorState
+from kaestat.estimator.state import EstimatorState, strict_state
 
 
-class StoredEstimator(Locked):
-    """An estimator with a plan and a state that changes as a whole."""
+class SharedStates(Locked):
+    """The states of estimators that change together.
+
+    Ctrl-C raises a KeyboardInterrupt between any two operations. A call therefore computes its results first and
+    changes nothing. One assignment to ``states`` then makes the new states valid, and nothing is left to do but to
+    return. A history is too large for a copy in every step: its rows are written by whoever reads the state next, and
+    a write that was interrupted is repeated (`kaestat.history.history.HistoryWrite`).
+    """
+
+    def __init__(self, states: dict[str, EstimatorState]):
+        super().__init__()
+        self.states = states
+
+    def read(self, name: str) -> EstimatorState:
+        """A state, with the rows of its history written."""
+        with self.lock:
+            state = self.states[name]
+            if state.write is not None and state.history is not None:
+                state.history.carry_out(state.write)
+                state = replace(state, write=None)
+                self.states = {**self.states, name: state}
+            return state
+
+
+class StoredEstimator:
+    """An estimator with a plan and a state that changes as a whole. One thread may step while others save."""
 
     order: ClassVar[str] = "strict"  # of steps; "any" for `kaestat.AsynchronousEstimator`
 
     def __init__(self, plan: Plan):
-        super().__init__()
         self.plan = plan
-        self.cell = Cell(self._at(self._first_state()))
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """As `Locked`; a copy changes alone."""
-        super().__setstate__(state)
-        self.cell = Cell(self.cell.value)
+        self.shared, self.name = SharedStates({"": self._first_state()}), ""
 
     @property
-    def current(self) -> Current:
+    def state(self) -> EstimatorState:
         """All of the present state."""
-        with self.lock:
-            return settle(self.cell)
+        return self.shared.read(self.name)
+
+    @property
+    def lock(self) -> Any:
+        """The lock of the state: whoever has it sees it unchanged."""
+        return self.shared.lock
 
     @property
     def method(self) -> str:
@@ -66,7 +87,7 @@ class StoredEstimator(Locked):
     def state_snapshot(self) -> Callable[[], dict[str, Any]]:
         """A function that returns `state_dict` as of now; a step then only pays for a copy of the arrays."""
         with self.lock:
-            plain = settle(self.cell).state.snapshot(self.method)
+            plain = self.state.snapshot(self.method)
         return lambda: pack_arrays(plain())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -75,15 +96,11 @@ class StoredEstimator(Locked):
         Raises a ValueError if the state belongs to another method or does not fit together. The estimator is then
         unchanged.
         """
-        with self.lock:
-            with reading():
-                change = self.taken(unpack_arrays(state))
-            make_changes([change])
+        self.put(self.stored_state(state))
 
-    @reading()
-    def taken(self, state: dict[str, Any]) -> Change:
-        """The result of `load_state_dict`, for unpacked arrays, without its effect."""
-        return Change(self.cell, self._at(self._stored_state(state)))
+    def put(self, state: EstimatorState) -> None:
+        """Change the state."""
+        self.shared.states = {**self.shared.states, self.name: state}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write arguments and state to one file, atomically and without pickle.
@@ -95,7 +112,7 @@ class StoredEstimator(Locked):
     def content(self) -> dict[str, Any]:
         """The content that `save` writes."""
         with self.lock:
-            state = settle(self.cell).state.snapshot(self.method)
+            state = self.state.snapshot(self.method)
         return {"class": type(self).__name__, "estimator": self._arguments(), "state": state()}
 
     @classmethod
@@ -105,7 +122,7 @@ class StoredEstimator(Locked):
         Raises
         ------
         ValueError
-            If the file is damaged, or holds something else.
+            If the file is corrupted, or holds something else.
         """
         return cls.of_content(load_state(path), path)
 
@@ -117,12 +134,18 @@ class StoredEstimator(Locked):
             raise ValueError(f"{path}: holds no {cls.__name__}, but {content.get('class', 'something else')!r}.")
         with reading(str(path)):
             method, options = arguments(plan)
-            estimator = cast(Any, cls)(method, **options)
-        make_changes([estimator.taken(content.get("state"))])
-        return cast(Self, estimator)
+            estimator = cast(Self, cast(Any, cls)(method, **options))
+        estimator.put(estimator.stored_state(content.get("state")))
+        return estimator
 
-    def _at(self, state: EstimatorState) -> Current:
-        return Current(state, ReturnWatch(self.method, self.baseline))
+    @reading()
+    def stored_state(self, state: Any) -> EstimatorState:
+        """The state in the result of `state_dict`, or with its arrays unpacked."""
+        if not isinstance(state, dict):
+            raise ValueError("state: not a state_dict of an estimator.")
+        return self._stored_state(unpack_arrays(state))
+
+    # `kaestat.AsynchronousEstimator` has its own of these.
 
     def _arguments(self) -> dict[str, Any]:
         return self.plan.plain()
@@ -130,5 +153,5 @@ class StoredEstimator(Locked):
     def _first_state(self) -> EstimatorState:
         return EstimatorState(self.baseline.initial_carry())
 
-    def _stored_state(self, state: Any) -> EstimatorState:
-        return EstimatorState.of(state, self.method, self.baseline)
+    def _stored_state(self, state: dict[str, Any]) -> EstimatorState:
+        return strict_state(state, self.method, self.baseline)

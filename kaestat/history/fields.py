@@ -19,7 +19,6 @@ WEIGHTED_FIELDS = (
     "weight_sq_total",
     "weight_sq_total_sq",
 )
-
 OF_REWARDS = (  # sums of a mass, of mass times reward, and of mass times squared reward
     ("count", "total", "total_sq"),
     ("weight", "weighted_total", "weighted_total_sq"),
@@ -37,19 +36,17 @@ def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
         terms |= {"weighted_total": carried, "weighted_total_sq": carried * reward}
         terms |= {"weight_sq_total": mass * carried, "weight_sq_total_sq": carried**2}
     sums = {"count": groups.count[:, 0]} | {name: np.sum(term, axis=-1) for name, term in terms.items()}
-    if groups.divergence is not None:
-        sums["divergence"] = groups.divergence
-    return sums
+    return sums if groups.divergence is None else sums | {"divergence": groups.divergence}
 
 
 def about(sums: dict[str, np.ndarray], center: float) -> dict[str, np.ndarray]:
     """The same sums of rewards less a number."""
-    found = dict(sums)
+    moved = dict(sums)
     for mass, total, squares in OF_REWARDS if center else ():
         if total in sums:
-            found[total] = sums[total] - center * sums[mass]
-            found[squares] = sums[squares] - center * (sums[total] + found[total])
-    return found
+            moved[total] = sums[total] - center * sums[mass]
+            moved[squares] = sums[squares] - center * (sums[total] + moved[total])
+    return moved
 
 
 def stored_center(center: Any) -> float:
@@ -66,55 +63,42 @@ def stored_step(step: Any) -> int:
     return step
 
 
-def checked_sums(sums: dict[str, Any], size: int) -> dict[str, np.ndarray]:
-    """Sums over visits, one entry for each of ``size`` keys; an error names those that are wrong."""
-    columns = {name: check_column(name, values) for name, values in sums.items()}
+def checked_sums(sums: dict[str, Any], size: int, *, least: int = 0) -> dict[str, np.ndarray]:
+    """Sums over visits, one entry for each of ``size`` keys; an error names those that are wrong.
+
+    Counts are whole numbers of at least ``least``.
+    """
+    columns = {name: check_column(name, values, size) for name, values in sums.items()}
     for name, column in columns.items():
-        if column.shape != (size,):
-            raise ValueError(f"{name} must have one entry per key ({size}), got shape {column.shape}.")
         if not np.isfinite(column).all():
             raise ValueError(f"{name} must be finite.")
     count = columns["count"]
-    if not ((count >= 0) & (count == np.floor(count)) & (count <= MAX_STEP)).all():
-        raise ValueError("count must hold whole numbers of completions, 0 or more.")
+    if not ((count >= least) & (count == np.floor(count)) & (count <= MAX_STEP)).all():
+        raise ValueError(f"count must hold whole numbers of completions, {least} or more.")
     return columns
 
 
 def stored_columns(state: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[Hashable, int], int]:
     """Columns of a stored history, the row of each prompt (counted from 1), and the last step; or a ValueError."""
-    fields = {name: _stored_field(name, field) for name, field in state["fields"].items()}
-    keys, last_step = decode_keys(state["keys"]), stored_step(state["last_step"])
+    keys, last_step, shape = decode_keys(state["keys"]), stored_step(state["last_step"]), state["fields"]["step"].shape
     row = dict(zip(keys, range(1, len(keys) + 1), strict=True))
-    shapes = {field.shape for field in fields.values()}
-    if not {"step", "count"} <= set(fields) or len(shapes) != 1 or len(row) != len(keys):
-        raise ValueError("state: the fields of the history do not fit together; the state is corrupted.")
-    (shape,) = shapes
-    if len(shape) != 2 or shape[0] != len(keys) or shape[1] < 1:
+    sums = {name: check_column(name, field.ravel()).reshape(shape) for name, field in state["fields"].items()}
+    step, count = sums["step"], sums["count"]
+    whole = (step == np.floor(step)) & (count == np.floor(count)) & (count >= 0) & (count <= MAX_STEP)
+    past = (step >= -MAX_STEP) & (step <= np.where(count > 0, last_step, MAX_STEP))  # a prior may lie before step 0
+    if not (whole & past).all() or not all(np.isfinite(field).all() for field in sums.values()):
+        raise ValueError("state: the history's steps and counts are not whole, or sums not finite; it is corrupted.")
+    if shape[0] != len(keys) or len(row) != len(keys) or len(shape) != 2 or shape[1] < 1:
         raise ValueError("state: the fields of the history do not fit its keys; the state is corrupted.")
-    if fields["step"].max(initial=-1, where=fields["count"] > 0) > last_step:
-        raise ValueError("state: the history has visits after its last step; the state is corrupted.")
-    return fields, row, last_step
-
-
-def _stored_field(name: str, field: Any) -> np.ndarray:
-    array = check_column(name, np.ravel(field)).reshape(np.shape(field))
-    if not np.isfinite(array).all():
-        raise ValueError(f"state: {name} must be finite; the state is corrupted.")
-    if name in ("step", "count"):
-        least = -MAX_STEP if name == "step" else 0  # a prior may lie before step 0
-        if not ((array == np.floor(array)) & (array >= least) & (array <= MAX_STEP)).all():
-            raise ValueError(f"state: {name} must hold whole numbers, {least} or more; the state is corrupted.")
-    return array.astype(dtype_of(name))
+    return {name: field.astype(dtype_of(name)) for name, field in sums.items()}, row, last_step
 
 
 def stored_numbers(numbers: Any, size: int) -> np.ndarray:
-    """The numbers kept for each prompt in addition to its visits; none if they are absent."""
+    """The numbers kept for each prompt in addition to its visits; None for none."""
     if numbers is None:
         return np.zeros((size, 0), dtype=np.float32)
-    if not isinstance(numbers, np.ndarray) or numbers.ndim != 2 or len(numbers) != size or numbers.dtype != np.float32:
-        raise ValueError("state: the numbers kept for each prompt do not fit its keys; the state is corrupted.")
-    if not np.isfinite(numbers).all():
-        raise ValueError("state: the numbers kept for each prompt must be finite; the state is corrupted.")
+    if numbers.ndim != 2 or len(numbers) != size or numbers.dtype != np.float32 or not np.isfinite(numbers).all():
+        raise ValueError("state: the numbers kept for each prompt must be finite and fit its keys; it is corrupted.")
     return numbers
 
 

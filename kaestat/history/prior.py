@@ -10,7 +10,7 @@ import numpy as np
 
 from kaestat.core.arrays import Array, Groups
 from kaestat.core.checks import MAX_STEP, check_column, check_ids, check_number
-from kaestat.core.samples import Packing, code_ids
+from kaestat.core.samples import Packing
 from kaestat.core.storage import decode_keys, encode_keys, reading
 from kaestat.history.fields import visit_sums
 from kaestat.history.label_prior import rates_of_labels
@@ -218,12 +218,9 @@ class Prior:
         """
         reward = check_column("rewards", rewards, least=-np.inf)
         weight = None if weights is None else check_column("weights", weights, len(reward), least=0)
-        packing = Packing.of(code_ids("prompt_ids", prompt_ids, len(reward)))
+        packing = Packing.of(check_ids("prompt_ids", prompt_ids, len(reward)))
         packed = None if weight is None else packing.pack(weight)
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = visit_sums(Groups(packing.pack(reward), mask=packing.mask, weight=packed))
-        if not all(np.isfinite(column).all() for column in sums.values()):
-            raise ValueError("rewards: their sums are not finite; rewards or weights too large?")
+        sums = visit_sums(Groups(packing.pack(reward), mask=packing.mask, weight=packed))
         return cls._checked(packing.keys, sums, step)
 
     @classmethod

@@ -10,7 +10,7 @@ import numpy as np
 
 from kaestat.core.arrays import Array
 from kaestat.core.checks import check_column, check_ids, check_number, check_seed, check_share, check_whole, whole_step
-from kaestat.core.samples import Packing, code_ids
+from kaestat.core.samples import Packing
 from kaestat.core.storage import decode_keys, encode_keys, pack_arrays, reading, unpack_arrays
 from kaestat.core.weighted_noise import PARTS, of_population
 from kaestat.estimator.advantage import AdvantageEstimator
@@ -192,19 +192,18 @@ class PromptSampler:
             Once, if a reward lies outside ``low`` and ``high``.
         """
         step, reward = whole_step(step), check_column("rewards", rewards, least=-np.inf)
-        coded = code_ids("prompt_ids", prompt_ids, len(reward))
-        if not coded.keys:
+        packing = Packing.of(ids := check_ids("prompt_ids", prompt_ids, len(reward)))
+        if not ids:
             return
-        rows, ids = self._rows_of(coded.keys), [coded.keys[code] for code in coded.codes.tolist()]
+        rows = self._rows_of(packing.keys)
         reward, history = self._within(ids, reward), self.predictor.history
-        newest = np.full(len(rows), -1) if history is None else history.newest_step(coded.keys)
+        newest = np.full(len(rows), -1) if history is None else history.newest_step(packing.keys)
         if self.predictor.order == "strict" and (newest != step).any():
-            new = (newest != step)[coded.codes]
+            new = (newest != step)[packing.codes]
             self.predictor.observe([key for key, is_new in zip(ids, new, strict=True) if is_new], reward[new], step)
         columns = {name: column.copy() for name, column in self._columns.items()}
-        self._store(columns, rows, self.predictor.predict(coded.keys, step + 1), step + 1)
+        self._store(columns, rows, self.predictor.predict(packing.keys, step + 1), step + 1)
         if self.policy.seen is not None:
-            packing = Packing.of(coded)
             count = packing.counts.astype(float)
             mean = packing.pack((reward - self.low) / (self.high - self.low)).sum(axis=-1) / count
             self.policy.seen(columns, rows, count, mean)

@@ -43,7 +43,7 @@ def test_bytes_give_the_delta_back(seed):
     for delta in (*deltas_of(seed), HistoryDelta(last_step=4)):
         back = HistoryDelta.from_bytes(delta.to_bytes())
         assert merged(back) == merged(delta) and back.origins == delta.origins and len(back) == len(delta)
-        assert (back.with_streams, back.weighting) == (delta.with_streams, delta.weighting)
+        assert back.given == delta.given
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -115,7 +115,7 @@ def test_workers_that_record_different_things_are_refused(first, second):
     deltas = [worker.take_delta() for worker in workers]
     before = workers[0].state_dict()
     for merge in (deltas[0].merge, workers[0].merge):
-        with pytest.raises(ValueError, match="weights and importance must be given by all workers or by none"):
+        with pytest.raises(ValueError, match="weights, importance and stream_ids must each be given by all workers"):
             merge(deltas[1])
     assert workers[0].state_dict() == before
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_added_to_is_refused():
 VISITS = RecordedVisits(
     ["a", "b"], np.array([0, 1]), np.array([3, 4]), dict.fromkeys(("count", "total", "total_sq"), np.ones(2))
 )
-DELTA = HistoryDelta({("sender", 1): VISITS}, 5, weighting="none")
+DELTA = HistoryDelta({("sender", 1): VISITS}, 5, given="")
 CORRUPTED_PARTS = {
     "row": np.array([0, 2]),
     "step": np.array([3, 6]),
@@ -138,7 +138,7 @@ CORRUPTED_PARTS = {
     "keys": ["a", "a"],
     "center": np.nan,
 }
-CORRUPTED = {"last_step": -2, "with_streams": 1, "weighting": True, "origins": [["sender", 0]], "parts": {}}
+CORRUPTED = {"last_step": -2, "given": True, "origins": [["sender", 0]], "parts": {}}
 
 
 def test_corrupted_deltas_are_refused():

@@ -21,7 +21,7 @@ def add(history, visit, now):
     """One completion of a prompt at a step, whose reward tells the step."""
     row, step = (np.array([number]) for number in visit)
     sums = {"count": np.ones(1), "total": step * 1.0, "total_sq": step**2.0}
-    history.columns.carry_out(history.added(RecordedVisits(KEYS, row, step, sums), now))
+    history.carry_out(history.added(RecordedVisits(KEYS, row, step, sums), now))
 
 
 def arrivals(seed, late, n_steps=40):

@@ -26,7 +26,7 @@ def worker(name: str = "kae") -> AsynchronousEstimator:
 
 
 def completions(estimator) -> float:
-    return float(estimator.history.columns.fields["count"].sum())
+    return float(estimator.history.fields["count"].sum())
 
 
 @given(st.lists(st.integers(1, 12)))

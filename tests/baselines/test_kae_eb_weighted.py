@@ -103,7 +103,7 @@ def test_a_state_that_knew_one_way_goes_on_with_both():
     steps = a_run()
     estimator = AdvantageEstimator("kae_eb")
     served(estimator, steps[:9])
-    state = estimator.current.state
+    state = estimator.state
     n = len(Auto().running.candidates)
     assert set(state.carry) == {"loss", "scored", "ways"} and state.carry["loss"].shape == (2 * n,)
     one_way = replace(state, carry={"loss": state.carry["loss"][:n], "scored": state.carry["scored"]})
@@ -111,4 +111,4 @@ def test_a_state_that_knew_one_way_goes_on_with_both():
     other.load_state_dict(pack_arrays(one_way.snapshot("kae_eb")()))
     continued = served(other, steps[9:], 9)
     assert all(np.isfinite(values).all() for values in continued)
-    assert other.current.state.carry["loss"].shape == (2 * n,)
+    assert other.state.carry["loss"].shape == (2 * n,)

@@ -96,7 +96,7 @@ def test_a_log_with_far_rewards_is_replayed_as_it_was_trained_on(method):
     np.testing.assert_allclose(replay(log, estimator.baseline)[0], np.concatenate(values), atol=1e-9)
     again = AdvantageEstimator(method)
     again.load_state_dict(estimator.state_dict())
-    assert again.current.state.seen == estimator.current.state.seen
+    assert again.state.seen == estimator.state.seen
 
 
 @pytest.mark.parametrize(("zero", "unit"), [(0.0, 1.0), (-7.0, 4.0)])

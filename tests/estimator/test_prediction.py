@@ -165,7 +165,7 @@ def test_the_learned_filters_effective_completions_are_those_of_its_posterior():
     """One more success moves a posterior mean by its variance over the mean, whatever the distribution."""
     estimator = AdvantageEstimator("bayes_filter")
     run(estimator)
-    baseline, carry = estimator.baseline, estimator.current.state.carry
+    baseline, carry = estimator.baseline, estimator.state.carry
     for name in IDS:  # each alone, so that nothing is learned of it from others
         visits = estimator.history.visits([name], 12)
         size = baseline.effective_completions(nobody(1), visits, step=12, carry=carry)[:, 0]

@@ -162,5 +162,5 @@ def test_a_state_with_a_prior_beside_a_history_is_refused():
     estimator = AdvantageEstimator("kae", prior=PRIOR)
     priors = estimator.state_dict()["priors"]
     advantages(estimator, 1)
-    with pytest.raises(ValueError, match="state: priors must be numbered"):
+    with pytest.raises(ValueError, match="state: there are priors only before a history"):
         estimator.load_state_dict(estimator.state_dict() | {"priors": priors})

@@ -13,7 +13,7 @@ import pytest
 from kaestat import AdvantageEstimator, AsynchronousEstimator
 from kaestat.core.storage import load_state
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.history.columns import Columns
+from kaestat.history.history import RewardHistory
 
 STEPS, SNAPSHOTS = 60, 150
 MAKERS = {
@@ -68,30 +68,28 @@ def test_every_snapshot_is_a_state_after_a_whole_step(name, quick_switches):
 
 @pytest.mark.parametrize("ask", ["state_dict", "save"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_state_waits_for_the_step_that_another_thread_records(name, ask, monkeypatch, tmp_path):
+def test_a_state_waits_for_the_rows_that_another_thread_writes(name, ask, monkeypatch, tmp_path):
     held = MAKERS[name]()
     take_step(held, 0)
-    amid, go_on, write, path = threading.Event(), threading.Event(), Columns.carry_out, tmp_path / "state"
+    take_step(held, 1)
+    amid, go_on, write, path = threading.Event(), threading.Event(), RewardHistory.carry_out, tmp_path / "state"
     whole = copy.deepcopy(held)
-    take_step(whole, 1)
     whole.save(tmp_path / "whole")
 
-    def slow(columns, given):
+    def slow(history, given):
         amid.set()
         assert go_on.wait(60)
-        write(columns, given)
+        write(history, given)
 
-    monkeypatch.setattr(Columns, "carry_out", slow)
+    monkeypatch.setattr(RewardHistory, "carry_out", slow)
     with ThreadPoolExecutor(2) as pool:
-        training = pool.submit(take_step, held, 1)
+        writing = pool.submit(held.state_dict)
         assert amid.wait(60)
         asking = pool.submit(held.state_dict) if ask == "state_dict" else pool.submit(held.save, path)
         done, _ = wait([asking], timeout=0.05)
         go_on.set()
-        training.result(60)
-        state = asking.result(60)
-    assert not done
-    if ask == "state_dict":
-        assert state == whole.state_dict()
-    else:
+        state = writing.result(60)
+        asking.result(60)
+    assert not done and state == whole.state_dict()
+    if ask == "save":
         np.testing.assert_equal(load_state(path), load_state(tmp_path / "whole"))

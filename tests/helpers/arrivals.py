@@ -77,8 +77,8 @@ def mixed(steps: list[Arrival], seed: int) -> list[Arrival]:
 
 def visits_in(history: RewardHistory) -> dict[tuple, dict[str, float]]:
     """Sums of all visits, by prompt and step."""
-    found, fields = {}, history.columns.fields
-    for key, row in history.columns.row.items():
+    found, fields = {}, history.fields
+    for key, row in history.row.items():
         for column in np.flatnonzero(fields["count"][row]):
             sums = {name: float(field[row, column]) for name, field in fields.items()}
             found[key, int(sums.pop("step"))] = sums

@@ -489,7 +489,7 @@ def test_rllm_policies_of_a_continued_run_are_counted_on(made):
     for policy in (0, 1):
         second.collect([second.group([1.0, 1.0], ["a", "a"], versions=[policy])])
     history = second.baseline.session.estimator.history
-    visits = history.visits(list(history.columns.row), 5)
+    visits = history.visits(list(history.row), 5)
     steps = {5 - int(lag): int(n) for lag, n in zip(visits.lag[0], visits.count[0], strict=True) if n}
     assert steps == {0: 2, 2: 2, 3: 4, 4: 2}  # a new process begins with policy 0, the newest there was
 

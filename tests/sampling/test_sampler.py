@@ -134,7 +134,7 @@ def test_a_predictor_that_takes_any_order_records_for_itself():
     sampler = PromptSampler(["a", "b"], budget=4, predictor=predictor)
     predictor.step(["a", "a", "b"], [1.0, 0.0, 1.0], 3, version=[2, 2, 3])
     sampler.observe(["a", "a", "b"], [1.0, 0.0, 1.0], 3)
-    assert predictor.history.columns.fields["count"].sum() == 3
+    assert predictor.history.fields["count"].sum() == 3
     assert sampler.draw(4).plan.prediction.value.tolist() == predictor.predict(["a", "b"], 4).value.tolist()
 
 

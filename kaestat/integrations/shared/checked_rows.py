@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kaestat.core.samples import Samples
 from kaestat.core.storage import encode_keys
 from kaestat.integrations.shared.prompt_ids import IdentityCheck, UnstablePromptIds, hash_prompts
 
@@ -64,10 +63,11 @@ class CheckedRows(NamedTuple):
         streams = [0] * len(self.ids) if self.streams is None else self.streams
         return max(Counter(compress(zip(self.ids, streams, strict=True), self.keep.tolist())).values())
 
-    def samples(self, rewards: Any, weights: Any, version: Any) -> Samples:
-        """The rows with their rewards, as an estimator takes them."""
-        column = np.asarray(rewards, dtype=np.float64)
-        return Samples(self.ids, column, self.keep, self.streams, weights, version=version)
+    def arguments(self, rewards: Any, weights: Any, version: Any) -> dict[str, Any]:
+        """The rows with their rewards, as an estimator's `step` and `observe` take them."""
+        columns = {"prompt_ids": self.ids, "rewards": np.asarray(rewards, dtype=np.float64), "step": self.step}
+        columns |= {"mask": self.keep, "stream_ids": self.streams, "weights": weights}
+        return columns if version is None else columns | {"version": version}
 
 
 def copies(names: Sequence[Hashable], groups: Sequence[Hashable], mask: Sequence[bool] | np.ndarray) -> list[int]:

@@ -24,7 +24,6 @@ import numpy as np
 from kaestat.core.checks import check_whole
 from kaestat.core.storage import load_state, save_state, unpack_arrays
 from kaestat.estimator.advantage import AdvantageEstimator
-from kaestat.estimator.changes import Call
 from kaestat.estimator.several_rewards import SeveralRewards
 from kaestat.integrations.shared.checked_rows import CheckedRows
 from kaestat.integrations.shared.method_checks import LENGTH_ONLY, check_group_size, check_weights, looks_back
@@ -186,14 +185,14 @@ class TrainerSession:
         """
         if self.drawn is not None and step is None:
             raise ValueError("prompt_sampler: a draw belongs to a training step, but the trainer gave none.")
-        call, rows = Call(), self._rows(rewards, step, weights, prompts, ids, groups, mask)
+        rows = self._rows(rewards, step, weights, version, prompts, ids, groups, mask)
         kept, factor = rows.kept(), None
         if kept and not self._groups_suffice:
             self.check_group_size("completions of a prompt", rows.largest_group())
         with self.estimator.lock:
             if self.drawn is not None:
                 factor = self.drawn.corrections(kept, rows.step) if correction is None else correction[rows.keep]
-            found = self.estimator.recorded("step", call, rows.samples(rewards, weights, version), rows.step)
+            found = self.estimator.step(**rows.arguments(rewards, weights, version))
             self._metrics = {
                 f"baseline/{part}{figure}": value
                 for part, each in self._parts.items()
@@ -201,7 +200,6 @@ class TrainerSession:
             }
             self._trained = rows.step, frozenset(kept)
             self._keep(kept, rewards, rows)
-        found = call.finish(found)
         if factor is None:
             return found
         corrected = np.zeros_like(found)
@@ -227,7 +225,7 @@ class TrainerSession:
         """
         if not (self.stateful or self.drawn is not None) or len(rewards) == 0:
             return
-        call, rows = Call(), self._rows(rewards, step, weights, prompts, ids, groups, mask)
+        rows = self._rows(rewards, step, weights, version, prompts, ids, groups, mask)
         with self.estimator.lock:
             if not self.any_order and rows.step == self._trained[0]:
                 untrained = np.array([key not in self._trained[1] for key in rows.ids], dtype=bool)
@@ -235,9 +233,8 @@ class TrainerSession:
             if not rows.keep.any():
                 return
             if self.stateful:
-                self.estimator.recorded("observe", call, rows.samples(rewards, weights, version), rows.step)
+                self.estimator.observe(**rows.arguments(rewards, weights, version))
             self._keep(rows.kept(), rewards, rows)
-        call.finish(None)
 
     def check_group_size(self, name: str, size: int) -> None:
         """Raise a ValueError unless the method suits groups of ``size`` completions; ``name`` is the user's for it.
@@ -339,12 +336,14 @@ class TrainerSession:
         # No logger: a dependency of vLLM sets the root logger to ERROR.
         warnings.warn(f"{os.fspath(path)} does not exist: {what} begins here.", stacklevel=3)
 
-    def _rows(self, rewards: Any, step: int | None, weights: Any, *columns: Any) -> CheckedRows:
+    def _rows(self, rewards: Any, step: int | None, weights: Any, version: Any, *columns: Any) -> CheckedRows:
         """The rows of a call, checked; `columns` as `CheckedRows.of` takes them."""
         if self.weighs and weights is None:
             raise ValueError(f"weights={self.weights}: the trainer gave no weights for the completions of this step.")
         if weights is not None and not self.weighs:
             raise ValueError(f"weights: given to a session made with weights={self.weights!r}; make it with weights.")
+        if version is not None and not self.any_order:
+            raise ValueError("version: this estimator takes steps in order; take a kaestat.AsynchronousEstimator.")
         if step is None and self.stateful:
             method = next(each.method for each in self._parts.values() if looks_back(each.baseline))
             raise ValueError(

@@ -121,7 +121,7 @@ def test_rates_between_whole_numbers_of_completions_are_no_partial_credit():
     """The filter would take rewards for less dispersed than zeros and ones are, for the rest of the run."""
     estimator = AdvantageEstimator("bayes_filter", prior={key: (0.37, 4) for key in range(50)})
     estimator.step(np.repeat(np.arange(50), 2), np.tile([0.0, 1.0], 50), 0)
-    squares, excess = estimator.current.state.carry["squares"]
+    squares, excess = estimator.state.carry["squares"]
     assert squares > 50 and excess == 0
     assert estimator.predict([0], 1).value == pytest.approx(0.4, abs=0.05)
 

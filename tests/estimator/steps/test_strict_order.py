@@ -49,7 +49,7 @@ def loop(name: str, steps, weighted: bool) -> list[np.ndarray]:
             visits = history.visits(keys, step)
         served = baseline.serve(groups, visits, step=step, carry=carry)
         if history is not None:
-            history.columns.append(keys, step, visit_sums(groups), served.state)
+            history.append(keys, step, visit_sums(groups), served.state)
         carry = served.carry
         values = np.zeros(len(part))
         values[place[place >= 0]] = served.values[place >= 0]

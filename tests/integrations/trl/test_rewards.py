@@ -47,7 +47,7 @@ def test_a_completion_without_any_reward_has_no_advantage_and_no_history(tmp_pat
         expected = plain.step(batch["prompts"][1:], np.arange(1.0, 8.0), step)
         np.testing.assert_allclose(batch["advantages"].numpy()[1:], expected, atol=1e-6)
     history = estimator.history
-    assert len(history) == 4 and history.visits(list(history.columns.row), 3).count.sum() == 21
+    assert len(history) == 4 and history.visits(list(history.row), 3).count.sum() == 21
 
 
 def quarters(completion_ids, **_):
