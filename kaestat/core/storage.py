@@ -1,8 +1,8 @@
-"""State files: NumPy archives without pickle, written atomically, and refused if corrupted or not from kaestat."""
+"""State files: plain data and arrays without pickle, written atomically, and refused if corrupted."""
 
 import hashlib
-import io
 import json
+import math
 import os
 import secrets
 import stat
@@ -66,19 +66,16 @@ def _flush_folder(folder: Path) -> None:
 def save_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Write a state to a file: a (nested) dict of plain data and NumPy arrays.
 
-    The file is one line of text (format, version, SHA-256 of the rest) and a NumPy archive. Raises a TypeError if the
-    state holds something that cannot be stored without pickle.
+    The file is a line with format, version and SHA-256 of the rest, a line of JSON, and the bytes of the arrays.
+    Raises a TypeError if the state holds something that cannot be stored without pickle.
     """
     write_atomically(path, dump_state(state))
 
 
 def dump_state(state: dict[str, Any]) -> bytes:
     """The bytes that `save_state` writes; a TypeError if something in the state cannot be stored without pickle."""
-    arrays: dict[str, Any] = {}
-    header = json.dumps(_take_arrays(state, arrays)).encode()
-    buffer = io.BytesIO()
-    np.savez(buffer, header=np.frombuffer(header, dtype=np.uint8), **arrays)
-    content = buffer.getvalue()
+    arrays: list[bytes] = []
+    content = json.dumps(_take_arrays(state, arrays)).encode() + b"\n" + b"".join(arrays)
     return _first_line(content) + content
 
 
@@ -106,9 +103,9 @@ def parse_state(content: bytes, name: str) -> dict[str, Any]:
         raise ValueError(
             f"{name}: not a complete kaestat state file; it was cut short or corrupted. Use the checkpoint before it."
         )
-    with reading(name), np.load(io.BytesIO(rest), allow_pickle=False) as archive:  # the checksum may be forged to fit
-        arrays = dict(archive)
-        state = _put_arrays(json.loads(bytes(arrays.pop("header"))), arrays)
+    with reading(name):  # the checksum may be forged to fit
+        header, _, arrays = rest.partition(b"\n")
+        state = _put_arrays(json.loads(header), memoryview(arrays))
         if not isinstance(state, dict):
             raise ValueError(f"a {type(state).__name__} is no state")
     return state
@@ -197,21 +194,21 @@ def _first_line(content: bytes) -> bytes:
     return f"{FORMAT} {VERSION} {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
-def _take_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _take_arrays(value: Any, arrays: list[bytes]) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf":
             raise TypeError(f"state: an array of dtype {value.dtype.str!r} cannot be saved; only numbers can.")
-        name = f"array{len(arrays)}"
-        arrays[name] = value
-        return {"__array__": name}
+        arrays.append(value.tobytes())
+        return {"__array__": sum(map(len, arrays[:-1])), "dtype": value.dtype.str, "shape": list(value.shape)}
     if isinstance(value, dict):
         return {key: _take_arrays(item, arrays) for key, item in value.items()}
     return value
 
 
-def _put_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _put_arrays(value: Any, arrays: memoryview) -> Any:
     if isinstance(value, dict):
         if "__array__" in value:
-            return arrays[value["__array__"]]
+            size = math.prod(value["shape"]) * np.dtype(value["dtype"]).itemsize
+            return _unpack_array(value | {"__bytes__": arrays[value["__array__"] :][:size]})
         return {key: _put_arrays(item, arrays) for key, item in value.items()}
     return value

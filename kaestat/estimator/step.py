@@ -110,5 +110,5 @@ def check_inputs(plan: Plan, state: EstimatorState, samples: Samples) -> None:
             raise ValueError(f"importance: method {method!r} needs weights= too.")
     if samples.divergence is not None and not baseline.takes_divergence:
         raise ValueError(f"divergence: method {method!r} does not use it; only spo without rho= does.")
-    if state.given is not None and (other := names ^ set(state.given.split("+")) - {""}):
+    if state.given is not None and (other := (names ^ set(state.given.split("+"))) - {""}):
         raise ValueError(f"{min(other)} must be given at every step or at none: earlier steps did the opposite.")

@@ -141,7 +141,7 @@ class StoredEstimator:
     @reading()
     def stored_state(self, state: Any) -> EstimatorState:
         """The state in the result of `state_dict`, or with its arrays unpacked."""
-        if not isinstance(state, dict):
+        if not isinstance(state, dict) or not {"method", "carry"} <= set(state):
             raise ValueError("state: not a state_dict of an estimator.")
         return self._stored_state(unpack_arrays(state))
 

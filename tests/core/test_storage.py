@@ -72,7 +72,7 @@ def test_a_file_with_any_byte_flipped_or_appended_is_refused(tmp_path):
 
 def test_a_checksum_that_was_made_to_fit_hides_nothing():
     first, _, rest = dump_state(STATE).partition(b"\n")
-    for other in (b"", b"PK", rest[:-30], rest[:60] + b"\xff" * 8 + rest[68:], rest.replace(b"header", b"readeh")):
+    for other in (b"", b"PK", rest[:-30], rest[:60] + b"\xff" * 8 + rest[68:], rest.replace(b"shape", b"shade")):
         line = b" ".join([*first.split()[:2], hashlib.sha256(other).hexdigest().encode()])
         with pytest.raises(ValueError, match="state: cannot be read"):
             parse_state(line + b"\n" + other, "state")

@@ -16,14 +16,9 @@ GOOD = {"prompt_ids": ["a", "a", "b"], "rewards": [1.0, 0.0, 1.0], "step": 6}
 
 BAD_STEPS = {
     "an integer beyond any float": (TypeError, "rewards must be numbers", {"rewards": [10**400, 0, 1]}),
-    "advantages beyond the rewards' type": (
-        ValueError,
-        "rewards too large",
-        {"rewards": np.array([65504, -65504, -65504], dtype=np.float16), "prompt_ids": ["a", "a", "a"]},
-    ),
     "NaN reward": (ValueError, "rewards must be finite", {"rewards": [1.0, np.nan, 0.0]}),
     "NaN reward in torch": (ValueError, "rewards must be finite", {"rewards": torch.tensor([1.0, math.nan, 0.0])}),
-    "rewards whose squares overflow": (ValueError, "rewards too large", {"rewards": [1e200, 0.0, 0.0]}),
+    "rewards whose squares overflow": (ValueError, "at most 1e", {"rewards": [1e200, 0.0, 0.0]}),
     "text among rewards": (TypeError, "rewards must be numbers", {"rewards": ["1", "0", "1"]}),
     "missing reward": (ValueError, "rewards must be finite", {"rewards": [1.0, None, 1.0]}),
     "complex tensor": (TypeError, "rewards must be numbers", {"rewards": torch.tensor([1j, 0, 1])}),
@@ -37,7 +32,6 @@ BAD_STEPS = {
     "a NaN id": (ValueError, "prompt_ids: None or NaN is not an id", {"prompt_ids": ["a", math.nan, "b"]}),
     "unhashable ids": (TypeError, "prompt_ids must be hashable .* tuples", {"prompt_ids": [["a"], ["a"], ["b"]]}),
     "tensors as ids": (TypeError, "prompt_ids holds arrays .Tensor.*tolist", {"prompt_ids": list(torch.arange(3))}),
-    "a missing stream": (ValueError, "stream_ids: None or NaN", {"stream_ids": [0, None, 1]}),
     "short mask": (ValueError, "mask has 2 entries for 3", {"mask": [True, False]}),
     "mask of other numbers": (ValueError, "mask must be boolean", {"mask": [1, 2, 0]}),
     "backwards step": (ValueError, "step went backwards: got 4 after 5", {"step": 4}),
