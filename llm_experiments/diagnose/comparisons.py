@@ -26,10 +26,6 @@ class PromptErrors:
     methods: tuple[str, ...]
     per_prompt: np.ndarray
 
-    def __post_init__(self):
-        if self.per_prompt.ndim != 2 or self.per_prompt.shape[1] != len(self.methods):
-            raise ValueError(f"per_prompt must be (P, {len(self.methods)}), got {self.per_prompt.shape}.")
-
     def less(self, per_prompt: np.ndarray) -> PromptErrors:
         """With something, shape (P,), taken off every method's error."""
         return PromptErrors(self.step, self.methods, self.per_prompt - per_prompt[:, None])

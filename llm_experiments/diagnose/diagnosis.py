@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from kaestat.core.result_tables import write_table
 from llm_experiments.diagnose.assumption6 import score_norm_summary, score_norm_table
 from llm_experiments.diagnose.config import Config
 from llm_experiments.diagnose.estimators import GRADIENT_REFERENCES
@@ -28,7 +27,6 @@ from llm_experiments.tasks.base import Task
 from llm_experiments.tasks.selection import with_ids
 
 if TYPE_CHECKING:
-    from llm_experiments.diagnose.updates import UpdateFolders
     from llm_experiments.policies.transformers_policy import TransformersPolicy
 
 GRADIENT_MEASURES = {"gradient_mse": False, "gradient_mse_debiased": True}  # whether it is debiased
@@ -45,6 +43,7 @@ class Diagnosis:
         self.config = config
         self.results = Path(results) / config.name
         self._runs, self._folder, self._progress = Path(runs), Path(runs) / config.name, progress
+        self._made = self._folder / "training"  # checkpoints
 
     def pools(self) -> None:
         """Make the checkpoints if they are to be made here, then sample and verify the completions of each."""
@@ -150,28 +149,23 @@ class Diagnosis:
             progress=self._progress,
         )
 
-    @property
-    def _updates(self) -> UpdateFolders:
-        from llm_experiments.diagnose.updates import UpdateFolders
-
-        return UpdateFolders(self._folder / "training")
-
     def _make_checkpoints(self) -> None:
         if self.config.training is None:
             return
-        from llm_experiments.diagnose.updates import make_checkpoints, training_curve
+        from llm_experiments.diagnose.updates import make_checkpoints
 
         steps = self.config.diagnostic.pool_sizes().keys()
         policy = self._policy
         with self._progress("updates (steps)", max(steps) + 1) as done:
             make_checkpoints(
-                policy, self._task, self.config.training, self._updates, steps, seed=self.config.seed, done=done
+                policy, self._task, self.config.training, self._made, steps, seed=self.config.seed, done=done
             )
-        write_table(self.results / "training_curve.csv", training_curve(self._updates), 6)
 
     def _checkpoint(self, step: int) -> Path:
         if self.config.training is not None:
-            return self._updates.checkpoint(step)
+            from llm_experiments.diagnose.updates import checkpoint
+
+            return checkpoint(self._made, step)
         return Path(self.config.checkpoints.replace("{step}", str(step)))
 
     def _sampler(self, checkpoint: Path) -> Any:

@@ -57,6 +57,7 @@ class Cell:
     ):
         self.name, self.config, self.folder = name, config, folder
         self._runs, self._data, self._progress = runs, data, progress
+        self._made = folder / "training"  # checkpoints
 
     def measure(self) -> None:
         """Sample, take norms, and write the cell's tables; nothing is done again that is there."""
@@ -242,7 +243,7 @@ class Cell:
 
         Updates are made in float32: bfloat16 rounds .96 of the changes of a step of 2e-5 away in SmolLM2-135M.
         """
-        from llm_experiments.diagnose.updates import UpdateFolders, make_checkpoints
+        from llm_experiments.diagnose.updates import make_checkpoints
 
         config = self.config
         if config.checkpoints is not None or self._checkpoint(step).is_dir():
@@ -252,18 +253,17 @@ class Cell:
             trained.save(self._checkpoint(0))
         if config.training is not None and step > 0:
             trained.load_weights(self._checkpoint(0))
-            folders = UpdateFolders(self.folder / "training")
             with self._progress(f"{self.name}: updates", max(config.steps) + 1) as done:
                 make_checkpoints(
-                    trained, self._task, config.training, folders, config.steps, seed=config.seed, done=done
+                    trained, self._task, config.training, self._made, config.steps, seed=config.seed, done=done
                 )
 
     def _checkpoint(self, step: int) -> Path:
         if self.config.checkpoints is not None:
             return Path(self.config.checkpoints.replace("{step}", str(step)))
-        from llm_experiments.diagnose.updates import UpdateFolders
+        from llm_experiments.diagnose.updates import checkpoint
 
-        return UpdateFolders(self.folder / "training").checkpoint(step)
+        return checkpoint(self._made, step)
 
     def _digest(self, step: int) -> str:
         return weights_digest(self._checkpoint(step))

@@ -86,13 +86,6 @@ class VllmPolicy(Policy):
         """
         replace_weights(self._engine, checkpoint)
 
-    def restart(self, folder: str | Path) -> None:
-        """Replace the weights by ending the engine and starting another: slower than `load_weights`, and trusting
-        nothing of the old one."""
-        end_engine(self._engine)
-        del self._engine
-        self._engine = start_engine(folder, self.sampling, dtype=self.dtype)
-
     def close(self) -> None:
         """End the engine and give back its memory; the policy cannot be used any more."""
         end_engine(self._engine)
@@ -122,9 +115,8 @@ class VllmPolicy(Policy):
                 f"{mean:.2g} nats on average and {largest:.2g} at most, where {allowed:.2g} and "
                 f"{LARGEST * allowed:.2g} are allowed in {self.dtype}. Either the two were given different weights: "
                 "call load_weights of both with the same folder; or vLLM kept old ones in place of those loaded last, "
-                "as its packed linear layers on CPU can, an output layer tied to the embeddings above all: call "
-                "restart with the folder. Completions sampled since the last check are from another policy; discard "
-                "them."
+                "as its packed linear layers on CPU can, an output layer tied to the embeddings above all: run the "
+                "command again. Completions sampled since the last check are from another policy; discard them."
             )
 
     def _completion(self, output: CompletionOutput) -> Completion:

@@ -139,7 +139,7 @@ def test_new_weights_replace_the_old_ones_in_place(policy, reference, folders, k
     assert policy.sample(PROMPTS[0], 8, seed=9) == before
 
 
-def test_an_output_layer_with_old_weights_is_noticed_and_a_restart_repairs_it(policy, folders, kind, monkeypatch):
+def test_an_output_layer_with_old_weights_is_noticed(policy, folders, kind, monkeypatch):
     """vLLM's own reload on CPU forgets the packed copy of an output layer tied to the embeddings."""
     tied, _ = kind
     moved = random_policy(1, *kind)
@@ -148,8 +148,8 @@ def test_an_output_layer_with_old_weights_is_noticed_and_a_restart_repairs_it(po
     if tied and vllm_engine._on_cpu():
         with pytest.raises(RuntimeError, match="tied to the embeddings above all"):
             policy.check_agreement(moved, PROMPTS)
-        policy.restart(folders[1])
-    policy.check_agreement(moved, PROMPTS)
+    else:
+        policy.check_agreement(moved, PROMPTS)
     monkeypatch.undo()
     policy.load_weights(folders[0])
 
