@@ -1,17 +1,7 @@
 """`BaselineGRPOTrainer`: TRL's GRPO trainer with another baseline.
 
-A `TrainerSession` gives the advantages. What is TRL's own:
-
-=========  =============================================================================================================
-ids        a column of the data set, or a hash of the prompt that the model sees
-step       generations, counted here; TRL counts optimiser steps
-versions   none: a step's completions come from one policy
-weights    tokens in the loss, or norms of scores, from a pass of their own
-filter     none
-draw       in place of the data loader's order, a batch ahead
-state      in the checkpoint's folder, first of all; files that `AdvantageEstimator.load` reads
-ranks      gathered; each computes all advantages, and has the same state
-=========  =============================================================================================================
+A `TrainerSession` gives the advantages. Each process gathers all completions and computes all advantages, so all have
+the same state. The state is written first into a checkpoint's folder.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

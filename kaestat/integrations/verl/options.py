@@ -25,17 +25,8 @@ GROUP_SIZE = "actor_rollout_ref.rollout.n"
 class Options:
     """The settings for a method in verl's configuration.
 
-    `method` comes from ``algorithm.adv_estimator``; verl's page has a table of the others, and these say more:
-
-    - ``params`` of the baseline: text is read as on the command line, so ``bandwidth: rate(c=2)`` works.
-    - ``weights`` of completions: their response tokens, as in OPO, or squared norms of their scores: with respect to
-      the logits, or in all trained parameters, plain or in Adam's units
-      (`kaestat.integrations.verl.completion_weights`).
-    - ``prompt_id``, the key of the history: ``"auto"`` (data source, split and index if the data set has an index, else
-      a hash of the prompt), ``"prompt"`` (the hash), or ``"extra_info.KEY"``.
-    - ``prior``: a data file with pass rates from before the run (`kaestat.integrations.verl.prompts`), of the policy of
-      ``prior_step``; the default is the policy that training starts from.
-    - ``start_anew``: whether a run resumed from a checkpoint without a history may begin a new one.
+    `method` comes from ``algorithm.adv_estimator``; verl's page has a table of the others. Text in ``params`` of the
+    baseline is read as on the command line, so ``bandwidth: rate(c=2)`` works.
     """
 
     method: str

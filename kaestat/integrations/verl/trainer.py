@@ -8,23 +8,10 @@ kaestat_colocate_async       colocate_async
 kaestat_separate_async       separate_async
 ===========================  =============================================
 
-They are verl's trainers, except that a `TrainerSession` gives the advantages. These things are particular to verl:
-
-=========  =============================================================================================================
-ids        data source, split and index, a key of ``extra_info``, or a hash of the prompt (`Options.prompt_id`)
-step       batches of the actor, from ``global_steps``, which starts at 1 and comes back on resume
-versions   ``max_global_steps`` of an output's tag, the weights that ended it
-weights    tokens of the response mask, or their norms, from the actor's probabilities; a session's together; or norms
-           in the parameters, from a backward pass of the actor
-filter     the replay buffer is watched, where the reward is known by the time it drops a group
-draw       in place of a batch of prompts; a correction is that of verl's group name, applied in verl's precision
-state      in verl's checkpoint folder, before verl declares it complete
-padding    rows that say so in their tag
-=========  =============================================================================================================
-
-One batch of the actor is one step of the estimator: a training step, or a part of it where ``parameter_sync_step``
-splits it. Versions count under the asynchronous modes, and with ``algorithm.filter_groups``
-(`kaestat.integrations.verl.versions`).
+They are verl's trainers, except that a `TrainerSession` gives the advantages. One batch of the actor is one step of the
+estimator: a training step, or a part of it where ``parameter_sync_step`` splits it. Versions count under the
+asynchronous modes, and with ``algorithm.filter_groups`` (`kaestat.integrations.verl.versions`). Groups that the replay
+buffer drops are recorded if their reward is known by then. The correction of a draw is that of verl's group name.
 
 Where an agent loop gives several outputs in a session, the final one carries the reward: it alone counts as a
 completion, and its advantage goes to all outputs of the session, as verl does it for its ``grpo``.
