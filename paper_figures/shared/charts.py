@@ -1,20 +1,15 @@
-"""What the figures share: labels, colours, axes with plain numbers, and error bars."""
+"""What the figures share: labels, colours, and axes with plain numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from kaestat.core.bootstrap import NORMAL_975
 from kaestat.report.plots import STYLE, plain_ticks
 from paper_figures.shared import paper
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -50,35 +45,6 @@ LABELS = paper.LABELS | {
 }
 
 
-@dataclass(frozen=True)
-class Mark:
-    """How a series is drawn.
-
-    color, marker: As in Matplotlib.
-    """
-
-    color: str
-    marker: str
-    filled: bool = True
-
-    @property
-    def style(self) -> dict[str, object]:
-        """Arguments of Matplotlib's ``plot`` and ``errorbar``."""
-        face = self.color if self.filled else "white"
-        return {"color": self.color, "marker": self.marker, "markerfacecolor": face, "markersize": 5}
-
-
-MARKS = {
-    "kae": Mark(BLUE, "o"),
-    "kae-algorithm1": Mark(SKY, "D", filled=False),
-    "kae_eb": Mark(GREEN, "D"),
-    "grpo": Mark(VERMILION, "s"),
-    "reinforce++": Mark(GREY, "^"),
-    "none": Mark(PURPLE, "v"),
-    "oracle": Mark(BLACK, "x"),
-}
-
-
 @contextmanager
 def styled(width: float, height: float) -> Iterator[Figure]:
     """An empty figure of that size in inches, and the style of all figures while it is drawn."""
@@ -87,16 +53,6 @@ def styled(width: float, height: float) -> Iterator[Figure]:
 
     with matplotlib.rc_context(STYLE):
         yield Figure(figsize=(width, height), layout="constrained")
-
-
-def error_bars(axes: Axes, x: Sequence[float], y: pd.Series, mcse: pd.Series, mark: Mark, **style: object) -> None:
-    """Points with 95 % Monte Carlo intervals."""
-    axes.errorbar(x, y, yerr=NORMAL_975 * mcse, capsize=2, elinewidth=1, **({"linestyle": ""} | mark.style | style))
-
-
-def key(mark: Mark, label: str, **style: object) -> Line2D:
-    """An entry of a legend."""
-    return line_key(label, **({"linestyle": ""} | mark.style | style))
 
 
 def line_key(label: str, **style: object) -> Line2D:

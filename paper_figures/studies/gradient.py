@@ -1,19 +1,11 @@
 """Theorem 2 and Corollary 2, the gradient's excess MSE over the oracle: study ``gradient_mse``."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
-from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key, styled
+from paper_figures.shared.charts import LABELS
 from paper_figures.shared.finding import Finding, below, critical, equal
 from paper_figures.shared.tidy import by_measure, span, text_grid, with_error
 from simulations.studies.gradient_mse import BASE
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FACTORS = {
     "h": "Bandwidth h",
@@ -100,21 +92,6 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
     return found
 
 
-def figure(summary: pd.DataFrame) -> Figure:
-    """Excess over the oracle against each factor, and the identity's prediction from the value error."""
-    frame = under_assumption(summary)
-    with styled(11.5, 3.8) as drawing:
-        panels = drawing.subplots(1, len(FACTORS), sharey=True)
-        for axes, (factor, label) in zip(panels, FACTORS.items(), strict=True):
-            _draw(axes, frame, factor)
-            axes.set_xlabel(label)
-        panels[0].set_ylabel("Gradient MSE - oracle's (log scale)")
-        keys = [key(MARKS[name], LABELS[name]) for name in METHODS]
-        keys.append(line_key("Theorem 2's identity", color=BLACK, linestyle=(0, (4, 2))))
-        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
-    return drawing
-
-
 def _text(setting: dict[str, float]) -> str:
     """ "B = 8": what differs from the base, with the symbols of the labels; all of the base's."""
     changed = {name: value for name, value in setting.items() if value != BASE[name]}
@@ -134,20 +111,3 @@ def _varied(frame: pd.DataFrame, factor: str) -> pd.DataFrame:
     """Rows of the cells that differ from the base in this factor alone, in its order."""
     others = [name for name in FACTORS if name != factor]
     return frame[(frame[others] == pd.Series(BASE)[others]).all(axis=1)].sort_values(factor)
-
-
-def _draw(axes: Axes, frame: pd.DataFrame, factor: str) -> None:
-    part = _varied(frame, factor)
-    for name in METHODS:
-        rows = part[part["method"] == name]
-        axes.plot(rows[factor], rows["identity_excess"], color=MARKS[name].color, linewidth=1.2, linestyle=(0, (4, 2)))
-        positive = rows[rows["excess_over_oracle"] > 0]
-        error_bars(
-            axes, positive[factor], positive["excess_over_oracle"], positive["excess_over_oracle_mcse"], MARKS[name]
-        )
-    axes.set_yscale("log", nonpositive="clip")
-    axes.set_xscale("log")
-    values = sorted(part[factor].unique())
-    axes.set_xticks(values, [f"{value:g}" for value in values], minor=False)
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(values[0] / 1.3, values[-1] * 1.3)

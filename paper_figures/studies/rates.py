@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from kaestat.core.bootstrap import NORMAL_975
 from kaestat.theory import algorithm1_error, theorem1_bound
-from paper_figures.shared.charts import BLACK, LABELS, MARKS, error_bars, key, line_key, plain_log, styled
+from paper_figures.shared.charts import BLACK, BLUE, GREY, LABELS, SKY, VERMILION, line_key, plain_log, styled
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, critical, equal
 from paper_figures.shared.tidy import by_measure, span, with_error
 from simulations.harness import Cell
@@ -22,6 +23,12 @@ NEAR = 0.1  # how near a slope at these sample sizes must come to the rate of th
 GROWTH = 4
 STEPS = tuple(1600 * GROWTH**k for k in range(7))  # at which Algorithm 1's exact MSE is taken
 MEASURES = ("bias", "variance", "mse")
+STYLES = {
+    "kae": {"color": BLUE, "marker": "o"},
+    "kae-algorithm1": {"color": SKY, "marker": "D", "markerfacecolor": "white"},
+    "grpo": {"color": VERMILION, "marker": "s"},
+    "reinforce++": {"color": GREY, "marker": "^"},
+}
 CAPTION = (
     "Slopes of logarithms: by simulation (Monte Carlo standard error), exactly at the same sample sizes, and in "
     "theory. The simulation is right if the first agrees with the second; theory is near if the second agrees with "
@@ -197,7 +204,7 @@ def figure(summary: pd.DataFrame) -> Figure:
         harder.set_title("MSE, harder designs (log scale)", loc="left", fontsize=10)
         for axes in (size, harder):
             axes.set_xlabel("Sample size N (log scale)")
-        keys = [key(MARKS[name], LABELS[name]) for name in ("kae", "kae-algorithm1", "grpo", "reinforce++")]
+        keys = [line_key(LABELS[name], linestyle="", **style) for name, style in STYLES.items()]
         keys += [line_key("exact", color=BLACK), line_key("theory's slope", color=BLACK, linestyle=(0, (1, 1.5)))]
         drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
     return drawing
@@ -214,12 +221,13 @@ def _verdicts(slopes: pd.DataFrame) -> tuple[list[str], pd.Series]:
 def _curve(axes: Axes, part: pd.DataFrame, x: str, measure: str, method: str, theory: float | None) -> None:
     """Simulated points, the exact curve, and a line of the theory's slope through its last point."""
     part = part.sort_values(x)
-    at, exact, mark = part[x], part[f"exact_{measure}"].abs(), MARKS[method]
-    axes.plot(at, exact, color=mark.color, linewidth=1.2)
+    at, exact, mark = part[x], part[f"exact_{measure}"].abs(), STYLES[method]
+    axes.plot(at, exact, color=mark["color"], linewidth=1.2)
     if theory is not None:
         line = exact.iloc[-1] * (at / at.iloc[-1]) ** theory
-        axes.plot(at, line, color=mark.color, linewidth=1.2, linestyle=(0, (1, 1.5)))
-    error_bars(axes, at, part[measure].abs(), part[f"{measure}_mcse"], mark)
+        axes.plot(at, line, color=mark["color"], linewidth=1.2, linestyle=(0, (1, 1.5)))
+    margin = NORMAL_975 * part[f"{measure}_mcse"]
+    axes.errorbar(at, part[measure].abs(), yerr=margin, linestyle="", capsize=2, elinewidth=1, markersize=5, **mark)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks([], minor=True)

@@ -1,18 +1,11 @@
 """Theorem 3 and Corollary 3, the suboptimality of the learned policy: study ``policy_regret``."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
-from paper_figures.shared.charts import LABELS, MARKS, error_bars, key, plain_log, styled
+from paper_figures.shared.charts import LABELS
 from paper_figures.shared.finding import Finding, above, below
 from paper_figures.shared.tidy import by_measure, text_grid, with_error
 from simulations.studies.policy_regret import METHODS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NEAR = 1.2  # times the oracle's gap
 EARLY = 100  # steps
@@ -89,25 +82,3 @@ def _ahead(summary: pd.DataFrame, step: int, other: str) -> tuple[float, float]:
 
 def _ratio(row: pd.Series) -> str:
     return with_error(row["ratio_to_oracle"], row["ratio_to_oracle_mcse"])
-
-
-def figure(summary: pd.DataFrame) -> Figure:
-    """The gap against the step, and its ratio to the oracle's."""
-    gaps = table(summary)
-    with styled(9.2, 4.0) as drawing:
-        level, ratio = drawing.subplots(1, 2)
-        for place, method in enumerate(METHODS):
-            part = gaps[gaps["method"] == method].sort_values("step")
-            apart = part["step"] * 1.06 ** (place - len(METHODS) // 2)  # side by side, or error bars hide each other
-            line = {"linestyle": "-", "linewidth": 1.2}
-            error_bars(level, part["step"], part["gap"], part["gap_mcse"], MARKS[method], **line)
-            error_bars(ratio, apart, part["ratio_to_oracle"], part["ratio_to_oracle_mcse"], MARKS[method], **line)
-        level.set_yscale("log")
-        level.set_ylabel("Suboptimality gap (log scale)")
-        ratio.set_ylabel("Gap relative to the oracle's")
-        for axes in (level, ratio):
-            plain_log(axes.xaxis, subs=(1, 3))
-            axes.set_xlabel("Steps (log scale)")
-        keys = [key(MARKS[name], LABELS[name], linestyle="-") for name in METHODS]
-        drawing.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
-    return drawing
