@@ -70,22 +70,12 @@ class PromptRisks:
         return np.array(self.pooled, dtype=bool), np.stack([self.left_out, self.apart])
 
     def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
-        """`risk_columns` as a table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.risk_columns(n_boot=n_boot, seed=seed))
-
-    def difference_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
-        """`difference_columns` as a table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.difference_columns(n_boot=n_boot, seed=seed))
-
-    def risk_columns(self, *, n_boot: int, seed: int) -> dict[str, Any]:
-        """The columns of `value_risk` for all methods but the last, which must be GRPO.
+        """The table of `value_risk` for all methods but the last, which must be GRPO.
 
         Warns as `warn_of_few`, and by a `NegativeRiskWarning` if an MSE lies more than two standard errors below 0.
         """
+        import pandas as pd
+
         warn_of_few(self.methods[:-1], self.per_prompt[:, :-1])
         draws = cluster_bootstrap(self.per_prompt, n_boot=n_boot, seed=seed)
         mean, se, low, high = mean_with_interval(self.per_prompt, draws)
@@ -96,7 +86,13 @@ class PromptRisks:
         _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1], len(self.per_prompt))
         vs_grpo = mean[:-1] / (mean[-1] if mean[-1] != 0 else np.nan)
         columns = ([*self.methods[:-1]], mean[:-1], se[:-1], low[:-1], high[:-1], vs_grpo, *self._sizes())
-        return dict(zip(RISK_COLUMNS, columns, strict=True))
+        return pd.DataFrame(dict(zip(RISK_COLUMNS, columns, strict=True)))
+
+    def difference_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
+        """`difference_columns` as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.difference_columns(n_boot=n_boot, seed=seed))
 
     def difference_columns(self, *, n_boot: int, seed: int) -> dict[str, Any]:
         """The columns of `risk_differences` between all methods but the last and the last."""

@@ -64,37 +64,6 @@ def test_blocks_hold_each_visit_once_with_its_rewards_and_its_past_within_the_ho
     assert seen == list(range(sum(len(steps) for steps in visits.values())))
 
 
-@given(rows(), st.sampled_from(["prompt", "group"]))
-@SETTINGS
-def test_series_hold_all_visits_of_each_unit_in_order_of_time(columns, unit):
-    log = RewardLog(*columns[:3], columns[3])
-    units = log.units(unit)
-    series = units.as_series()
-    end = max(columns[1]) + 1
-    visits = reference_visits(columns, unit)
-    found = sorted(
-        (tuple(end - lag[count > 0]), tuple(count[count > 0]), tuple(np.round(total[count > 0], 9)))
-        for lag, count, total in zip(series.lag, series.count, series.total, strict=True)
-    )
-    expected = sorted(
-        (tuple(sorted(v)), tuple(len(v[s]) for s in sorted(v)), tuple(sum(r for _, r in v[s]) for s in sorted(v)))
-        for v in visits.values()
-    )
-    assert found == expected
-
-
-@given(rows())
-@SETTINGS
-def test_moments_of_a_visit_equal_those_of_its_rewards(columns):
-    units = RewardLog(*columns).prompt_units
-    for number, (first, count) in enumerate(zip(units.first, units.counts, strict=True)):
-        rewards = units.reward[first : first + count]
-        assert units.total[number] == pytest.approx(rewards.sum())
-        assert units.total_sq[number] == pytest.approx((rewards**2).sum())
-        expected = rewards.var(ddof=1) if count > 1 else np.nan
-        assert units.variance[number] == pytest.approx(expected, nan_ok=True)
-
-
 def test_counts_of_a_small_log():
     log = RewardLog(["a", "b", "a", "a", "b"], [3, 3, 3, 9, 9], [1, 0, 1, 0, 1], group=["x", "x", "y", "x", "x"])
     assert (log.n_steps, log.n_visits, log.group_sizes.tolist()) == (2, 4, [1, 1, 1, 1, 1])

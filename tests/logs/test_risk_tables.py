@@ -202,32 +202,6 @@ def test_methods_that_pool_prompts_have_the_interval_of_replays_without_each_gro
     assert table["se"].item() == pytest.approx(np.sqrt(2 / 3 * np.sum((left - left.mean()) ** 2)))
 
 
-def test_a_progress_bar_counts_the_replays():
-    served = []
-
-    def track(baselines):
-        for baseline in baselines:
-            served.append(type(baseline).__name__)
-            yield baseline
-
-    prompt_risks(LOG, ["none", "james_stein", "none", "grpo"], min_visits=0, again=True, track=track)
-    assert served == ["Zero", "JamesStein", "GroupMean", "JamesStein", "JamesStein"]  # without each of two prompts
-    served.clear()
-    prompt_risks(LOG, ["kae:bandwidth=5", "kae:bandwidth=10", "grpo"], min_visits=0, track=track)
-    assert served == ["Kae", "Kae", "GroupMean"]
-
-
-def test_only_methods_that_pool_prompts_are_replayed_without_groups():
-    rng = np.random.default_rng(2)
-    whole = log_of(*((prompt, step, rng.integers(0, 2, 4).tolist()) for step in range(3) for prompt in "abc"))
-    scored = prompt_risks(whole, ["none", "james_stein", "kae:bandwidth=3", "grpo"], min_visits=0, again=True)
-    alone = (scored.per_prompt.sum(axis=0) - scored.per_prompt) / 2  # mean of the other two
-    apart = [0, 2, 3]
-    np.testing.assert_allclose(np.sort(scored.left_out[:, apart], axis=0), np.sort(alone[:, apart], axis=0))
-    assert not np.allclose(np.sort(scored.left_out[:, 1]), np.sort(alone[:, 1]))
-    assert prompt_risks(whole, ["none", "james_stein", "grpo"], min_visits=0).left_out is None
-
-
 def test_a_table_carried_by_few_prompts_warns_of_its_intervals_by_name():
     one_hard = [(f"p{k}", step, [1, 0] if k == 0 else [1, 1]) for k in range(30) for step in (0, 1)]
     with pytest.warns(FewPromptsWarning, match=r"^grpo: few of the 30 prompts .* 1\.0 prompts"):

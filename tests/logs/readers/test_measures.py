@@ -74,24 +74,6 @@ def test_a_bad_row_of_a_file_is_named_with_the_way_out(tmp_path, part, bad):
         read_log(path)
 
 
-def test_verl_dumps_have_them_from_the_reward_function(tmp_path):
-    rows = [
-        {"input": "q", "output": "o", "gts": "1", "score": score, "step": 1, "response_length": 10 * (k + 1), "w": k}
-        for k, score in enumerate([1.0, 0.0])
-    ]
-    for step in (1, 2):
-        lines = [pd.Series(row | {"step": step}).to_json() for row in rows]
-        (tmp_path / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
-    assert read_log(tmp_path).frame["length"].tolist() == [10.0, 20.0] * 2
-    log = read_log(tmp_path, weight="w", length="none")
-    assert log.frame["weight"].tolist() == [0.0, 1.0] * 2 and log.weightings == ("weight",)
-    (tmp_path / "3.jsonl").write_text(
-        pd.Series({"input": "q", "output": "o", "score": 1.0, "step": 3}).to_json() + "\n"
-    )
-    with pytest.raises(ValueError, match=r"3\.jsonl: has no column 'response_length'"):
-        read_log(tmp_path)
-
-
 def trl_file(folder, step, **columns):
     frame = {
         "step": [step] * 4,
@@ -113,10 +95,3 @@ def test_trl_logs_have_what_our_trainer_writes_and_lose_evaluations_by_it(tmp_pa
     assert log.frame["length"].tolist() == [3.0, 4.0, 5.0, 6.0, 3.0, 4.0, 5.0, 8.0]
     assert log.frame["reward"].tolist() == [1.0, 0.0, 1.0, 0.0] * 2
     assert len(read_log(tmp_path, weight="none").frame) == 12
-
-
-def test_a_reward_of_trl_that_is_called_like_a_length_stays_a_reward(tmp_path):
-    trl_file(tmp_path / "completions", 1, length=[0.5, 0.0, 0.0, 0.0], completion_length=[0.0, 0.0, 0.25, 0.0])
-    log = read_log(tmp_path, reward=["accuracy", "length"])
-    assert log.frame["reward"].tolist() == [1.5, 0.0, 1.0, 0.0] and log.weightings == ()
-    assert read_log(tmp_path).frame["reward"].tolist() == [1.5, 0.0, 1.25, 0.0]
