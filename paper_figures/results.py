@@ -22,19 +22,14 @@ except ImportError as error:
     sys.exit(f"error: {error.name} is not installed; tables and figures need: pip install -e '.[simulations]'")
 
 
-def diagnosis(folder: Path) -> list[str]:
-    """Of a diagnosis; returns lines that say whether KAE < GRPO < REINFORCE++.
+def diagnosis(folder: Path) -> None:
+    """Of a diagnosis.
 
     Raises FileNotFoundError, ValueError if the folder holds no results, or such as cannot be read.
     """
     results = read_diagnosis(folder)
     tables.write(results, folder)
     figures.write(results, folder)
-    return [
-        f"step {row.step}, {row.measure}: {row.comparison}: {row.verdict} "
-        f"({row.difference:.3g} [{row.ci_low:.3g}, {row.ci_high:.3g}])"
-        for row in tables.orders(results).itertuples()
-    ]
 
 
 def training(folder: Path) -> None:
@@ -55,15 +50,14 @@ def study(folder: Path) -> None:
 
 
 # By a table that no other kind of folder has.
-KINDS: dict[str, Callable[[Path], list[str] | None]] = {"rates": study, "final": training}
+KINDS: dict[str, Callable[[Path], None]] = {"rates": study, "final": training}
 
 
 def main(folder: Annotated[Path, typer.Argument(help="Results folder.")]) -> None:
     """Build the tables and figures of a results folder."""
     try:
-        built = next((build for name, build in KINDS.items() if table_file(folder / f"{name}.csv").is_file()), None)
-        for line in (built or diagnosis)(folder) or ():
-            print(line)
+        kinds = [build for name, build in KINDS.items() if table_file(folder / f"{name}.csv").is_file()]
+        (kinds or [diagnosis])[0](folder)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     print(f"Tables and figures: {folder.resolve()}")

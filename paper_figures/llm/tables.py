@@ -12,7 +12,6 @@ from paper_figures.shared.charts import LABELS
 from paper_figures.shared.output import write_table
 
 PAPERS = ("reinforce++", "grpo", "kae")
-ORDER = (("kae", "grpo"), ("grpo", "reinforce++"))  # the smaller one first
 FLOORS = ("oracle", "best_baseline")
 COMPARED = ("none", "reinforce++", "grpo", "kae", "kae_eb", "reinforce++@exact", "grpo@exact", "kae@exact", *FLOORS)
 WEIGHTING_LABELS = {"exact": "exact weights", "length": "length weights", "logit_norm": "logit-norm weights"}
@@ -56,37 +55,6 @@ def reductions(differences: pd.DataFrame, ratio: str = "ratio") -> pd.DataFrame:
             "high": 100 * (1 - 1 / against[f"{ratio}_high"].clip(lower=0.0)),
         }
     ).reset_index(drop=True)
-
-
-def order(differences: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Whether KAE < GRPO < REINFORCE++, by paired intervals.
-
-    Returns: ``measure, step, comparison, difference, ci_low, ci_high, verdict``; the difference is the second method's
-        MSE less the first's, and the verdict "holds", "reversed", or "not clear" where the interval holds 0.
-    """
-    rows = []
-    cells = differences.set_index(["step", "method", "reference"])
-    for step in differences["step"].unique():
-        for lower, higher in ORDER:
-            if (step, higher, lower) not in cells.index:
-                continue
-            row = cells.loc[(step, higher, lower)]
-            verdict = "holds" if row["ci_low"] > 0 else "reversed" if row["ci_high"] < 0 else "not clear"
-            comparison = f"{LABELS[lower]} < {LABELS[higher]}"
-            rows.append((measure, step, comparison, row["difference"], row["ci_low"], row["ci_high"], verdict))
-    columns = ["measure", "step", "comparison", "difference", "ci_low", "ci_high", "verdict"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def orders(results: Results) -> pd.DataFrame:
-    """`order` of every measure that the results hold."""
-    measures = {
-        "value MSE": results.value_mse_differences,
-        "gradient MSE": results.gradient_mse_differences,
-        "gradient MSE, debiased": results.gradient_mse_debiased_differences,
-    }
-    parts = [order(frame, measure) for measure, frame in measures.items() if frame is not None]
-    return pd.concat(parts, ignore_index=True) if parts else order(pd.DataFrame(columns=_KEYS), "")
 
 
 def value_table(results: Results) -> pd.DataFrame:
@@ -152,9 +120,6 @@ def write(results: Results, folder: str | os.PathLike) -> None:
         scale, unit = unit_of(results.gradient_mse_debiased)
         shown = weighted_table(compared, scale)
         write_table(shown, folder, "llm_weighted_kae_eb", WEIGHTED_CAPTION.format(unit=unit))
-
-
-_KEYS = ["step", "method", "reference", "difference", "ci_low", "ci_high"]
 
 
 def _levels(frame: pd.DataFrame, method: str, mse: str, se: str, scale: float) -> pd.Series:

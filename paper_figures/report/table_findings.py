@@ -132,24 +132,18 @@ def of_audit() -> list[Finding]:
     accuracies, differences = counts.accuracy_counts(), sampling_error.difference_errors()
     differing = claims.loc[claims["verdict"] == "differs", "claim"]
     clear = (differences["z_binomial"].abs() > NORMAL_975).sum()
+    stated = {
+        "The percentage rows of Tables 1 and 2 follow from their entries": (percentages, ""),
+        "The numbers in the text follow from the tables": (
+            claims,
+            f"; differing: {'; '.join(differing)}" if len(differing) else "",
+        ),
+        "The average columns of Tables 3 and 4 are the means of their columns": (averages, ""),
+    }
     return [
-        Finding(
-            "The percentage rows of Tables 1 and 2 follow from their entries",
-            _none(percentages, "differs"),
-            _tally(percentages),
-            "paper",
-        ),
-        Finding(
-            "The numbers in the text follow from the tables",
-            _none(claims, "differs"),
-            _tally(claims) + (f"; differing: {'; '.join(differing)}" if len(differing) else ""),
-            "paper",
-        ),
-        Finding(
-            "The average columns of Tables 3 and 4 are the means of their columns",
-            _none(averages, "differs"),
-            _tally(averages),
-            "paper",
+        *(
+            Finding(claim, FAILS if (frame["verdict"] == "differs").any() else HOLDS, _tally(frame) + more, "paper")
+            for claim, (frame, more) in stated.items()
         ),
         Finding(
             "Every accuracy of Tables 3 and 4 is a count over the benchmark's size",
@@ -218,10 +212,6 @@ def _beside(reductions: pd.DataFrame, versus: str) -> str:
 def _farthest(frame: pd.DataFrame, column: str, unit: str) -> str:
     row = frame.loc[frame[column].abs().idxmax()]
     return f"farthest off {row[column]:+.1f} {unit}, {paper.LABELS[row['dataset']]} step {row['step']}"
-
-
-def _none(frame: pd.DataFrame, verdict: str) -> str:
-    return FAILS if (frame["verdict"] == verdict).any() else HOLDS
 
 
 def _tally(frame: pd.DataFrame) -> str:

@@ -38,19 +38,10 @@ class Population:
 
     reward_variance: ``sigma2 = E[p(1-p)]``: mean variance of a reward given its prompt.
     value_variance: ``tau2 = Var(p)``.
-    Raises ValueError if there is no such distribution: both must be positive and sum to ``mu (1 - mu) < 1/4``.
     """
 
     reward_variance: float
     value_variance: float
-
-    def __post_init__(self):
-        sigma2, tau2 = self.reward_variance, self.value_variance
-        if not (sigma2 > 0 and tau2 > 0 and sigma2 + tau2 < 0.25):
-            raise ValueError(
-                f"no population has reward_variance {sigma2:.4g} and value_variance {tau2:.4g}: both must be positive "
-                "and sum to less than 1/4."
-            )
 
     @property
     def mean(self) -> float:
@@ -70,8 +61,6 @@ class Population:
 
 def calibrate(reinforce_mse: float, grpo_mse: float, diagnostic: ValueDiagnostic) -> Population:
     """The population on which the diagnostic reports these two MSEs on average.
-
-    Raises ValueError if there is none.
 
     Examples
     --------

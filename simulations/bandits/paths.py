@@ -24,10 +24,7 @@ def value_paths(kind: str, streams: Streams, n_steps: int, n_prompts: int, *, sc
     streams: Random numbers of the replicates.
     scale: Size of the movement, in logits.
     Returns ndarray, shape (R, T, P).
-    Raises ValueError if the kind is unknown.
     """
-    if kind not in PATHS:
-        raise ValueError(f"path: unknown kind {kind!r}; choose one of {', '.join(PATHS)}.")
     start = logit(start_values(streams, n_prompts))[:, None, :]
     return expit(start + PATHS[kind](streams, n_steps, n_prompts, scale))
 

@@ -130,10 +130,5 @@ def run(study: Study, settings: RunSettings, *, progress: Progress = lambda done
 
 
 def replay(study: Study, cell: Cell, replicate: int, seed: int) -> Samples:
-    """Compute one replicate again, alone: the same numbers as in any run with that seed.
-
-    Raises ValueError if there is no such replicate.
-    """
-    if replicate < 0:
-        raise ValueError(f"replicate must be 0 or more, got {replicate}.")
+    """Compute one replicate again, alone: the same numbers as in any run with that seed."""
     return samples_of(study.simulate, cell, seed, study.seed_key(cell), [replicate])

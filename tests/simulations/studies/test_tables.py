@@ -159,12 +159,6 @@ def test_population_is_the_beta_distribution_with_the_solved_variances(cell):
     assert population.mean > 0.5
 
 
-@pytest.mark.parametrize("sizes", [(0.2, 0.0194), (0.0005, 0.0194), (0.0788, 0.06)])
-def test_impossible_inputs_are_refused(sizes):
-    with pytest.raises(ValueError, match="no population has reward_variance"):
-        calibrate(*sizes, ValueDiagnostic())
-
-
 def test_sensitivity_at_the_papers_setting_is_table_1():
     cell = sensitivity.STUDY.cells[0]
     streams = Streams(0, "ef", range(2))
