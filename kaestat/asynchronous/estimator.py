@@ -28,13 +28,12 @@ from kaestat.asynchronous.recent_scores import scores_before, visits_to_keep
 from kaestat.asynchronous.visit_completions import completions_of, joined, split_now
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
-from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.core.arrays import Array, Groups, Visits, visit_sums
 from kaestat.core.checks import MAX_STEP, check_whole
 from kaestat.core.samples import Packing, Samples, is_weighted
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.state import EstimatorState
 from kaestat.estimator.step import Batch, StepRecord, compute, group
-from kaestat.history.fields import visit_sums
 from kaestat.history.prior import Prior
 
 NO_SENDER = 0, ""
@@ -173,9 +172,8 @@ class AsynchronousEstimator(AdvantageEstimator):
         UserWarning
             As `AdvantageEstimator.step`; once if completions are later than ``late``.
         """
-        given = prompt_ids, rewards, mask, stream_ids
         optional = {"weights": weights, "importance": importance, "version": version}
-        after, advantages = self.computed("step", given, step, optional)
+        after, advantages = self.computed("step", step, optional, prompt_ids, rewards, mask, stream_ids)
         self.shared.states = {**self.shared.states, self.name: after}
         return advantages  # at once, as in the base class
 
@@ -192,9 +190,8 @@ class AsynchronousEstimator(AdvantageEstimator):
         version: Array | Sequence[int] | None = None,
     ) -> None:
         """Record completions without advantages; parameters and errors as in `step`. Each completion comes once."""
-        given = prompt_ids, rewards, mask, stream_ids
         optional = {"weights": weights, "importance": importance, "version": version}
-        after, _ = self.computed("observe", given, step, optional)
+        after, _ = self.computed("observe", step, optional, prompt_ids, rewards, mask, stream_ids)
         self.shared.states = {**self.shared.states, self.name: after}
 
     def advantages(
@@ -234,9 +231,8 @@ class AsynchronousEstimator(AdvantageEstimator):
         ValueError, TypeError
             As `step`.
         """
-        given = prompt_ids, rewards, mask, stream_ids
         optional = {"weights": weights, "importance": importance, "version": version}
-        after, advantages = self.computed("advantages", given, now, optional)
+        after, advantages = self.computed("advantages", now, optional, prompt_ids, rewards, mask, stream_ids)
         self.shared.states = {**self.shared.states, self.name: after}
         return advantages
 

@@ -190,11 +190,8 @@ class Baseline(ABC):
 
     def serve(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Served:
         """The `values` and the next carry, with shared work done once."""
-        return Served(
-            values=self.values(groups, visits, step=step, carry=carry),
-            carry=self.advance(carry, groups, visits, step=step),
-            settled=self,
-        )
+        values = self.values(groups, visits, step=step, carry=carry)
+        return Served(values, self.advance(carry, groups, visits, step=step), settled=self)
 
     def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
         """Whether finite arrays from a stored state are a valid carry of this baseline.

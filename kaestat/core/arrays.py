@@ -12,9 +12,8 @@ plain form (smooth rewards over counts) are the same code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -26,7 +25,6 @@ Array = Any  # a NumPy array or a torch tensor; the array API standard has no co
 Namespace = Any  # the functions on them; the standard has no type for it either
 # NumPy follows the array API from 2.1 on; the wrapper for earlier ones takes longer to import than NumPy itself.
 NUMPY: Namespace = np if hasattr(np, "__array_namespace_info__") else import_module("array_api_compat.numpy")
-broadcast_shapes = lru_cache(maxsize=64)(np.broadcast_shapes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +120,7 @@ class Groups:
         xp = self.xp
         if self.mask is None and self.weight is None and self.times is None:
             others = xp.full_like(self.reward[..., :1, :1], self.reward.shape[-1] - 1.0)
-            return others, row_sums(self.reward)[..., None] - self.reward
+            return others, xp.sum(self.reward, axis=-1, keepdims=True) - self.reward
         if self.times is not None:
             total = xp.vecdot(self.reward, self.times)[..., None]
             return xp.clip(self.count - 1, 0.0, None), total - self.reward
@@ -154,8 +152,7 @@ class Visits:
     weight, weight_sq, weighted_total, weighted_total_sq : array, shape (..., P, V), optional
         The same sums with completions weighted: ``sum W``, ``sum W^2``, ``sum W Z``, ``sum W Z^2``.
     weight_sq_total, weight_sq_total_sq : array, shape (..., P, V), optional
-        ``sum W^2 Z`` and ``sum W^2 Z^2``. Where they are missing, ``W^2`` is
-        assumed to relate to Z as W does: ``sum W^2`` times the weighted means of Z and of Z^2.
+        ``sum W^2 Z`` and ``sum W^2 Z^2``.
     divergence : array, shape (..., P, V), optional
         Policy divergence between this visit and the prompt's visit before it (nats).
     state : array, shape (..., P, S), optional
@@ -199,17 +196,12 @@ class Visits:
     @property
     def mass_sq_carried(self) -> Array:
         """Sum of squared weight times reward; shape (..., P, V)."""
-        return self.carried if self.weight_sq is None else self._squared_mass_of(self.weight_sq_total, self.carried)
+        return self.carried if self.weight_sq_total is None else self.weight_sq_total
 
     @property
     def mass_sq_carried_sq(self) -> Array:
         """Sum of squared weight times squared reward; shape (..., P, V)."""
-        if self.weight_sq is None:
-            return self.carried_sq
-        return self._squared_mass_of(self.weight_sq_total_sq, self.carried_sq)
-
-    def _squared_mass_of(self, kept: Array | None, carried: Array) -> Array:
-        return squared_weight_sum(self.weight_sq, carried, self.mass, namespace(self.lag)) if kept is None else kept
+        return self.carried_sq if self.weight_sq_total_sq is None else self.weight_sq_total_sq
 
     @classmethod
     def of(cls, lag: Array, reward: Array, weight: Array | None = None) -> Visits:
@@ -223,17 +215,9 @@ class Visits:
         weight : array broadcastable to (..., P, V, G), optional
             Non-negative weights of the completions.
         """
-        xp = namespace(reward)
-        total = xp.sum(reward, axis=-1)
-        lag = xp.asarray(lag, dtype=reward.dtype) + xp.zeros_like(total)
-        sums = {"total": total, "total_sq": xp.sum(reward**2, axis=-1)}
-        if weight is not None:
-            weight = weight + xp.zeros_like(reward)
-            terms = {"weight": weight, "weight_sq": weight**2}
-            terms |= {"weighted_total": weight * reward, "weighted_total_sq": weight * reward**2}
-            terms |= {"weight_sq_total": weight**2 * reward, "weight_sq_total_sq": (weight * reward) ** 2}
-            sums |= {name: xp.sum(term, axis=-1) for name, term in terms.items()}
-        return cls(lag=lag, count=xp.full_like(total, float(reward.shape[-1])), **sums)
+        xp, whole = namespace(reward), None if weight is None else weight + 0 * reward
+        sums = visit_sums(Groups(reward, weight=whole))
+        return cls(lag=xp.asarray(lag, dtype=reward.dtype) + xp.zeros_like(sums["total"]), **sums)
 
     @classmethod
     def of_successes(cls, lag: Array, successes: Array, count: Array | float) -> Visits:
@@ -259,9 +243,17 @@ class Visits:
         return cls(lag=none, count=none, total=none, total_sq=none)
 
 
-def squared_weight_sum(weight_sq: Array, carried: Array, weight: Array, xp: Namespace) -> Array:
-    """``sum W^2 X`` of a visit, estimated from its ``sum W^2``, ``sum W X`` and ``sum W``."""
-    return weight_sq * ratio(carried, weight, 0.0, xp)
+def visit_sums(groups: Groups) -> dict[str, Array]:
+    """The sums over each row's completions that a history keeps of a visit, shape (..., P) each."""
+    xp, reward = groups.xp, groups.reward if groups.mask is None else groups.xp.where(groups.mask, groups.reward, 0.0)
+    terms = {"total": reward, "total_sq": reward * reward}
+    if groups.weight is not None:
+        mass, carried = groups.mass, groups.carried
+        terms |= {"weight": mass, "weight_sq": mass**2}
+        terms |= {"weighted_total": carried, "weighted_total_sq": carried * reward}
+        terms |= {"weight_sq_total": mass * carried, "weight_sq_total_sq": carried**2}
+    sums = {"count": groups.count[..., 0]} | {name: xp.sum(term, axis=-1) for name, term in terms.items()}
+    return sums if groups.divergence is None else sums | {"divergence": groups.divergence}
 
 
 def namespace(array: Array) -> Namespace:
@@ -279,25 +271,11 @@ def as_like(value: Any, model: Array) -> Array:
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
     """``numerator / denominator`` where the denominator is positive, ``otherwise`` elsewhere; never warns."""
     positive = denominator > 0
-    if type(positive) is np.ndarray and positive.all():  # for tensors the check would wait for the device
-        found = numerator / denominator
-        if type(otherwise) is float:
-            return found
-        shape = broadcast_shapes(np.shape(numerator), positive.shape, np.shape(otherwise))
-        return found if found.shape == shape else np.broadcast_to(found, shape)
     return xp.where(positive, numerator / xp.where(positive, denominator, 1.0), otherwise)
 
 
-def row_sums(array: Array) -> Array:
-    """Sums along the last axis; of short rows in a quarter of the time of NumPy's ``sum``, which keeps more digits."""
-    short = type(array) is np.ndarray and array.shape[-1] < 128
-    return np.einsum("...g->...", array) if short else namespace(array).sum(array, axis=-1)
-
-
 def not_negative(array: Array) -> Array:
-    """The array with its negative entries set to 0; ten times as fast as `array_api_compat`'s ``clip`` in NumPy."""
-    if type(array) is np.ndarray:  # a row of zeros is compared five times as fast as one zero
-        return np.maximum(array, np.zeros(array.shape[-1:], dtype=array.dtype))
+    """The array with its negative entries set to 0."""
     return namespace(array).clip(array, 0.0, None)
 
 

@@ -82,7 +82,7 @@ class Samples:
     packing: Packing  # Its keys are those of the history: prompts, or pairs of prompt and stream
     reward: np.ndarray  # shape (N,)
     keep: np.ndarray | None  # of bool; which of the given samples are kept; None for all
-    given: str  # Names of the optional inputs, joined by "+"
+    given: str = ""  # Names of the optional inputs, joined by "+"
     # shape (N,); weight of each completion: its importance ratio, its weight, or its weight times the squared ratio
     weight: np.ndarray | None = None
     divergence: np.ndarray | None = None  # shape (N,)
@@ -98,12 +98,12 @@ class Samples:
         keep = None if mask is None else check_mask(mask, len(reward))
         ids = check_ids("prompt_ids", prompt_ids, len(reward), keep)
         inputs = {name: column for name, column in optional.items() if column is not None}
-        more = _optional(inputs, len(reward), keep) if inputs else {}
+        more: dict[str, Any] = _optional(inputs, len(reward), keep) if inputs else {}
         if streams is not None:
             ids = list(zip(ids, check_ids("stream_ids", streams, len(reward), keep), strict=True))
+            more["given"] = "+".join(filter(None, [more.get("given"), "stream_ids"]))
         reward = check_limits("rewards", reward if keep is None else reward[keep])
-        names = [name for name in inputs if name != "version"] + ["stream_ids"] * (streams is not None)
-        return cls(Packing.of(ids), reward, keep, "+".join(names), **more)
+        return cls(Packing.of(ids), reward, keep, **more)
 
     def scatter(self, samples: np.ndarray) -> np.ndarray:
         """Numbers of the samples put back among the masked ones, which get 0."""
@@ -114,9 +114,9 @@ class Samples:
         return scattered
 
 
-def _optional(inputs: dict[str, Any], size: int, keep: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Weight, divergence and version of the samples, as far as they are given."""
-    columns = {name: check_column(name, column, size, keep, least=0) for name, column in inputs.items()}
+def _optional(inputs: dict[str, Any], size: int, keep: np.ndarray | None) -> dict[str, Any]:
+    """Weight, divergence and version of the samples, as far as they are given, and the names of the inputs."""
+    columns: dict[str, Any] = {name: check_column(name, column, size, keep, least=0) for name, column in inputs.items()}
     weight, ratio = columns.pop("weights", None), columns.pop("importance", None)
     if ratio is not None:
         weight = ratio if weight is None else check_limits("weights * importance**2", weight * ratio**2)
@@ -127,7 +127,7 @@ def _optional(inputs: dict[str, Any], size: int, keep: np.ndarray | None) -> dic
         if not ((version <= MAX_STEP) & (version == np.floor(version))).all():
             raise ValueError(f"version must hold steps: whole numbers from 0 to {MAX_STEP}.")
         columns["version"] = version.astype(np.int64)
-    return columns
+    return columns | {"given": "+".join(name for name in inputs if name != "version")}
 
 
 def is_weighted(given: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
-from kaestat.core.arrays import Array, Visits
+from kaestat.core.arrays import Array, Visits, visit_sums
 from kaestat.core.checks import check_ids, whole_step
 from kaestat.core.digits import center_of
 from kaestat.core.samples import Samples, as_type_of, is_weighted
@@ -23,7 +23,6 @@ from kaestat.estimator.prediction import Prediction, predict
 from kaestat.estimator.state import EstimatorState
 from kaestat.estimator.step import Batch, StepRecord, compute, group
 from kaestat.estimator.stored import StoredEstimator
-from kaestat.history.fields import visit_sums
 from kaestat.history.history import RewardHistory
 from kaestat.history.prior import Prior, as_prior
 
@@ -188,9 +187,8 @@ class AdvantageEstimator(StoredEstimator):
             after more steps than the history reaches; once if no group has more than one completion, for a method that
             needs more.
         """
-        given = prompt_ids, rewards, mask, stream_ids
         optional = {"weights": weights, "importance": importance, "divergence": divergence}
-        after, advantages = self.computed("step", given, step, optional)
+        after, advantages = self.computed("step", step, optional, prompt_ids, rewards, mask, stream_ids)
         self.shared.states = {**self.shared.states, self.name: after}
         return advantages  # at once: an interrupt may come before the assignment, but not after it
 
@@ -212,34 +210,36 @@ class AdvantageEstimator(StoredEstimator):
         1/2. So it needs everything that was sampled and scored. `values` and `record` stay those of the last `step`.
         Parameters and errors as `step`; each prompt of a step comes in one call of either.
         """
-        given = prompt_ids, rewards, mask, stream_ids
         optional = {"weights": weights, "importance": importance, "divergence": divergence}
-        after, _ = self.computed("observe", given, step, optional)
+        after, _ = self.computed("observe", step, optional, prompt_ids, rewards, mask, stream_ids)
         self.shared.states = {**self.shared.states, self.name: after}
 
     def computed(
         self,
         name: str,
-        given: tuple[Any, ...],
         step: int,
         optional: dict[str, Any],
-        template: Any = None,
+        prompt_ids: Any,
+        rewards: Any,
+        mask: Any,
+        stream_ids: Any,
         *,
+        template: Any = None,
         stacklevel: int = 3,
     ) -> tuple[EstimatorState, Array]:
         """The state after a call, by its name, and the advantages; nothing changes, but warnings come.
 
         Values have the type of the template, or of the rewards.
         """
-        prompt_ids, rewards, mask, streams = given
-        samples = Samples.of(prompt_ids, rewards, mask, streams if self.baseline.unit == "group" else None, **optional)
-        before, template = self.state, rewards if template is None else template
+        streams = stream_ids if self.plan.baseline.unit == "group" else None
+        samples, before = Samples.of(prompt_ids, rewards, mask, streams, **optional), self.state
         after, record = self._advanced(name, before, samples, whole_step(step))
         advantages = values = np.zeros(len(samples.reward))
         if record is not None:
             advantages, values = (record.packing.unpack(each) for each in (record.advantages, record.values))
         if name != "observe":
-            after = replace(after, record=record, values=as_type_of(samples.scatter(values), template))
+            values = as_type_of(samples.scatter(values), rewards if template is None else template)
+            after = replace(after, record=record, values=values)
         if self.plan.watches_rewards and name != "advantages":
             after = replace(after, seen=before.seen.after(samples.reward))
         if record is not None and self._watches(before, record):
@@ -387,14 +387,18 @@ class AdvantageEstimator(StoredEstimator):
         return replace(state, carry=served.carry, last_step=step, given=samples.given, write=write), record
 
     def _without_history(self, state: EstimatorState, batch: Batch) -> tuple[EstimatorState, StepRecord]:
+        record, served = compute(self.plan, batch, Visits.empty(batch.groups), state.carry)
+        recorded = {} if served.carry is None else self._recorded(state, batch)
+        return replace(state, carry=served.carry, last_step=batch.step, recorded=recorded), record
+
+    def _recorded(self, state: EstimatorState, batch: Batch) -> dict[Hashable, None]:
+        """The prompts of a step, after one more call; a ValueError if one comes twice."""
         keys, recorded = batch.samples.packing.keys, state.recorded if batch.step == state.last_step else {}
-        if recorded and (again := [key for key in keys if key in recorded]):
+        if again := [key for key in keys if key in recorded]:
             raise ValueError(
                 f"prompt {again[0]!r} was already recorded at step {batch.step}: its rewards would count twice."
             )
-        record, served = compute(self.plan, batch, Visits.empty(batch.groups), state.carry)
-        recorded = {} if served.carry is None else recorded | dict.fromkeys(keys)
-        return replace(state, carry=served.carry, last_step=batch.step, recorded=recorded), record
+        return recorded | dict.fromkeys(keys)
 
     def _known(self, state: EstimatorState, keys: list[Hashable], step: int) -> tuple[Visits, Any]:
         """Visits and carry from which prompts are predicted; the state has a history."""
@@ -403,8 +407,8 @@ class AdvantageEstimator(StoredEstimator):
 
     def _watches(self, before: EstimatorState, record: StepRecord) -> bool:
         """Whether a step may bring a warning."""
-        open_question = not before.returns.judged if self.plan.horizon > 0 else record.groups.reward.shape[1] < 2
-        return open_question or self.plan.watches_rewards
+        small, plan = record.groups.reward.shape[1] < 2, self.plan
+        return plan.watches_rewards or (small if plan.horizon == 0 else not before.returns.judged)
 
     def _warned(
         self, before: EstimatorState, after: EstimatorState, samples: Samples, record: StepRecord

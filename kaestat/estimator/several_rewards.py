@@ -171,7 +171,7 @@ class SeveralRewards:
         ValueError, TypeError
             As `AdvantageEstimator.step`, and if the number of columns differs from the number of estimators.
         """
-        after, advantages = self._computed("step", (prompt_ids, rewards, mask, stream_ids), step, weights)
+        after, advantages = self._computed("step", step, prompt_ids, rewards, mask, stream_ids, weights)
         self.shared.states = after
         return advantages  # at once, as in `AdvantageEstimator.step`
 
@@ -186,20 +186,20 @@ class SeveralRewards:
         weights: Array | Sequence[float] | None = None,
     ) -> None:
         """Record completions that get no advantage; as `AdvantageEstimator.observe`, arguments as in `step`."""
-        self.shared.states, _ = self._computed("observe", (prompt_ids, rewards, mask, stream_ids), step, weights)
+        self.shared.states, _ = self._computed("observe", step, prompt_ids, rewards, mask, stream_ids, weights)
 
     def _computed(
-        self, name: str, given: tuple[Any, ...], step: int, weights: Any
+        self, name: str, step: int, prompt_ids: Any, rewards: Any, mask: Any, streams: Any, weights: Any
     ) -> tuple[dict[str, EstimatorState], Array]:
         """All states after a call, and the advantages; nothing changes."""
-        prompt_ids, rewards, mask, streams = given
         reward = self._columns(rewards)
         keep = None if mask is None else check_mask(mask, len(reward))
         present = ~np.isnan(reward) if keep is None else ~np.isnan(reward) & keep[:, None]
         after, parts = dict[str, EstimatorState](), []
         for (part, each), column, some in zip(self.estimators.items(), reward.T, present.T, strict=True):
-            column = prompt_ids, np.where(some, column, 0.0), some, streams
-            after[part], advantages = each.computed(name, column, step, {"weights": weights}, rewards, stacklevel=4)
+            given = prompt_ids, np.where(some, column, 0.0), some, streams
+            optional = {"weights": weights}
+            after[part], advantages = each.computed(name, step, optional, *given, template=rewards, stacklevel=4)
             parts.append(advantages)
         together = self._together(np.stack(parts, axis=1), np.any(present, axis=1))
         return after, as_type_of(together, rewards)

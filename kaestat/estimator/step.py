@@ -63,8 +63,8 @@ def group(plan: Plan, state: EstimatorState, samples: Samples, step: int) -> Bat
             divergence=None if divergence is None else packing.one_per_row("divergence", divergence),
         )
     center = 0.0 if state.history is None else state.history.center
-    reward = state.seen.bounded(samples.reward) if plan.bounds_rewards else samples.reward
-    if center or reward is not samples.reward:
+    if center or plan.bounds_rewards:
+        reward = state.seen.bounded(samples.reward) if plan.bounds_rewards else samples.reward
         samples = replace(samples, reward=reward - center)
         groups = replace(given, reward=packing.pack(samples.reward))
     return Batch(samples, step, groups, given, center)
@@ -79,13 +79,12 @@ def compute(plan: Plan, batch: Batch, visits: Visits, carry: Any) -> tuple[StepR
     given, packing, step = batch.given, batch.samples.packing, batch.step
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are refused
         served = baseline.serve(batch.groups, visits, step=step, carry=carry)
-    values = served.values
-    if values.shape != batch.groups.reward.shape:
-        shapes = f"values have shape {values.shape}, rewards {batch.groups.reward.shape}"
-        raise ValueError(f"method {plan.method!r}: {shapes}.")
-    if not np.isfinite(values).all():
-        raise ValueError(f"method {plan.method!r} gives values that are not finite; are rewards or weights too large?")
-    values = values[:, : given.reward.shape[1]]
+    if served.values.shape != batch.groups.reward.shape or not np.isfinite(served.values).all():
+        raise ValueError(
+            f"method {plan.method!r}: values must be finite, of the rewards' shape {batch.groups.reward.shape}; got "
+            f"shape {served.values.shape}. If their shape is right, rewards or weights may be too large."
+        )
+    values = served.values[:, : given.reward.shape[1]]
     advantages = given.reward - batch.center - values
     if plan.scale != "none" or plan.objective != "mean":
         advantages = _scaled(plan, baseline, batch, visits, carry, advantages)

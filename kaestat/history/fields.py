@@ -1,4 +1,4 @@
-"""The columns of a history: the sums over a visit, and the checks of a state file's contents."""
+"""The columns of a history, and the checks of a state file's contents."""
 
 import math
 from collections.abc import Hashable
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.core.arrays import Groups
 from kaestat.core.checks import MAX_STEP, check_column
 from kaestat.core.storage import decode_keys
 
@@ -24,19 +23,6 @@ OF_REWARDS = (  # sums of a mass, of mass times reward, and of mass times square
     ("weight", "weighted_total", "weighted_total_sq"),
     ("weight_sq", "weight_sq_total", "weight_sq_total_sq"),
 )
-
-
-def visit_sums(groups: Groups) -> dict[str, np.ndarray]:
-    """The sums over each row's completions that `RewardHistory` keeps of a visit, shape (P,) each."""
-    reward = groups.reward if groups.mask is None else np.where(groups.mask, groups.reward, 0.0)
-    terms = {"total": reward, "total_sq": reward * reward}
-    if groups.weight is not None:
-        mass, carried = groups.mass, groups.carried
-        terms |= {"weight": mass, "weight_sq": mass**2}
-        terms |= {"weighted_total": carried, "weighted_total_sq": carried * reward}
-        terms |= {"weight_sq_total": mass * carried, "weight_sq_total_sq": carried**2}
-    sums = {"count": groups.count[:, 0]} | {name: np.sum(term, axis=-1) for name, term in terms.items()}
-    return sums if groups.divergence is None else sums | {"divergence": groups.divergence}
 
 
 def about(sums: dict[str, np.ndarray], center: float) -> dict[str, np.ndarray]:

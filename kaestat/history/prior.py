@@ -8,11 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from kaestat.core.arrays import Array, Groups
+from kaestat.core.arrays import Array, Groups, visit_sums
 from kaestat.core.checks import MAX_STEP, check_column, check_ids, check_number
 from kaestat.core.samples import Packing
 from kaestat.core.storage import decode_keys, encode_keys, reading
-from kaestat.history.fields import visit_sums
 from kaestat.history.label_prior import rates_of_labels
 from kaestat.history.prior_table import table_of_file, usable_rows
 
@@ -40,7 +39,7 @@ class Prior:
         Distinct ids, the same as for rewards; for ``kae_stream`` with stream ids, pairs of prompt and stream.
     sums : dict of ndarray of float64, shape (P,) each
         ``count, total, total_sq`` of the completions' rewards, and weighted sums if they have weights
-        (`kaestat.history.fields.visit_sums`). Counts are whole numbers of at least 1.
+        (`kaestat.core.arrays.visit_sums`). Counts are whole numbers of at least 1.
     step : int
         The step whose policy sampled the completions.
 

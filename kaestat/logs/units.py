@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kaestat.core.arrays import BLOCK_NUMBERS, Groups, Visits
-from kaestat.history.fields import PLAIN_FIELDS, visit_sums
+from kaestat.core.arrays import BLOCK_NUMBERS, Groups, Visits, visit_sums
+from kaestat.history.fields import PLAIN_FIELDS
 
 DISTINCT_VALUES = 4  # of rewards, up to which those of a visit are counted instead of listed
 

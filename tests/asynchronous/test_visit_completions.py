@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from kaestat import Groups, Visits
 from kaestat.asynchronous.visit_completions import completions_of, joined, split_now
-from kaestat.history.fields import WEIGHTED_FIELDS, visit_sums
+from kaestat.core.arrays import visit_sums
+from kaestat.history.fields import WEIGHTED_FIELDS
 
 rewards = st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=1, max_size=9)
 

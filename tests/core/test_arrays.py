@@ -1,7 +1,5 @@
 """Visits are the sums of their rewards."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
@@ -29,16 +27,6 @@ def test_visits_of_rewards_are_their_sums():
     tensors = Visits.of(torch.tensor([5, 2]), torch.from_numpy(reward))
     assert tensors.lag.dtype == torch.float64
     np.testing.assert_array_equal(tensors.total_sq.numpy(), visits.total_sq)
-
-
-def test_missing_sums_of_squared_weights_are_filled_in_as_if_squares_went_with_weights():
-    visits = Visits.of([2, 1], np.array([[[1.0, 0.5], [0.0, 2.0]]]), np.array([[[1.0, 3.0], [0.0, 0.0]]]))
-    np.testing.assert_array_equal(visits.mass_sq_carried, [[5.5, 0]])
-    without = replace(visits, weight_sq_total=None, weight_sq_total_sq=None)
-    np.testing.assert_allclose(without.mass_sq_carried, [[10 * 2.5 / 4, 0]])
-    np.testing.assert_allclose(without.mass_sq_carried_sq, [[10 * 1.75 / 4, 0]])
-    plain = Visits.of([2, 1], np.array([[[1.0, 0.5], [0.0, 2.0]]]))
-    assert plain.mass_sq_carried is plain.total and plain.mass_sq_carried_sq is plain.total_sq
 
 
 def test_visits_of_successes_are_those_of_rewards_of_0_and_1():

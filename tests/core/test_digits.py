@@ -6,9 +6,8 @@ import pytest
 from kaestat import AdvantageEstimator, AsynchronousEstimator, RewardLog, select_bandwidth, value_risk
 from kaestat.baselines.registry import METHODS, make_baseline
 from kaestat.baselines.reward_range import RangedBaseline
-from kaestat.core.arrays import Groups
+from kaestat.core.arrays import Groups, visit_sums
 from kaestat.core.digits import variance_from
-from kaestat.history.fields import visit_sums
 
 NAMES = [name for name in METHODS if not make_baseline(name).missing_input]
 OF_THEIR_ZERO = {"none", "krpo"}  # begin from what counts from 0, as published

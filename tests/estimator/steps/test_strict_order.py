@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator, Groups, RewardHistory, Visits, make_baseline, methods
-from kaestat.core.arrays import Array
+from kaestat.core.arrays import Array, visit_sums
 from kaestat.estimator.scaling import SCALINGS
-from kaestat.history.fields import visit_sums
 from tests.helpers.arrivals import run
 from tests.helpers.estimators import PARAMETERS
 
