@@ -11,7 +11,7 @@ import pandas as pd
 
 from paper_figures.audit import recomputed
 from paper_figures.shared import paper
-from paper_figures.shared.finding import FAILS, HOLDS, LEVEL, OPEN, Finding
+from paper_figures.shared.finding import FAILS, HOLDS, LEVEL, OPEN, Finding, together
 
 REVERSED, GPUS = "reversed at small size", "needs GPUs"
 VERDICTS = (HOLDS, FAILS, REVERSED, OPEN, GPUS)
@@ -65,12 +65,9 @@ def claims(findings: Sequence[Finding], results: Path = RESULTS) -> pd.DataFrame
 
 
 def _settled(findings: list[Finding]) -> tuple[str, str]:
-    """One that does not hold refutes the claim."""
-    verdicts = {finding.verdict for finding in findings}
-    evidence = "; ".join(finding.evidence for finding in findings)
     if not findings:
         return OPEN, "not in this report"
-    return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS, evidence
+    return together(*(finding.verdict for finding in findings)), "; ".join(finding.evidence for finding in findings)
 
 
 def _small(results: Path, experiment: str, ours: tuple[str, int], rivals: tuple[str, ...]) -> tuple[str, str]:

@@ -5,7 +5,7 @@ import pandas as pd
 from kaestat.core.bootstrap import NORMAL_975
 from paper_figures.audit import counts, recomputed, sampling_error
 from paper_figures.shared import paper
-from paper_figures.shared.finding import FAILS, HOLDS, Finding, above, below, both, critical, equal
+from paper_figures.shared.finding import FAILS, HOLDS, Finding, above, below, critical, equal, together
 from paper_figures.shared.tidy import span
 from paper_figures.studies import pool_sizes, sensitivity, table1, table2
 from simulations.bandits.calibration import INPUTS, calibrate
@@ -28,7 +28,7 @@ def of_table1(summary: pd.DataFrame) -> list[Finding]:
     found = [
         Finding(
             "KAE's row of Table 1 agrees with its closed form, over all six cells, and so does what is simulated",
-            both(fitted.verdict, exact[0]),
+            together(fitted.verdict, exact[0]),
             f"{fitted.agreement}, with the oracle pool fitted: {fitted}; fitted to MATH alone it predicts GSM8K's "
             f"cells with p = {rest['held_out_p']:.2g}; simulated against closed form: {exact[1]}",
             "paper",
@@ -79,7 +79,7 @@ def of_table2(summary: pd.DataFrame) -> list[Finding]:
         Finding(
             "Both percentage rows of Table 2 agree with their closed forms, over all six cells, and so does what is "
             "simulated",
-            both(fitted.verdict, exact[0]),
+            together(fitted.verdict, exact[0]),
             f"{fitted.agreement}, with the reference pool fitted: {fitted}; fitted to MATH alone it predicts GSM8K's "
             f"cells with p = {table.loc[('separate', 'both', 'math'), 'held_out_p']:.2g}. This verdict hangs on "
             "whether Tables 1 and 2 were measured on the same prompts, which the paper does not say: separate prompts "
@@ -94,7 +94,7 @@ def of_table2(summary: pd.DataFrame) -> list[Finding]:
         found.append(
             Finding(
                 f"KAE lowers {paper.LABELS[versus]}'s gradient MSE by what Table 2 says",
-                both(one.verdict, exact[0]),
+                together(one.verdict, exact[0]),
                 f"{_beside(reductions, versus)}; {one.agreement}, with a reference pool of {one} for this row alone",
                 "paper",
                 (f"table2_{versus}",),

@@ -52,9 +52,8 @@ def equal(estimate: Sequence[float], mcse: Sequence[float], target: Sequence[flo
     return HOLDS if np.all(distance <= margin) else OPEN
 
 
-def both(first: str, second: str) -> str:
-    """A verdict on two things that must both hold."""
-    verdicts = {first, second}
+def together(*verdicts: str) -> str:
+    """A verdict on things that must all hold: one that does not refutes them."""
     return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
 
 

@@ -43,28 +43,26 @@ def pooled(folders: list[Path]) -> pd.DataFrame:
     folders: Results of their evaluations.
     Returns: ``set, accuracy, se, se_problems, se_seeds, n_seeds``; se_seeds is NaN with one seed.
     """
-    frames = [pd.read_csv(folder / "problems.csv") for folder in folders]
-    rows = []
-    for name in frames[0]["set"].unique():
-        by_problem = pd.concat(
-            [frame[frame["set"] == name].groupby("problem")["reward"].mean() for frame in frames], axis=1
+    rewards = [
+        pd.read_csv(folder / "problems.csv").groupby(["set", "problem"], sort=False)["reward"] for folder in folders
+    ]
+    by_problem = pd.concat([each.mean() for each in rewards], axis=1)
+    lacking = by_problem.index[by_problem.isna().any(axis=1)]
+    if len(lacking):
+        raise ValueError(
+            f"set {lacking[0][0]}: the seeds were evaluated on different problems; evaluate all on the same."
         )
-        if by_problem.isna().any(axis=None):
-            raise ValueError(f"set {name}: the seeds were evaluated on different problems; evaluate all on the same.")
-        over_problems = by_problem.mean(axis=1)
-        rows.append((name, over_problems.mean(), _se(over_problems), _se(by_problem.mean()), len(frames)))
-    found = pd.DataFrame(rows, columns=["set", "accuracy", "se_problems", "se_seeds", "n_seeds"])
-    six = found[found["set"].isin(SETS)]
-    if len(six) == len(SETS):
-        means = [
-            np.mean([frame[frame["set"] == name].groupby("problem")["reward"].mean().mean() for name in SETS])
-            for frame in frames
-        ]
-        se = float(np.sqrt((six["se_problems"] ** 2).sum()) / len(SETS))  # the sets are independent samples
-        average = (AVERAGE, six["accuracy"].mean(), se, _se(pd.Series(means)), len(frames))
-        found.loc[len(found)] = average
-    found["se"] = np.sqrt(found["se_problems"] ** 2 + found["se_seeds"].fillna(0) ** 2)
-    return found[["set", "accuracy", "se", "se_problems", "se_seeds", "n_seeds"]]
+    over_problems = by_problem.mean(axis=1).groupby("set", sort=False)
+    by_seed = by_problem.groupby("set", sort=False).mean()
+    accuracy = pd.DataFrame({"accuracy": over_problems.mean(), "se_problems": over_problems.sem()})
+    accuracy["se_seeds"] = by_seed.sem(axis=1)
+    if set(SETS) <= set(accuracy.index):
+        six = accuracy.loc[list(SETS)]
+        se = np.sqrt((six["se_problems"] ** 2).sum()) / len(SETS)  # the sets are independent samples
+        accuracy.loc[AVERAGE] = [six["accuracy"].mean(), se, by_seed.loc[list(SETS)].mean().sem()]
+    accuracy["se"] = np.sqrt(accuracy["se_problems"] ** 2 + accuracy["se_seeds"].fillna(0) ** 2)
+    columns = ["set", "accuracy", "se", "se_problems", "se_seeds", "n_seeds"]
+    return accuracy.assign(n_seeds=len(folders)).rename_axis("set").reset_index()[columns]
 
 
 def beside_paper(number: int, evaluations: dict[tuple[str, int], list[Path]]) -> pd.DataFrame:
@@ -101,10 +99,6 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
             row[name] = ours if np.isnan(each.paper) else f"{ours} / {each.paper:.4f}"
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _se(values: pd.Series) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
 
 
 def curves_beside(folder: Path, artefact: str) -> tuple[Figure, pd.DataFrame]:
