@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from kaestat.report import progress
 
@@ -16,15 +15,7 @@ WIDTH_OF_FILES = 160  # where the output is not a terminal, and so has no width 
 
 def print_table(frame: pd.DataFrame) -> None:
     """A frame on standard output, numbers with four digits and nothing where there is none."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    for position, name in enumerate(frame.columns):
-        table.add_column(name, justify="right" if position else "left")
-    for row in frame.itertuples(index=False):
-        table.add_row(
-            *("" if pd.isna(value) else f"{value:.4g}" if isinstance(value, float) else str(value) for value in row)
-        )
-    screen = Console(highlight=False)
-    (screen if screen.is_terminal else Console(highlight=False, width=WIDTH_OF_FILES)).print(table)
+    print(frame.to_string(index=False, na_rep="", float_format="{:.4g}".format))
 
 
 def say(console: Console, line: str) -> None:

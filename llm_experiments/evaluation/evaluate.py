@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,11 +20,12 @@ from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.evaluation.suites import EvaluationSet, parse_suite
 from llm_experiments.evaluation.tables import accuracy_table, problem_table
 from llm_experiments.policies.base import Policy
+from llm_experiments.pools.sampling import sample_pool
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.starting import ProgressBar
-from llm_experiments.tasks import Problem, Task, open_task
+from llm_experiments.tasks import Task, open_task
 
 if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
@@ -95,39 +96,20 @@ class Evaluation:
         return [store.read(STEP, problem.id) for problem in task.problems]
 
     def _sampled(self, store: PoolStore, task: Task, samples: int, done: Callable[[], None]) -> list[PromptPool]:
-        """Sample and grade what is missing, several problems at once; the completions of all, in order.
-
-        They are always cut at the same places: what a resumed call draws depends on all prompts of a part.
-        """
-        problems, at_once = task.problems, max(1, min(PROBLEMS_AT_ONCE, self.config.sampling.batch_size // samples))
-        for start in range(0, len(problems), at_once):
-            part = problems[start : start + at_once]
-            if any(not store.path(STEP, problem.id).exists() for problem in part):
-                self._sample(store, task, part, samples)
-            for _ in part:
-                done()
-        pools = [store.read(STEP, problem.id) for problem in problems]
-        known = {self.digest} if "_loaded" in self.__dict__ else set()
-        if len({pool.checkpoint for pool in pools} | known) > 1:
-            raise ValueError(
-                f"{store.folder}: completions of other weights than the model's now. Give this one another --name, or "
-                "remove the folder."
+        """Sample and grade what is missing, several problems at once; the completions of all, in order."""
+        if store.missing(STEP) or "_loaded" in self.__dict__:
+            sample_pool(
+                store,
+                self.policy,
+                task,
+                step=STEP,
+                checkpoint=self.digest,
+                size=samples,
+                seed=self.config.seed,
+                at_once=max(1, min(PROBLEMS_AT_ONCE, self.config.sampling.batch_size // samples)),
+                done=done,
             )
-        return pools
-
-    def _sample(self, store: PoolStore, task: Task, problems: Sequence[Problem], samples: int) -> None:
-        groups = self.policy.sample_groups(
-            [problem.prompt for problem in problems],
-            samples,
-            seed=seed_of(self.config.seed, "evaluation", problems[0].id),
-        )
-        rewards = task.grade(
-            [problem for problem in problems for _ in range(samples)],
-            [completion.text for group in groups for completion in group],
-            patient=True,
-        )
-        for problem, group, graded in zip(problems, groups, np.reshape(rewards, (-1, samples)), strict=True):
-            store.write(PromptPool(STEP, self.digest, problem.id, tuple(group), graded))
+        return [store.read(STEP, problem.id) for problem in task.problems]
 
     def _identity(self, each: EvaluationSet) -> dict[str, Any]:
         made_of = self.config.model_dump(mode="json", include={"model", "sampling", "seed", "options"})

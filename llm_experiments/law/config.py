@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from llm_experiments.config import (
     NAME,
@@ -23,7 +23,7 @@ from llm_experiments.diagnose.config import CheckpointUpdatesConfig
 from llm_experiments.tasks import MADE_WORLDS
 
 CELLS = "cells"
-OF_FILE = ("name", "step_completions", "past_completions", "n_boot")
+OF_FILE = ("name", "n_boot")
 
 
 class CellConfig(Section):
@@ -80,15 +80,11 @@ class LawConfig(Section):
     """The cells of one file, and what they have in common.
 
     name: Names the folders of the run and of its results.
-    step_completions: Completions of a step for which designs are predicted, B.
-    past_completions: Effective past completions of each prompt that a history is predicted to have.
     n_boot: Bootstrap draws of prompts.
     """
 
     name: str = Field(pattern=NAME)
     cells: Mapping[str, CellConfig] = Field(min_length=1)
-    step_completions: int = Field(default=32, ge=2)
-    past_completions: PositiveFloat = 8.0
     n_boot: PositiveInt = 2000
 
     @model_validator(mode="after")

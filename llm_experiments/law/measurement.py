@@ -63,10 +63,8 @@ class LawMeasurement:
             ],
             ignore_index=True,
         )
-        sizes = {"completions": self.config.step_completions, "history": self.config.past_completions}
         predicted = pd.concat(
-            [predictions(name, own, means[name], **sizes) for name, own in zip(kept, prompts, strict=True)],
-            ignore_index=True,
+            [predictions(name, own, means[name]) for name, own in zip(kept, prompts, strict=True)], ignore_index=True
         )
         write_table(self.results / PREDICTIONS, predicted, DIGITS)
         write_table(self.results / COMPLETIONS, pd.concat(completions, ignore_index=True), DIGITS)

@@ -11,6 +11,7 @@ from llm_experiments.seeding import seed_of
 REFERENCE = "grpo_8"
 UNKNOWN = ("value", "best", "weighted_constant")  # designs that no run has: what they need is not known to it
 DRAWS = 200  # of prompts
+SIZES = {"completions": 32, "history": 8}  # of a step, and of the past of each prompt that counts: those of the studies
 PREDICTION_COLUMNS = ["cell", "step", "metric", "design", "noise", "ratio", "low", "high", "completions", "rank"]
 """``noise`` of one completion's contribution, at the length of the true gradient; ``ratio`` to that of `REFERENCE`,
 ``low`` and ``high`` with 95 % of the bootstrap over prompts; ``completions`` that the design needs over those of the
@@ -37,15 +38,11 @@ def moments_of(own: pd.DataFrame, products: np.ndarray, draw: np.ndarray | None 
     )
 
 
-def predictions(
-    cell: str, prompts: pd.DataFrame, means: Mapping[tuple[int, str], np.ndarray], *, completions: int, history: float
-) -> pd.DataFrame:
+def predictions(cell: str, prompts: pd.DataFrame, means: Mapping[tuple[int, str], np.ndarray]) -> pd.DataFrame:
     """Predicted noise of all designs at each step of a cell, in each metric that has inner products.
 
     prompts: The cell's rows, columns `summary.PROMPT_COLUMNS`.
     means: mapping of (step, metric) to ndarray, shape (P, P).
-    completions: Of a step.
-    history: Effective past completions of each prompt.
     Returns: Columns `PREDICTION_COLUMNS`, by rising noise within each step and metric. Empty where all answers are
         right or all are wrong: then there is nothing to predict.
     """
@@ -54,13 +51,11 @@ def predictions(
         products = means.get((int(step), str(metric)))
         if products is None or not 0 < own["value"].mean() < 1:
             continue
-        found = predict_noise(moments_of(own, products), completions=completions, history=history)
+        found = predict_noise(moments_of(own, products), **SIZES)
         by_name = {each.design: each for each in found}
         reference = by_name[REFERENCE]
         rng = np.random.default_rng(seed_of(0, "law prediction", cell, int(step), str(metric)))
-        drawn = [
-            _ratios(own, products, rng.integers(len(own), size=len(own)), completions, history) for _ in range(DRAWS)
-        ]
+        drawn = [_ratios(own, products, rng.integers(len(own), size=len(own))) for _ in range(DRAWS)]
         spread = pd.DataFrame([each for each in drawn if each]).quantile([0.025, 0.975])
         rank = 0
         for each in found:
@@ -76,7 +71,9 @@ def predictions(
                     each.relative_noise / reference.relative_noise,
                     spread.loc[0.025, each.design],
                     spread.loc[0.975, each.design],
-                    predict_completions(each, reference, completions=completions) if reference.gain > 0 else np.nan,
+                    predict_completions(each, reference, completions=SIZES["completions"])
+                    if reference.gain > 0
+                    else np.nan,
                     rank if possible else np.nan,
                 )
             )
@@ -89,13 +86,9 @@ def order(predicted: pd.DataFrame) -> str:
     return " < ".join(f"{row.design} {row.ratio:.2f}" for row in shown.itertuples())
 
 
-def _ratios(
-    own: pd.DataFrame, products: np.ndarray, draw: np.ndarray, completions: int, history: float
-) -> dict[str, float]:
+def _ratios(own: pd.DataFrame, products: np.ndarray, draw: np.ndarray) -> dict[str, float]:
     if len(set(draw.tolist())) < 2 or not 0 < own["value"].to_numpy()[draw].mean() < 1:
         return {}  # nothing to predict
     moments = moments_of(own, products, draw)
-    found = {
-        each.design: each.relative_noise for each in predict_noise(moments, completions=completions, history=history)
-    }
+    found = {each.design: each.relative_noise for each in predict_noise(moments, **SIZES)}
     return {name: noise / found[REFERENCE] for name, noise in found.items()}

@@ -1,4 +1,4 @@
-"""Filling a pool: sample every prompt that has none yet at a checkpoint, one after the other."""
+"""Filling a pool: sample every prompt that has none yet at a checkpoint, one part after the other."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from llm_experiments.policies.base import Completion, Policy
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.seeding import seed_of
-from llm_experiments.tasks.base import Problem, Task
+from llm_experiments.tasks.base import Task
 
 
 def sample_pool(
@@ -21,28 +21,41 @@ def sample_pool(
     checkpoint: str,
     size: int,
     seed: int,
+    at_once: int = 1,
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Sample and verify ``size`` completions of every prompt that has no pool at this step.
 
-    Killed at any moment it loses the prompt in hand alone; run again it goes on there. Each prompt has a seed of its
-    own, so the result is the same however often that happens.
+    Killed at any moment it loses the prompts in hand alone; run again it goes on there. Each part of ``at_once``
+    prompts has a seed of its own, and is always cut at the same places, so the result is the same however often that
+    happens.
 
     policy: At the weights of the checkpoint.
     checkpoint: Digest of these weights, see `weights_digest`.
     seed: Of the run.
+    at_once: Prompts that are sampled together.
     done: Called after each prompt.
     Raises ValueError if pools of this step were sampled from other weights.
     """
-    problems = {problem.id: problem for problem in task.problems}
-    missing = store.missing(step)
+    missing = set(store.missing(step))
     for problem_id in store.problem_ids:
         if problem_id not in missing:
             _check_checkpoint(store.read(step, problem_id), checkpoint)
+    for start in range(0, len(task.problems), at_once):
+        part = task.problems[start : start + at_once]
+        if missing & {problem.id for problem in part}:
+            groups = policy.sample_groups(
+                [problem.prompt for problem in part], size, seed=seed_of(seed, "pool", step, part[0].id)
+            )
+            rewards = task.grade(
+                [problem for problem in part for _ in range(size)],
+                [completion.text for group in groups for completion in group],
+                patient=True,
+            )
+            for problem, group, own in zip(part, groups, np.reshape(rewards, (-1, size)), strict=True):
+                store.write(PromptPool(step, checkpoint, problem.id, tuple(group), own))
+        for _ in part:
             done()
-    for problem_id in missing:
-        store.write(_sampled(policy, task, problems[problem_id], step, checkpoint, size, seed))
-        done()
 
 
 def weights_digest(folder: str | Path) -> str:
@@ -58,14 +71,6 @@ def weights_digest(folder: str | Path) -> str:
         with path.open("rb") as file:
             digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()
-
-
-def _sampled(
-    policy: Policy, task: Task, problem: Problem, step: int, checkpoint: str, size: int, seed: int
-) -> PromptPool:
-    completions = policy.sample(problem.prompt, size, seed=seed_of(seed, "pool", step, problem.id))
-    rewards = np.array(task.rewards(problem, [completion.text for completion in completions]), dtype=float)
-    return PromptPool(step, checkpoint, problem.id, tuple(completions), rewards)
 
 
 def _check_checkpoint(pool: PromptPool, checkpoint: str) -> None:

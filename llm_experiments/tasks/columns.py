@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 
 from .base import Problem
-from .cells import KINDS, Cell, CellsTask, draw_cells, rows_of, thought
+from .cells import KINDS, Cell, CellsTask, Kind, draw_cells, rows_of, thought
 
-SHARES = {"solved": 0.62, "right_mode": 0.15, "wrong_mode": 0.19, "hopeless": 0.04}
+SHARES: Mapping[Kind, float] = {"solved": 0.62, "right_mode": 0.15, "wrong_mode": 0.19, "hopeless": 0.04}
 """Of the kinds of columns. A sum's kind is that of its worst column; of sums that makes .24, .22, .43 and .12."""
 SIZES: Mapping[str, int] = {"test": 256, "validation": 256, "train": 4096}
 PLACES = 3
@@ -24,18 +24,15 @@ THOUGHTS = 2  # free letters before each answer
 NUMBERS = 10**PLACES
 
 
-def columns(
-    world: int = 0, split: Literal["train", "validation", "test"] = "train", shares: Mapping[str, float] = SHARES
-) -> CellsTask:
+def columns(world: int = 0, split: Literal["train", "validation", "test"] = "train") -> CellsTask:
     """The sums of one split of a world; no sum is in two of them.
 
     world: Seed of the world: its habits, and which sums there are. The same number is given for all splits and for the
         examples.
-    shares: Of the kinds of columns; see `cells.KINDS`.
-    Raises ValueError if the split is unknown or the shares are wrong.
+    Raises ValueError if the split is unknown.
     """
     part = rows_of(split, SIZES)
-    cells = _cells(world, shares)
+    cells = _cells(world)
     rows = np.random.default_rng([world, 1]).choice(NUMBERS**2, size=sum(SIZES.values()), replace=False)
     found = {}
     for row in rows[part].tolist():
@@ -44,15 +41,15 @@ def columns(
     return CellsTask(tuple(found), {problem.id: names for problem, names in found.items()})
 
 
-def examples(n: int, *, seed: int, world: int = 0, shares: Mapping[str, float] = SHARES) -> list[tuple[str, str]]:
+def examples(n: int, *, seed: int, world: int = 0) -> list[tuple[str, str]]:
     """Prompts, and what a model made of them shall say: each column as its habits are.
 
     All sums come alike, those held out from training too: the model that is made has its habits everywhere.
 
-    world, shares: As for `columns`.
+    world: As for `columns`.
     """
     rng = np.random.default_rng(seed)
-    cells = _cells(world, shares)
+    cells = _cells(world)
     found = []
     for first, second in rng.integers(NUMBERS, size=(n, 2)).tolist():
         names, carry = _columns(first, second)
@@ -61,9 +58,9 @@ def examples(n: int, *, seed: int, world: int = 0, shares: Mapping[str, float] =
     return found
 
 
-def _cells(world: int, shares: Mapping[str, float]) -> dict[str, Cell]:
+def _cells(world: int) -> dict[str, Cell]:
     names = {_name(*each): str(sum(each) % 10) for each in product(range(10), range(10), range(2))}
-    drawn = draw_cells(list(names.values()), shares, np.random.default_rng(world))
+    drawn = draw_cells(list(names.values()), SHARES, np.random.default_rng(world))
     return dict(zip(names, drawn, strict=True))
 
 

@@ -31,7 +31,6 @@ class OptimizationConfig(Section):
     copies: How often each prompt stands in the training set; one-shot training repeats one prompt.
     learning_rate: Constant, AdamW without weight decay; gradients are clipped to a norm of 1.
     micro_batch: Completions of one forward and backward pass on one device.
-    lora_rank: Trains low-rank adapters instead of all weights.
     save_every: Steps between checkpoints to go on from: weights, optimizer and history.
     keep_checkpoints: How many of them stay, the last ones; None keeps all.
     snapshot_every: Steps between snapshots, weights alone in ``model.dtype``, which all stay, to evaluate them later.
@@ -47,7 +46,6 @@ class OptimizationConfig(Section):
     learning_rate: PositiveFloat = 1e-6
     micro_batch: PositiveInt = 8
     gradient_checkpointing: bool = False
-    lora_rank: PositiveInt | None = None
     save_every: PositiveInt = 50
     keep_checkpoints: PositiveInt | None = 2
     snapshot_every: PositiveInt | None = None
@@ -191,11 +189,6 @@ class RunConfig(Section):
             raise ValueError(
                 "diagnose.n_prompts: the run has its own task.n_prompts, and its diagnostics take the same; leave one "
                 "out."
-            )
-        if self.snapshot_steps and self.updates.lora_rank is not None:
-            raise ValueError(
-                "updates.snapshot_every and diagnose keep whole weights, which a run with updates.lora_rank does not "
-                "have along the way; leave them out, and set updates.keep_checkpoints to null: adapters are small."
             )
         return self
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from llm_experiments.training.config import RunConfig
-from llm_experiments.training.shapes import BYTES, GIB, ModelShape, adapter_parameters
+from llm_experiments.training.shapes import BYTES, GIB, ModelShape
 
 FULL = 4 + 8  # bytes of a trained weight in a checkpoint: itself and AdamW's two moments, in float32
 
@@ -37,15 +37,13 @@ def disk_use(config: RunConfig, shape: ModelShape, *, backend: Literal["trl", "v
         folder.
     """
     sizes, weights = config.updates, shape.parameters
-    trained = weights if sizes.lora_rank is None else adapter_parameters(shape, sizes.lora_rank)
     one_snapshot = BYTES[config.model.dtype]
-    full = FULL * trained
-    if backend == "verl":
-        full += 4 * weights if config.snapshot_steps else 0
-        full += 4 * weights if sizes.lora_rank is not None else 0  # beside its adapters
+    full = FULL * weights
+    if backend == "verl" and config.snapshot_steps:
+        full += 4 * weights
     written = -(-sizes.steps // sizes.save_every)
     kept = written if sizes.keep_checkpoints is None else min(sizes.keep_checkpoints + 1, written)
-    model = (4 if sizes.lora_rank is None and backend == "trl" else one_snapshot) * weights
+    model = (4 if backend == "trl" else one_snapshot) * weights
     return DiskUse(kept * full, len(config.snapshot_steps) * one_snapshot * weights, model)
 
 

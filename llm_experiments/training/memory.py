@@ -3,7 +3,7 @@
 import warnings
 
 from llm_experiments.training.config import RunConfig
-from llm_experiments.training.shapes import BYTES, GIB, ModelShape, adapter_parameters
+from llm_experiments.training.shapes import BYTES, GIB, ModelShape
 
 TRAINED = 4 * 4  # bytes of a trained weight: itself, its gradient and AdamW's two moments, in float32
 GPU_GIB = 80.0  # of a GPU of the H100's kind, on which plans count
@@ -19,12 +19,9 @@ def device_gib(
     sharded: Whether the GPUs share weights, gradients and moments (FSDP), or each holds all of them.
     memory_gib: Of the device, a share of which is vLLM's.
     """
-    width, rank = BYTES[config.model.dtype], config.updates.lora_rank
-    if rank is None:
-        copies = width if width < BYTES["float32"] and not sharded else 0  # of the weights, in the type of the passes
-        held = (TRAINED + copies) * shape.parameters
-    else:
-        held = width * shape.parameters + TRAINED * adapter_parameters(shape, rank)
+    width = BYTES[config.model.dtype]
+    copies = width if width < BYTES["float32"] and not sharded else 0  # of the weights, in the type of the passes
+    held = (TRAINED + copies) * shape.parameters
     sampler = memory_gib * config.vllm_gpu_share if config.sampling.engine == "vllm" else 0.0
     return held / (gpus if sharded else 1) / GIB, sampler
 
@@ -42,7 +39,7 @@ def check_memory(config: RunConfig, shape: ModelShape, *, gpus: int, sharded: bo
         warnings.warn(
             f"model {config.model.name}: weights, gradients and the optimizer's moments take {held:.0f} GiB and vLLM "
             f"{sampler:.0f} GiB of each device, which has {memory_gib:.0f}, and a backward pass needs more. The run "
-            "goes on; if it ends for want of memory, set updates.lora_rank, lower vllm_gpu_share, or shard over more "
-            "GPUs (accelerate launch with FSDP).",
+            "goes on; if it ends for want of memory, lower vllm_gpu_share, or shard over more GPUs (accelerate launch "
+            "with FSDP).",
             stacklevel=2,
         )

@@ -23,7 +23,6 @@ from kaestat.integrations.trl import BaselineGRPOConfig
 from kaestat.integrations.trl.checkpoints import last_whole_checkpoint
 from llm_experiments.config import ModelConfig
 from llm_experiments.policies.loading import resolve_device
-from llm_experiments.policies.model_folder import save_model
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.provenance import provenance
 from llm_experiments.starting import ProgressBar
@@ -103,10 +102,7 @@ class TrainingRun:
             trainer.add_callback(_EachStep(self, policy, done))
             trainer.add_callback(SavesSnapshots(trainer, self.config, self.folder))
             trainer.train(resume_from_checkpoint=last_whole_checkpoint(self.folder / "checkpoints"))
-        if self.config.updates.lora_rank is None:
-            trainer.save_model(str(self.folder / MODEL))  # by all processes: it gathers sharded weights
-        elif is_main_process():
-            save_model(self.folder / MODEL, trainer.model.merge_and_unload(), policy.tokenizer)
+        trainer.save_model(str(self.folder / MODEL))  # by all processes: it gathers sharded weights
         if is_main_process():
             write_atomically(self.folder / PROVENANCE, json.dumps(provenance(self.config), indent=1))
             write_atomically(self.folder / LOG, json.dumps(trainer.state.log_history))
@@ -159,7 +155,6 @@ class TrainingRun:
             args=args,
             train_dataset=dataset,
             processing_class=tokenizer,
-            peft_config=_lora(config),
             advantage_estimator=estimator,
             prompt_id=ID_COLUMN,
             weights=config.weights,
@@ -186,8 +181,7 @@ def _to_train(config: RunConfig, device: str) -> ModelConfig:
 
     Sharded weights are loaded on the CPU, by the first process alone where accelerate sends the others their shards.
     """
-    dtype = config.model.dtype if config.updates.lora_rank else "float32"
-    return config.model.model_copy(update={"dtype": dtype, "device": device})
+    return config.model.model_copy(update={"dtype": "float32", "device": device})
 
 
 def is_main_process() -> bool:
@@ -258,15 +252,6 @@ def _without_renaming_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated", category=FutureWarning)
         yield
-
-
-def _lora(config: RunConfig) -> Any:
-    if config.updates.lora_rank is None:
-        return None
-    from peft import LoraConfig
-
-    rank = config.updates.lora_rank
-    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 class _EachStep(TrainerCallback):

@@ -82,10 +82,3 @@ def shape_of(model: ModelConfig) -> ModelShape | None:
 
         return ModelShape.of_config(AutoConfig.from_pretrained(model.name, local_files_only=True))
     return None
-
-
-def adapter_parameters(shape: ModelShape, rank: int) -> int:
-    """Number of weights in low-rank adapters of all linear layers."""
-    ends = 2 * (shape.hidden + shape.wide) + 2 * (shape.hidden + shape.narrow)
-    ends += 3 * (shape.hidden + shape.feed_forward)
-    return rank * ends * shape.layers

@@ -155,7 +155,7 @@ def _data(config: RunConfig, places: Places, max_prompt_length: int) -> Options:
 
 
 def _model(config: RunConfig) -> Options:
-    model, rank = config.model, config.updates.lora_rank
+    model = config.model
     preset = PRESETS.get(model.name.lower(), Preset("hub"))
     if preset.source != "hub":
         raise ValueError(
@@ -174,20 +174,12 @@ def _model(config: RunConfig) -> Options:
             "model.chat = false: verl puts every prompt through the chat template. Set model.chat to true; a tokenizer "
             "whose template gives back the messages' text alone does the same as false."
         )
-    options: Options = {
+    return {
         "actor_rollout_ref.model.path": preset.hub_id or model.name,
         "actor_rollout_ref.model.enable_gradient_checkpointing": config.updates.gradient_checkpointing,
         # verl's default is flash_attention_2, a package that has to be built for each torch.
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         "actor_rollout_ref.model.use_remove_padding": False,  # verl packs completions for flash-attention's kernels
-    }
-    if rank is None:
-        return options
-    return options | {
-        "actor_rollout_ref.model.lora_rank": rank,
-        "actor_rollout_ref.model.lora_alpha": 2 * rank,
-        "actor_rollout_ref.model.target_modules": "all-linear",
-        "actor_rollout_ref.rollout.load_format": "safetensors",  # vLLM holds the base model, and is sent adapters
     }
 
 

@@ -168,12 +168,8 @@ def check_with_verl(overrides: list[str]) -> str:
 
     from kaestat.integrations.verl.options import Options
 
-    left_out = ""
     try:
         config = composed(overrides)
-        model = config.actor_rollout_ref.model
-        if model.lora_rank > 0 and find_spec("vllm") is None:
-            model.lora_rank, left_out = 0, ", but for the rank of the adapters, which vLLM limits"
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that no critic is used
             validate_config(config, need_reference_policy(config), need_critic(config))
@@ -181,7 +177,7 @@ def check_with_verl(overrides: list[str]) -> str:
         replace(options, prior=None).estimator()  # the file with the prior is written afterwards
     except (HydraException, OmegaConfBaseException, AssertionError, ValueError) as error:
         raise ValueError(f"verl {verl.__version__} refuses these options: {error}") from error
-    return f"Checked by verl {verl.__version__}{left_out}."
+    return f"Checked by verl {verl.__version__}."
 
 
 def composed(overrides: list[str]) -> Any:

@@ -124,13 +124,13 @@ def test_the_law_reads_what_was_measured():
     assert moments.best.tolist() == pytest.approx([1 / 3] * 3 + [0.0])
     twice = moments_of(own, gram, np.array([0, 0, 1, 2]))
     assert twice.common == pytest.approx(0.03)  # a prompt that is drawn twice did not meet itself
-    found = predictions("made", own, {(0, "plain"): gram}, completions=32, history=8).set_index("design")
+    found = predictions("made", own, {(0, "plain"): gram}).set_index("design")
     assert found.loc["none", "noise"] == pytest.approx(0.5 * 0.75 - 0.03)  # E[W R] less the common part of the signal
     assert found.loc["grpo_8", "ratio"] == 1 and found.loc["best", "rank"] != found.loc["best", "rank"]
     assert found["noise"].is_monotonic_increasing and found["rank"].max() == len(found) - 3
     assert order(found.reset_index()).startswith("weighted_history ")
     nothing = own.assign(value=0.0)
-    assert predictions("made", nothing, {(0, "plain"): gram}, completions=32, history=8).empty
+    assert predictions("made", nothing, {(0, "plain"): gram}).empty
 
 
 def made_prompts(rho, n_prompts=200, n=40, seed=0):

@@ -22,17 +22,17 @@ class FakePolicy(Policy):
         self.sampling, self.fails_at, self.calls = SamplingConfig(max_new_tokens=4), fails_at, []
 
     def _sample_groups(self, prompts, n, seed):
-        raise AssertionError("pools are sampled prompt by prompt")
+        raise AssertionError("prompts of these pools have no tokens")
 
     def load_weights(self, checkpoint):
         raise AssertionError("nothing here replaces weights")
 
-    def sample(self, prompt, n, *, seed):
-        self.calls.append(prompt)
-        if prompt == self.fails_at:
+    def sample_groups(self, prompts, n, *, seed):
+        self.calls += prompts
+        if self.fails_at in prompts:
             raise KeyboardInterrupt
         rng = np.random.default_rng(seed)
-        return [self._completion(rng, int(rng.integers(1, 5))) for _ in range(n)]
+        return [[self._completion(rng, int(rng.integers(1, 5))) for _ in range(n)] for _ in prompts]
 
     @staticmethod
     def _completion(rng, length):

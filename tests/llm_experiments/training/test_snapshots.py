@@ -71,7 +71,6 @@ def test_diagnostics_belong_to_the_files_own_run_alone(tmp_path):
     ("changes", "message"),
     [
         ({"updates": {"steps": 3}}, "step 4 of a run"),
-        ({"updates": {"lora_rank": 4}}, "keep_checkpoints to null"),
         ({"diagnose": {"diagnostic": RUN["diagnose"]["diagnostic"] | {"steps": [2]}}}, "no snapshot of the model"),
         ({"diagnose": RUN["diagnose"] | {"n_prompts": 4}}, "the same; leave one"),
     ],

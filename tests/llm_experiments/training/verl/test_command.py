@@ -131,7 +131,6 @@ OTHER = {
     "updates.learning_rate": 2e-6,
     "updates.micro_batch": 1,
     "updates.gradient_checkpointing": True,
-    "updates.lora_rank": 8,
     "updates.save_every": 10,
     "updates.keep_checkpoints": None,
     "updates.snapshot_every": 4,

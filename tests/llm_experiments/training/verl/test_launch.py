@@ -93,14 +93,6 @@ def test_the_further_options_of_the_page_are_verls():
     assert check_with_verl([*overrides, *given]) == "Checked by verl 0.9.1."
 
 
-def test_adapters_are_in_verls_model_and_the_check_says_what_it_left_out_without_vllm():
-    run = small(updates=SMALL["updates"] | {"lora_rank": 16})
-    overrides = verl_overrides(run, Machines(2), PLACES)
-    model = compose_config(*overrides).actor_rollout_ref.model
-    assert (model.lora_rank, model.lora_alpha, model.target_modules) == (16, 32, "all-linear")
-    assert check_with_verl(overrides) == "Checked by verl 0.9.1, but for the rank of the adapters, which vLLM limits."
-
-
 def test_odd_names_survive_hydras_grammar():
     odd = ("/a b/it's,1.parquet", "/back\\", "/q\\'", "/c=1", "/${x}", "/[l]{m}", "/~t", "true", "/é")
     for text in odd:
