@@ -235,19 +235,21 @@ def scored_prompts(
     pooling = [columns for columns in alike if pooled[columns[0]]]
     replays = [*((None, columns) for columns in alike), *((k, columns) for k in range(n_groups) for columns in pooling)]
     per_prompt, left_out = np.empty((len(size), len(rows))), np.empty((n_groups, len(rows)))
-    at, kept, part, counted = None, np.ones(len(group), dtype=bool), log, eligible
+    at, rest, part, counted = None, np.ones(len(group), dtype=bool), log, eligible
     baselines = [rows[columns[0]].baseline for _, columns in replays]
     for _, (k, columns) in zip(track(baselines), replays, strict=True):
         if k != at:
-            at, kept = k, group != k
-            part, counted = log.subset(kept), eligible[kept[log.prompt_units.visit_prompt]]
+            at, rest, part = k, group != k, log  # the part before is freed before the next is made
+            part, counted = log.subset(rest), eligible[rest[log.prompt_units.visit_prompt]]
         risk = prompt_means(part, rows[columns[0]], counted, measure)
         if k is None:
             per_prompt[:, columns] = risk[:, None]
         else:
-            left_out[k, columns] = sized_mean(risk, size[kept[scored]])
-    inside = (group[scored] != k for k in range(n_groups))
-    apart = np.reshape([sized_mean(per_prompt[kept], size[kept, None]) for kept in inside], left_out.shape)
+            left_out[k, columns] = sized_mean(risk, size[rest[scored]])
+    apart = np.empty_like(left_out)
+    for k in range(n_groups):
+        outside = group[scored] != k
+        apart[k] = sized_mean(per_prompt[outside], size[outside, None])
     left_out = np.where(pooled, left_out, apart)
     return PromptRisks(
         tuple(row.name for row in rows),
