@@ -1,14 +1,17 @@
 """What must agree: library = slow reference, streaming = batch, NumPy = torch."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, Groups, Visits
+from kaestat import AdvantageEstimator
 from tests.helpers.method_table import carry_before, every_method, flat, only, present, values_of
 from tests.helpers.strategies import Step, case_at, groups_of, runs, visits_of
 from tests.helpers.tensors import as_torch
+
+pytestmark = pytest.mark.filterwarnings("ignore:bnpo:", "ignore:.*no group has more than one completion")
 
 
 @every_method
@@ -81,7 +84,11 @@ def test_streaming_gives_the_slow_references_values_at_every_step(method, run):
         np.testing.assert_allclose(step_through(estimator, step, interleave=True), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_empty_visits_fit_any_groups():
-    groups = Groups(reward=np.zeros((2, 3, 4)))
+@only(lambda method: method.weighted)
+@given(run=runs(max_steps=9, weighted=True))
+def test_so_does_streaming_with_weights(method, run):
+    estimator = AdvantageEstimator(method.name, **method.params, scale="none")
 
-    assert Visits.empty(groups).lag.shape == (2, 3, 0)
+    for index, step in enumerate(run):
+        expected = flat(method.expected(case_at(run, index)))
+        np.testing.assert_allclose(step_through(estimator, step, weighted=True), expected, rtol=1e-9, atol=1e-9)
