@@ -272,6 +272,9 @@ def test_a_sampler_saved_as_of_an_earlier_step_goes_on_from_there(method, tmp_pa
     ahead.save(*files)
     resumed.load(*files)
     assert go(resumed, range(6, 8)) == expected[6:]
+    resumed = drawing(2, method)
+    resumed.load_state_dict(ahead.state_dict(4))
+    assert go(resumed, range(5, 8)) == expected[5:]
 
 
 def test_lost_states_are_refused_or_begin_with_a_warning(tmp_path):
