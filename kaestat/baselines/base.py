@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
+from kaestat.baselines.facts import Facts
 from kaestat.core.arrays import Array, Groups, Visits
 
 
@@ -26,50 +27,12 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Baseline(ABC):
+class Baseline(Facts, ABC):
     """A baseline: the value to subtract from each completion's reward.
 
-    Class attributes tell `AdvantageEstimator` and `value_risk` what a baseline needs:
-
-    Attributes
-    ----------
-    unit : {"prompt", "group"}
-        The meaning of a row: all completions of a prompt at a step, or each of its groups (streams) separately.
-    takes_weights : bool
-        Whether completions may carry weights (averaging baselines).
-    needs_weights : bool
-        Whether completions must have weights.
-    stepwise : bool
-        Whether steps must be served one at a time and in order, because of a carry or to look prompts up.
-    shrinks : bool
-        Whether the value given the past is a posterior mean, shrunk towards a prior or the other prompts.
-    knows_unseen : bool
-        Whether a prompt without a past has a value of its own, from something other than rewards.
-    past_only : bool
-        Whether the value depends on the past visits alone, and not on the rest of the group.
-    estimates_mean : bool
-        Whether the value estimates the prompt's mean reward.
-    within_group : bool
-        Whether every value lies between the lowest and the highest reward of the completion's own group, or the
-        completion is alone. Only then may advantages be divided by the group's deviation.
-    relative : bool
-        Whether there is a baseline for rewards less a number (`less`), so that rewards far from 0 lose no digits.
-    counts_suffice : bool
-        Whether the values depend on a group's rewards only through their counts, which it reads from `Groups.times`. A
-        log with few distinct rewards is then served without a pass over all completions.
+    A new one needs `values` alone; it declares where it differs from most (`Facts`). One that reads no past is a
+    `WithoutVisits`. One with a state of its own has `initial_carry` and `advance`, or `serve`.
     """
-
-    unit: ClassVar[Literal["prompt", "group"]] = "prompt"
-    takes_weights: ClassVar[bool] = False
-    needs_weights: ClassVar[bool] = False
-    stepwise: ClassVar[bool] = False
-    shrinks: ClassVar[bool] = False
-    knows_unseen: ClassVar[bool] = False
-    past_only: ClassVar[bool] = False
-    estimates_mean: ClassVar[bool] = True
-    within_group: ClassVar[bool] = False
-    relative: ClassVar[bool] = False
-    counts_suffice: ClassVar[bool] = False
 
     @abstractmethod
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
@@ -103,16 +66,6 @@ class Baseline(ABC):
         return math.inf
 
     @property
-    def state_size(self) -> int:
-        """How many numbers are kept for each prompt in addition to its visits (`Visits.state`); 0 for none."""
-        return 0
-
-    @property
-    def in_order_only(self) -> bool:
-        """Whether steps must come in order, because the baseline keeps a running state in addition to the visits."""
-        return self.initial_carry() is not None
-
-    @property
     def pools_prompts(self) -> bool:
         """Whether the value of a prompt with visits in reach can depend on the rewards of *other* prompts.
 
@@ -122,44 +75,16 @@ class Baseline(ABC):
         """
         return False
 
-    @property
-    def one_mean(self) -> bool:
-        """Whether the value is one mean over all completions of the step, the same for each of them."""
-        return False
-
-    @property
-    def takes_divergence(self) -> bool:
-        """Whether the value depends on the policy divergence between visits."""
-        return False
-
-    @property
-    def refuses_prior(self) -> str | None:
-        """Why this baseline cannot use visits from before the run (`kaestat.Prior`); None if it can."""
-        return None
-
-    @property
-    def alone(self) -> str:
-        """The advantage of the only completion of a group, in words, where a value needs others; empty if not."""
-        return ""
-
-    @property
-    def missing_input(self) -> str | None:
-        """An input other than rewards that is still to be given, in words; None if the baseline is ready."""
-        return None
-
-    @property
-    def includes_own(self) -> bool:
-        """Whether a value contains the completion's own reward, found by a trial on two groups without a past."""
-        groups = Groups(np.array([[0.0, 1.0], [1.0, 1.0]]), prompt_ids=["a", "b"])
-        own = self.own_derivative(groups, Visits.empty(groups), step=0, carry=self.initial_carry())
-        return bool(np.any(np.asarray(own) != 0))
-
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
         """Derivative of a completion's value in its own reward, broadcastable to (..., P, G).
 
         Zero for leave-one-out baselines, whose gradient is therefore unbiased.
         """
         return 0.0
+
+    def leave_one_out(self) -> Baseline:
+        """The same baseline without the completion's own reward, as in the paper's Table 1."""
+        return self
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         """The number of current completions as informative as the past; shape (..., P, 1).
@@ -180,6 +105,10 @@ class Baseline(ABC):
         """A scale that is part of the method (Kalman gain of `Krpo`); None for most methods."""
         return None
 
+    def less(self, center: float) -> Self:
+        """The same baseline for rewards less ``center``, its values less by as much; only if it is `relative`."""
+        return self
+
     def initial_carry(self) -> Any:
         """Arrays (a dict of NumPy arrays) to keep between steps in addition to the visits; None if there are none."""
         return None
@@ -193,21 +122,19 @@ class Baseline(ABC):
         values = self.values(groups, visits, step=step, carry=carry)
         return Served(values, self.advance(carry, groups, visits, step=step), settled=self)
 
-    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
-        """Whether finite arrays from a stored state are a valid carry of this baseline.
+    # What other rooms ask follows from the above; only few methods answer for themselves.
 
-        By default they must have the names and shapes of `initial_carry`, if there is one.
-        """
-        fresh = self.initial_carry()
-        return fresh is None or shapes_of(fresh) == shapes_of(carry)
+    @property
+    def in_order_only(self) -> bool:
+        """Whether steps must come in order, because the baseline keeps a running state in addition to the visits."""
+        return self.initial_carry() is not None
 
-    def on_range(self, low: float, high: float) -> Baseline:
-        """The same baseline for rewards between ``low`` and ``high``, its parameters in the unit of rewards."""
-        return self
-
-    def less(self, center: float) -> Self:
-        """The same baseline for rewards less ``center``, its values less by as much; only if it is `relative`."""
-        return self
+    @property
+    def includes_own(self) -> bool:
+        """Whether a value contains the completion's own reward, found by a trial on two groups without a past."""
+        groups = Groups(np.array([[0.0, 1.0], [1.0, 1.0]]), prompt_ids=["a", "b"])
+        own = self.own_derivative(groups, Visits.empty(groups), step=0, carry=self.initial_carry())
+        return bool(np.any(np.asarray(own) != 0))
 
     @property
     def bounds_rewards(self) -> bool:
@@ -217,9 +144,10 @@ class Baseline(ABC):
         """
         return self.pools_prompts and (self.horizon > 0 or self.in_order_only)
 
-    def leave_one_out(self) -> Baseline:
-        """The same baseline without the completion's own reward, as in the paper's Table 1."""
-        return self
+    def accepts_carry(self, carry: dict[str, np.ndarray] | None) -> bool:
+        """Whether finite arrays from a stored state are a valid carry; by default those of a fresh one's shapes."""
+        fresh = self.initial_carry()
+        return fresh is None or shapes_of(fresh) == shapes_of(carry)
 
 
 @dataclass(frozen=True)

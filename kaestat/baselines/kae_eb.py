@@ -138,22 +138,22 @@ class KaeEb(KernelBaseline):
             return xp.vecdot(kernel, column)[..., None]
 
         plain = past_sum(mass), past_sum(carried), past_sum(visits.carried_sq)
-        squared, count = plain, plain[0]  # if the mass is the count
+        squared = *plain, plain[0]  # if the mass is the count
         if visits.weight is not None:
-            squares = (visits.mass_sq, visits.mass_sq_carried, visits.mass_sq_carried_sq, visits.count)
-            *squared, count = map(past_sum, squares)
+            columns = (visits.mass_sq, visits.mass_sq_carried, visits.mass_sq_carried_sq, visits.count)
+            squared = tuple(map(past_sum, columns))
         lags = (past_sum(mass * lag), past_sum(mass * lag**2), past_sum(carried * lag))
-        past = _KernelSums(*plain, *squared, count, past_sum(visits.count, weight**2), *lags)
+        past = _KernelSums(*plain, *squared, past_sum(visits.count, weight**2), *lags)
 
         def group_sum(column: Array) -> Array:
             return xp.sum(at_zero * column, axis=-1, keepdims=True)
 
         mass, carried, present = groups.mass, groups.carried, groups.present
         plain = group_sum(mass), group_sum(carried), group_sum(carried * groups.reward)
-        squared, count = plain, plain[0]
+        squared = *plain, plain[0]
         if groups.weight is not None:
-            *squared, count = map(group_sum, (mass**2, mass * carried, carried**2, present))
-        now = (*plain, *squared, count, group_sum(at_zero * present), *[xp.zeros_like(count)] * 3)
+            squared = tuple(map(group_sum, (mass**2, mass * carried, carried**2, present)))
+        now = (*plain, *squared, group_sum(at_zero * present), *[xp.zeros_like(plain[0])] * 3)
         whole = (getattr(past, field.name) + column for field, column in zip(fields(past), now, strict=True))
         return past, _KernelSums(*whole)
 

@@ -105,12 +105,13 @@ class KernelBaseline(Baseline):
         return mixed
 
     def effective_completions(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        baseline = self
+        resolved = self.bandwidths(groups, visits, step=step)
         if carry is not None and self.selector.running is not None:
-            baseline = self.serve(groups, visits, step=step, carry=carry).settled
+            settled = self.serve(groups, visits, step=step, carry=carry).settled
+            resolved = cast(Self, settled).bandwidths(groups, visits, step=step)
         size: Array = 0.0
-        for bandwidth, share in baseline.bandwidths(groups, visits, step=step):
-            size = size + share * baseline.effective_completions_at(groups, visits, bandwidth)
+        for bandwidth, share in resolved:
+            size = size + share * self.effective_completions_at(groups, visits, bandwidth)
         return size
 
     @property

@@ -2,13 +2,11 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self
 
 from kaestat.baselines.base import Baseline
 from kaestat.core.arrays import Array, Groups, Visits
 from kaestat.core.checks import check_number
-
-RangedT = TypeVar("RangedT", bound="RangedBaseline")
 
 
 @dataclass(frozen=True)
@@ -36,15 +34,11 @@ class RangedBaseline(Baseline):
         if not self.low < self.high:
             raise ValueError(f"low must be less than high, got {self.low!r} and {self.high!r}.")
 
-    def on_range(self: RangedT, low: float, high: float) -> RangedT:
-        """The same baseline for rewards of that range; unchanged if it already has one."""
-        return self if (self.low, self.high) != (0.0, 1.0) else replace(self, low=low, high=high)
-
     @property
     def bounds_rewards(self) -> bool:
         return False  # their range does
 
-    def less(self: RangedT, center: float) -> RangedT:
+    def less(self, center: float) -> Self:
         return replace(self, low=self.low - center, high=self.high - center) if center else self
 
     def to_unit(self, groups: Groups, visits: Visits) -> tuple[Groups, Visits]:
@@ -69,13 +63,20 @@ class RangedBaseline(Baseline):
             rounding = (1e-9 + 1e-15 * farthest**2) * count  # squares of rewards far from 0 cancel
             if not bool(xp.any((total < -rounding) | (total_sq > total + rounding))):
                 continue
-            told = f"rewards: {reason}, so every reward {'should' if warn else 'must'} lie in "
-            told += f"[{self.low:g}, {self.high:g}]; give the range of others as low= and high=."
+            message = f"rewards: {reason}, so every reward {'should' if warn else 'must'} lie in "
+            message += f"[{self.low:g}, {self.high:g}]; give the range of others as low= and high=."
             if not warn:
-                raise ValueError(told)
-            warnings.warn(told, stacklevel=3)
+                raise ValueError(message)
+            warnings.warn(message, stacklevel=3)
             return
 
     def from_unit(self, value: Array) -> Array:
         """A value on [0, 1], mapped back to the rewards' own range."""
         return value if (self.low, self.high) == (0.0, 1.0) else self.low + (self.high - self.low) * value
+
+
+def on_range(baseline: Baseline, low: float, high: float) -> Baseline:
+    """The same baseline for rewards of that range; unchanged if it has one, or needs none."""
+    if not isinstance(baseline, RangedBaseline) or (baseline.low, baseline.high) != (0.0, 1.0):
+        return baseline
+    return replace(baseline, low=low, high=high)

@@ -20,6 +20,7 @@ import numpy as np
 
 from kaestat.baselines import Zero
 from kaestat.baselines.base import Baseline
+from kaestat.baselines.reward_range import on_range
 from kaestat.logs.prompt_risks import INTERVAL, SIZES, PromptRisks, warn_of_few
 from kaestat.logs.reward_log import WEIGHTINGS, RewardLog, as_log
 from kaestat.logs.reward_range import reward_range
@@ -236,7 +237,7 @@ def gradient_table(scored: PromptRisks, log: RewardLog, weights: str | None, *, 
 
 
 def _scored(log: RewardLog, row: Row) -> Scored:
-    baseline = risk_baseline(row.method).leave_one_out().on_range(*reward_range(log))
+    baseline = on_range(risk_baseline(row.method).leave_one_out(), *reward_range(log))
     return Scored(row, baseline, next((column for column, name in NAMES.items() if name == row.weights), None))
 
 

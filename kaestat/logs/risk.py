@@ -19,6 +19,7 @@ import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import make_baseline, parse_method
+from kaestat.baselines.reward_range import on_range
 from kaestat.baselines.workbench import check_unknown
 from kaestat.core.checks import check_whole
 from kaestat.core.spelling import named
@@ -202,7 +203,7 @@ def prompt_risks(
         if isinstance(method, Baseline):
             check_unknown(method, log.prompts)
     low, high = reward_range(log)
-    baselines = [risk_baseline(method).on_range(low, high) for method in methods]
+    baselines = [on_range(risk_baseline(method), low, high) for method in methods]
     absolute = not differences_only or bool((log.prompt_units.counts > 1).any())
     eligible = eligible_visits(log, min_visits, absolute)
 

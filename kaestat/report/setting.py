@@ -9,7 +9,7 @@ from kaestat.baselines import Pooled
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.kernel_mean import KernelBaseline
 from kaestat.baselines.registry import get_method, make_baseline, parse_method
-from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.baselines.reward_range import RangedBaseline, on_range
 from kaestat.estimator.reach import fixed_bandwidth
 from kaestat.estimator.scaling import cancels_weights
 from kaestat.logs.reward_log import RewardLog
@@ -40,7 +40,7 @@ class Setting:
         baseline = risk_baseline(specification)
         if isinstance(baseline, KernelBaseline) and fixed_bandwidth(baseline) is not None and returns(log):
             params = {**params, "bandwidth": fixed_bandwidth(baseline), "kernel": as_kernel(baseline.kernel).name}
-        ranged = baseline.on_range(*reward_range(log))  # which was scored, also where 0 and 1 were given
+        ranged = on_range(baseline, *reward_range(log))  # which was scored, also where 0 and 1 were given
         if isinstance(ranged, RangedBaseline) and (ranged.low, ranged.high) != (0.0, 1.0):
             params = {"low": ranged.low, "high": ranged.high} | {**params, "low": ranged.low, "high": ranged.high}
         return Setting(LEFT_OUT.get(name, name), params)

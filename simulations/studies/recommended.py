@@ -9,6 +9,7 @@ import pandas as pd
 
 from kaestat import RewardLog
 from kaestat.baselines.registry import DEFAULT_METHOD, METHODS
+from kaestat.baselines.reward_range import on_range
 from kaestat.datasets import simulated_run
 from kaestat.logs.replay import replay
 from kaestat.logs.reward_range import reward_range
@@ -108,7 +109,7 @@ def _log(value: np.ndarray, reward: np.ndarray, step: np.ndarray) -> Made:
 def true_error(made: Made, method: str, min_visits: int) -> float:
     """Mean squared value error of a method over the scored visits: within prompts, then over prompts."""
     log, units = made.log, made.log.prompt_units
-    baseline = risk_baseline(method.removesuffix(MARK)).on_range(*reward_range(log))
+    baseline = on_range(risk_baseline(method.removesuffix(MARK)), *reward_range(log))
     squared = np.add.reduceat((replay(log, baseline)[0] - made.value) ** 2, units.first) / units.counts
     scored = eligible_visits(log, min_visits, bool((units.counts > 1).any()))
     prompt = units.visit_prompt[scored]

@@ -5,7 +5,7 @@ import pytest
 
 from kaestat import AdvantageEstimator, make_baseline
 from kaestat.baselines.registry import METHODS
-from kaestat.baselines.reward_range import RangedBaseline
+from kaestat.baselines.reward_range import RangedBaseline, on_range
 from tests.helpers.cases import groups, visits
 
 RANGED = [name for name, method in METHODS.items() if issubclass(method.baseline, RangedBaseline)]
@@ -38,9 +38,9 @@ def test_noise_is_the_variance_of_the_past_rewards_and_the_pseudo_completions():
 
 def test_a_range_given_is_kept():
     given = make_baseline("spo", low=-1.0, high=3.0)
-    assert given.on_range(0.0, 5.0) == given
-    assert make_baseline("spo").on_range(-1.0, 1.0) == make_baseline("spo", low=-1.0, high=1.0)
-    assert make_baseline("kae").on_range(-1.0, 1.0) == make_baseline("kae")
+    assert on_range(given, 0.0, 5.0) == given
+    assert on_range(make_baseline("spo"), -1.0, 1.0) == make_baseline("spo", low=-1.0, high=1.0)
+    assert on_range(make_baseline("kae"), -1.0, 1.0) == make_baseline("kae")
 
 
 @pytest.mark.parametrize("name", RANGED)

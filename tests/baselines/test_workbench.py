@@ -92,24 +92,10 @@ class Batches(Sound):
     pools_prompts = True
 
 
-class PromptOrder(Sound):
-    def values(self, groups, visits, *, step, carry=None):
-        place = groups.xp.arange(groups.reward.shape[-2], dtype=groups.reward.dtype)
-        return 0.1 * place[:, None] + super().values(groups, visits, step=step)
-
-
 class PoolsPrompts(Sound):
     def values(self, groups, visits, *, step, carry=None):
         mean = self.mean(groups, visits)
         return (mean + groups.pooled(mean) / groups.reward.shape[-2]) / 2 + 0 * groups.reward
-
-
-class PastOnly(Sound):
-    past_only = True
-
-    def values(self, groups, visits, *, step, carry=None):
-        mass, carried = groups.others()
-        return (self.mean(groups, visits) + carried) / (1 + mass)
 
 
 class WithinGroup(Sound):
@@ -123,26 +109,10 @@ class Weights(Sound):
         return super().mean(groups, visits) * (1.0 if visits.weight is None else 0.5)
 
 
-class Condensed(Sound):
-    counts_suffice = True
-
-    def values(self, groups, visits, *, step, carry=None):
-        there = groups.xp.ones_like(groups.reward) if groups.mask is None else groups.mask  # and Groups.times?
-        n, total = (groups.xp.sum(there * part, axis=-1, keepdims=True) for part in (1.0, groups.reward))
-        return (total - groups.reward) / groups.xp.clip(n - 1, 1.0, None)
-
-
 class Memory(Sound):
     def values(self, groups, visits, *, step, carry=None):
         calls = self.__dict__["calls"] = self.__dict__.get("calls", 0) + 1
         return self.mean(groups, visits) + (0 * groups.reward if calls % 2 else 0 * groups.reward + 0.01)
-
-
-class Mutation(Sound):
-    def values(self, groups, visits, *, step, carry=None):
-        values = super().values(groups, visits, step=step)
-        visits.total_sq[...] += 1
-        return values
 
 
 class Torch(Sound):
@@ -160,14 +130,10 @@ FAULTS = {
     "visit_padding": VisitPadding,
     "horizon": Horizon,
     "batches": Batches,
-    "prompt_order": PromptOrder,
     "pools_prompts": PoolsPrompts,
-    "past_only": PastOnly,
     "within_group": WithinGroup,
     "weights": Weights,
-    "condensed": Condensed,
     "memory": Memory,
-    "mutation": Mutation,
     "torch": Torch,
 }
 

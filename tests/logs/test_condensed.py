@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kaestat import RewardLog, make_baseline, methods
+from kaestat.baselines.reward_range import on_range
 from kaestat.logs import scoring
 from kaestat.logs.reward_range import reward_range
 from kaestat.logs.risk import risk_baseline
@@ -32,7 +33,7 @@ def ragged(values, seed=0):
 @pytest.mark.parametrize("method", [*COUNTED, "kae:bandwidth=3", "local_linear:bandwidth=4"])
 def test_counting_equal_rewards_changes_no_risk(method, values, monkeypatch):
     log = ragged(values)
-    row = Scored(method, risk_baseline(method).on_range(*reward_range(log)))
+    row = Scored(method, on_range(risk_baseline(method), *reward_range(log)))
     assert log.prompt_units.condensed.times is not None
     found = visit_risks(log, row, Measure(absolute=False))
     monkeypatch.setattr(scoring, "_counts_suffice", lambda *_: False)

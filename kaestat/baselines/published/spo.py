@@ -40,7 +40,6 @@ class Spo(RangedBaseline):
 
     shrinks: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
-    past_only: ClassVar[bool] = True
 
     rho: float | None = None
     half_life: float = 0.06
