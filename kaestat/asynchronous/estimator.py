@@ -356,8 +356,7 @@ class AsynchronousEstimator(AdvantageEstimator):
             without = packing.codes, newest[packing.codes] - version
         earlier = history.visits_known(history.rows(packing.keys), newest, without)
         visits, now = split_now(earlier, self.baseline.max_visits)
-        apart = now is None or self.baseline.past_only
-        groups = batch.groups if apart else joined(batch.groups, completions_of(cast(Visits, now)))
+        groups = batch.groups if now is None else joined(batch.groups, completions_of(now))
         oldest = step if samples.version is None else int(samples.version.min())
         return visits, scores_before(self.baseline, history, oldest, state.scores), groups
 
