@@ -179,7 +179,7 @@ def compare(
         _provenance(context, path, name, n_boot, seed, 1) for path, name in zip((before, after), names, strict=True)
     ]
     if as_json:
-        fields = ("figures", "errors", "level", "share", "share_low", "share_high")
+        fields = ("figures", "errors", "level", "share")
         print(to_json({name: getattr(comparison, name) for name in fields} | {"provenance": provenance}))
     else:
         console.show(comparison_document(comparison))

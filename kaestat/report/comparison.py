@@ -15,6 +15,7 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of, value_risk
 from kaestat.report.facts import LogFacts, ends_of
 from kaestat.report.reward_curve import RewardCurve, reaching
+from kaestat.report.unit import Estimate
 
 METHODS = (DEFAULT_METHOD, "kae", "grpo", "reinforce++")
 SHARE = "completions to an equal mean reward"
@@ -39,15 +40,12 @@ class RunComparison:
     curves: tuple[RewardCurve, RewardCurve]  # Mean reward against completions
     level: float  # Mean reward at the end of the run before
     # Completions that the run after needs to reach that level, divided by those of the run before; infinite if it does
-    # not reach it. A 95 % interval by bootstrap over prompts
-    share: float
-    share_low: float
-    share_high: float
+    # not reach it
+    share: Estimate
     # Quantities, `SHARE` among them, whose difference is shown by an interval that holds for all `n_tested` at once
     different: tuple[str, ...]
     n_tested: int
-    # Whether prompts are shared, and the interval of the share does not go from a number to "not reached"
-    share_known: bool
+    share_shown: bool  # Whether prompts are shared, and the share's interval is not from a number to "not reached"
 
 
 def compare_runs(
@@ -64,37 +62,27 @@ def compare_runs(
     0 draws give no interval of the share of completions, and Student's intervals of the rest.
     """
     n_boot = draws_of(n_boot)
-    per_prompt = [_prompt_figures(log) for log in (before, after)]
-    rewards = _possible_rewards(before, after)
+    sides = [_prompt_figures(log) for log in (before, after)]
+    possible = _possible_rewards(before, after)
     rows = [
-        _figure(name, [side[name] for side in per_prompt], POSSIBLE.get(name, rewards), n_boot, seed)
-        for name in per_prompt[0]
-        if not any(side[name].empty for side in per_prompt)
+        _figure(name, (sides[0][name], sides[1][name]), POSSIBLE.get(name, possible), n_boot, seed)
+        for name in sides[0]
+        if not (sides[0][name].empty or sides[1][name].empty)
     ]
-    curves = RewardCurve.of(before), RewardCurve.of(after)
-    level, (share, low, high) = reaching(*curves, n_boot=n_boot, seed=seed)
     figures = pd.DataFrame(rows, columns=COLUMNS)
+    curves = RewardCurve.of(before), RewardCurve.of(after)
+    level, share = reaching(*curves, n_boot=n_boot, seed=seed)
     tested: dict[str, Any] = {
         name: gap for name, *gap in figures.iloc[1:][["quantity", "difference", "low", "high"]].itertuples(index=False)
     }
-    share_known = bool(figures["n_common"].max() > 0) and not (math.isfinite(low) and math.isinf(high))
-    if share_known:
+    share_shown = bool(figures["n_common"].max() > 0) and not (math.isfinite(share[1]) and math.isinf(share[2]))
+    if share_shown:
         with np.errstate(divide="ignore"):
-            tested[SHARE] = tuple(np.log([share, low, high]).tolist())
-    return RunComparison(
-        names=names,
-        facts=(LogFacts.of(before), LogFacts.of(after)),
-        figures=figures,
-        errors=_errors(before, after, n_boot, seed),
-        curves=curves,
-        level=level,
-        share=share,
-        share_low=low,
-        share_high=high,
-        different=tuple(name for name, gap in tested.items() if _is_shown(gap, len(tested))),
-        n_tested=len(tested),
-        share_known=share_known,
-    )
+            tested[SHARE] = np.log(share).tolist()
+    different = tuple(name for name, gap in tested.items() if _is_shown(gap, len(tested)))
+    facts = LogFacts.of(before), LogFacts.of(after)
+    errors = _errors(before, after, n_boot, seed)
+    return RunComparison(names, facts, figures, errors, curves, level, share, different, len(tested), share_shown)
 
 
 def _prompt_figures(log: RewardLog) -> dict[str, pd.Series]:
@@ -139,9 +127,6 @@ def _figure(
     most = possible[1] - possible[0]
     gap = _mean((after[common] - before[common]).to_numpy(), (-most, most), n_boot, seed)
     return (quantity, *sides[0], *sides[1], *gap, len(common))
-
-
-Estimate = tuple[float, float, float]  # mean, and the ends of an interval
 
 
 def _mean(samples: np.ndarray, possible: tuple[float, float], n_boot: int, seed: int) -> Estimate:

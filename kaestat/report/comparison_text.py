@@ -16,7 +16,7 @@ from kaestat.report.files import provenance_lines
 from kaestat.report.html_page import Download, html_page
 from kaestat.report.plots import mean_rewards, render
 from kaestat.report.tables import fact_lines
-from kaestat.report.unit import PLAIN, Unit
+from kaestat.report.unit import PLAIN, Estimate, Unit
 
 PAGE = "compare.html"
 HEADLINES = {
@@ -83,26 +83,23 @@ def comparison_headline(runs: RunComparison) -> list[str]:
     changes = [_change(row, row.quantity in runs.different) for row in rows]
     if not runs.different:
         return [f"No difference between {first} and {second} is shown.", *changes]
-    if not runs.share_known:
+    if not runs.share_shown:
         return changes
     level = f"the mean reward that {first} ends at ({runs.level:.3f})"
-    if not math.isfinite(runs.share):
+    if not math.isfinite(runs.share[0]):
         return [f"{second} does not reach {level}.", *changes]
-    share = f"{runs.share:.2f}{_interval(runs.share_low, runs.share_high)}"
-    return [f"{second} reaches {level} after {share} of the completions that {first} takes.", *changes]
+    return [f"{second} reaches {level} after {_text(runs.share)} of the completions that {first} takes.", *changes]
 
 
 def comparison_notes(runs: RunComparison) -> Iterator[str]:
     """Notes on how to read the numbers."""
     before, after = runs.names
     common = int(runs.figures["n_common"].max())
-    pairs = "The runs have too few prompts in common to pair them"
-    if common:
-        pairs = f"For rewards and dead groups they are paired over the prompts that both runs have (up to {common:,})"
+    pairs = f"paired over the prompts that both runs have (up to {common:,})" if common else "not paired"
     yield (
-        f"Differences are {after} minus {before}. {pairs}; value errors count as independent. Intervals are over "
-        "prompts, and hold for these two runs only: two runs of one configuration differ too, and only further seeds "
-        "show by how much."
+        f"Differences are {after} minus {before}. Those of rewards and dead groups are {pairs}, those of value errors "
+        "count as independent. Intervals are over prompts, and hold for these two runs only: two runs of one "
+        "configuration differ too, and only further seeds show by how much."
     )
     yield (
         "Mean rewards are those of the sampled completions, and every prompt counts equally. If a sampler chooses "
@@ -122,20 +119,18 @@ def comparison_notes(runs: RunComparison) -> Iterator[str]:
             "are equal; a number and its text are two ids."
         )
         return
-    at = f"{runs.share:.2f}" if math.isfinite(runs.share) else "never"
     yield (
-        f"Completions to an equal mean reward, {at}{_interval(runs.share_low, runs.share_high)}: when the running "
-        f"mean over a tenth of the run reaches the level at which {before} ends ({runs.level:.3f}), as a share of the "
-        f"completions that {before} takes."
+        f"Completions to an equal mean reward, {_text(runs.share)}: when the running mean over a tenth of the run "
+        f"reaches the level at which {before} ends ({runs.level:.3f}), as a share of the completions that {before} "
+        "takes."
     )
 
 
-def _interval(low: float, high: float) -> str:
-    if math.isnan(low):
-        return ""
-    if math.isinf(low):
-        return " (95 % interval: not reached)"
-    return f" (95 % interval {low:.2f} to {'not reached' if math.isinf(high) else f'{high:.2f}'})"
+def _text(share: Estimate) -> str:
+    mean, low, high = (f"{end:.2f}" if math.isfinite(end) else "not reached" for end in share)
+    if math.isnan(share[1]):
+        return mean
+    return f"{mean} (95 % interval {low if low == high else f'{low} to {high}'})"
 
 
 def _change(row: Any, shown: bool) -> str:

@@ -18,8 +18,9 @@ from kaestat.logs.risk import risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.logs.weight_ratio import weight_ratio
 from kaestat.report.law import LawAnalysis
-from kaestat.report.recommendation import UNKNOWN, Estimate, complexity, lowest_of, shares
+from kaestat.report.recommendation import complexity, lowest_of, shares
 from kaestat.report.setting import Setting
+from kaestat.report.unit import UNKNOWN, Estimate
 
 DEFAULT_METHODS = ("none", "grpo", "reinforce++", "kae", "kae_eb")  # each is replayed once more for every weighting
 SIMPLEST_WEIGHTS = ("length", "score_norm")  # lengths cost nothing, score norms a forward pass
@@ -48,9 +49,6 @@ class GradientAnalysis:
     # Whether ``plain`` is no baseline at all and shown to leave less noise than ``value``: values are not what to
     # subtract
     misled: bool
-    # Whether the weighted row is the one to use: shown to leave less noise than ``plain``, or `SAFEST` and not shown to
-    # leave more where values mislead and there are groups
-    matter: bool
     # Share by which a weighted history lowers the noise of the batch mean with the same weights, which has no history;
     # NaN where one of them was not measured
     by_history: Estimate
@@ -61,6 +59,11 @@ class GradientAnalysis:
     def by_length(self) -> bool:
         """Whether lengths, a stand-in for score norms, measure the noise."""
         return str(self.noise["measured_by"].iloc[0]) != "score_norm"
+
+    @property
+    def matter(self) -> bool:
+        """Whether the weighted row is the one to use: it is shown to leave less noise than ``plain``."""
+        return self.saving[1] > 0
 
     def reduction(self, method: str, weights: str = PLAIN) -> Estimate:
         """Reduction of a row's noise compared with GRPO's group mean; NaN without such a row."""
@@ -97,16 +100,12 @@ def analyze_gradient(
     of_value = [k for k, row in enumerate(rows) if row.weights == PLAIN and str(row.method) == value]
     nothing = isinstance(risk_baseline(rows[plain].method), Zero)
     misled = nothing and any(float(_gap(scored, plain, k, draw).ci_high) < 0 for k in of_value)
-    row, saving, matter = Row("", PLAIN), UNKNOWN, False
+    row, saving = Row("", PLAIN), UNKNOWN
     if weighted:
         open_to = lowest_of(scored, weighted, plain, **draw)[2]
         ranked = sorted(open_to, key=lambda k: (complexity(rows[k]), SIMPLEST_WEIGHTS.index(rows[k].weights), mean[k]))
         chosen = min(ranked, key=lambda k: not _is_safest(rows[k]))
-        row, gap = rows[chosen], _gap(scored, chosen, plain, draw)
-        saving = shares(gap, float(mean[plain]))
-        tied = bool(_is_safest(row) and gap.ci_low <= 0)
-        # With single completions no baseline is what there is anyhow.
-        matter = bool(saving[1] > 0 or (misled and tied and log.group_sizes.max() > 1))
+        row, saving = rows[chosen], shares(_gap(scored, chosen, plain, draw), float(mean[plain]))
     table = gradient_table(scored, log, None, **draw)
     return GradientAnalysis(
         noise=table.sort_values("noise", kind="stable", ignore_index=True),
@@ -118,7 +117,6 @@ def analyze_gradient(
         setting=Setting.of(row.method, log) if weighted else Setting("", {}),
         saving=saving,
         misled=misled,
-        matter=matter,
         by_history=_by_history(scored, rows, draw),
         law=LawAnalysis.of(log, seed=seed, min_visits=min_visits),
     )

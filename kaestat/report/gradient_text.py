@@ -5,8 +5,8 @@ from typing import Any
 
 from kaestat.report.document import Table
 from kaestat.report.facts import LogFacts
-from kaestat.report.gradient import SAFEST, WITHOUT_HISTORY, Estimate, GradientAnalysis
-from kaestat.report.unit import PLAIN, Unit
+from kaestat.report.gradient import SAFEST, WITHOUT_HISTORY, GradientAnalysis
+from kaestat.report.unit import PLAIN, Estimate, Unit
 
 HEADER = (
     "method", "weights", "noise", "standard error", "95 % interval", "ratio to grpo", "its 95 % interval",
@@ -38,7 +38,13 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
     ratio = _weighing(gradient, facts)
     saving = gradient.saving
     if gradient.matter:
-        return _advice(gradient, facts, ratio, rival)
+        method = gradient.setting.in_words(facts.time_axis) if gradient.setting.method else gradient.row
+        best = _share(gradient.reduction(gradient.row, gradient.weights))
+        return (
+            f"{ratio or 'Weights matter in this run'}: use {method} with weights={gradient.weights}. The gradient then "
+            f"has {best} less noise than with {rival}. With the best method without weights, {gradient.plain}, it has "
+            f"{_share(gradient.reduction(gradient.plain))} less."
+        )
     sentences = [f"{ratio}."] if ratio else []
     if gradient.row and not math.isnan(saving[0]):
         if math.isnan(saving[1]):
@@ -56,20 +62,6 @@ def on_weights(gradient: GradientAnalysis, facts: LogFacts) -> str:
             less = _compared(gradient.reduction(gradient.plain), rival)
         sentences.append(f"Training without a baseline leaves {less}: do not subtract values in this run.")
     return " ".join(sentences)
-
-
-def _advice(gradient: GradientAnalysis, facts: LogFacts, ratio: str, rival: str) -> str:
-    """To use weights, and what this is worth."""
-    method = gradient.setting.in_words(facts.time_axis) if gradient.setting.method else gradient.row
-    avoid = ""
-    if not gradient.saving[1] > 0:
-        of_value = _compared(gradient.reduction(gradient.value), rival)
-        avoid = f", which is not shown to be worse; {gradient.value} without weights leaves {of_value}"
-    return (
-        f"{ratio or 'Weights matter in this run'}: use {method} with weights={gradient.weights}. The gradient then has "
-        f"{_share(gradient.reduction(gradient.row, gradient.weights))} less noise than with {rival}. With the best "
-        f"method without weights, {gradient.plain}, it has {_share(gradient.reduction(gradient.plain))} less{avoid}."
-    )
 
 
 def on_history(gradient: GradientAnalysis) -> str:

@@ -10,7 +10,6 @@ from kaestat.report.sampling import SAMPLING_LINE, on_sampling
 from kaestat.report.setting import IN_STEPS
 
 RIVALS = {"grpo": "GRPO's group mean", "reinforce++": "REINFORCE++'s batch mean"}  # both leave the completion out
-MANY_DEAD = 0.25  # of the groups
 NAMED = 4  # tied rows; the others are counted
 FEW_PROMPTS = 40  # with fewer, an interval over prompts says little about how large a reduction is
 NEARLY_ALL = 0.99  # an unbiased estimate of a small error may be negative: such a reduction is not a number to quote
@@ -172,17 +171,6 @@ def paste_notes(analysis: Analysis) -> list[str]:
         f"The log counts visits, but training counts steps. {IN_STEPS} is {setting.params['bandwidth']:g} times the "
         "number of steps from one visit of a prompt to the next (steps per epoch)."
     ]
-
-
-def sampling_hint(analysis: Analysis) -> str:
-    """How to analyse sampling; empty if that is done, prompts do not return, or few groups are dead."""
-    dead = analysis.facts.dead_groups or 0.0
-    if analysis.sampling is not None or analysis.facts.return_gap is None or dead < MANY_DEAD or _all_alike(analysis):
-        return ""
-    return (
-        f"{_percent(dead)} of the groups were dead: kaestat analyze --sampling estimates how many completions you "
-        "would save by drawing prompts by their predicted values."
-    )
 
 
 def _percent(share: float, digits: int | None = None) -> str:

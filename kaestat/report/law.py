@@ -10,7 +10,7 @@ import pandas as pd
 from kaestat.logs.baseline_law import BETWEEN, law_applies, law_of_log
 from kaestat.logs.reward_log import RewardLog
 from kaestat.report.document import Table
-from kaestat.report.unit import PLAIN
+from kaestat.report.unit import PLAIN, Estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,10 +18,10 @@ class LawAnalysis:
     """The law's predictions for a log."""
 
     table: pd.DataFrame  # `kaestat.logs.baseline_law.LawPrediction.table`
-    threshold: tuple[float, float, float]  # `kaestat.theory.PromptMoments.threshold`, and its interval
+    threshold: Estimate  # `kaestat.theory.PromptMoments.threshold`
     history: float  # `kaestat.logs.baseline_law.LawInputs`; the mean of ``drift``
     drift: float
-    none_to_value: tuple[float, float, float]  # Noise of no baseline over that of the value, and its interval
+    none_to_value: Estimate  # Noise of no baseline over that of the value
 
     @classmethod
     def of(cls, log: RewardLog, *, seed: int, min_visits: int) -> LawAnalysis | None:

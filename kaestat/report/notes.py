@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.spelling import counted
 from kaestat.estimator.reach import OUT_OF_REACH_SHARE, reached, wide_enough
@@ -44,7 +43,6 @@ def notes(
     if renamed := {part: name for part, name in log.columns.items() if name.casefold() != part}:
         yield f"Columns: {', '.join(f'{part} is {name}' for part, name in renamed.items())}."
     yield from _on_time(log, given)
-    yield from _on_rewards(log, scored)
     if log.group_size_inferred:
         size = int(log.group_sizes.max())
         yield (
@@ -67,7 +65,7 @@ def notes(
             "on the data it was made on, so each half of the prompts is scored with the choice of the other half."
             f"{sampled}"
         )
-    yield from _on_identification(scored, given)
+    yield from _on_rewards(log, scored, given)
     yield from (HOW_TO_LOG,) if gradient is None else ON_NOISE
 
 
@@ -114,47 +112,30 @@ def _sees_no_past(baseline: Baseline, gaps: np.ndarray) -> bool:
     return baseline.horizon > 0 and bool(reached(baseline, gaps).mean() <= 1 - OUT_OF_REACH_SHARE)
 
 
-def _on_rewards(log: RewardLog, scored: PromptRisks) -> Iterator[str]:
+def _on_rewards(log: RewardLog, scored: PromptRisks, given: Sequence[str | Baseline]) -> Iterator[str]:
     low, high = reward_range(log)
-    if (low, high) == (0.0, 1.0):
-        return
-    named = _specified(scored)
-    if ranged := dict.fromkeys(method for method in named if isinstance(risk_baseline(method), RangedBaseline)):
+    baselines = [risk_baseline(method) for method in given]
+    if (low, high) != (0.0, 1.0) and any(isinstance(baseline, RangedBaseline) for baseline in baselines):
         yield (
-            f"Rewards lie between {low:g} and {high:g}. For methods that expect rewards in [0, 1] "
-            f"({', '.join(ranged)}) they are mapped from that range. In training, give the range that rewards can "
-            f"have, at least low={low:g}, high={high:g}."
+            f"Rewards lie between {low:g} and {high:g}. For methods that expect rewards in [0, 1], as kalman and spo, "
+            "they are mapped from that range. In training, give the range that rewards can have, at least "
+            f"low={low:g}, high={high:g}."
         )
-
-
-def _specified(scored: PromptRisks) -> list[str]:
-    """The methods that were named by text, but for the tuned ones."""
-    return [method for method in scored.methods if isinstance(method, str) and not method.endswith(MARK)]
-
-
-def _on_identification(scored: PromptRisks, given: Sequence[str | Baseline]) -> Iterator[str]:
-    if not scored.absolute:
+    if scored.absolute:
         yield (
-            "One completion per visit (G = 1): the reward variance and the MSE are not identified, but differences of "
-            "MSE are. Without other completions the values of grpo and rloo are 0, like those of none."
+            f"{' and '.join(LEAVE_ONE_OUT_METHODS)} are scored in leave-one-out form, as in the paper, and so are "
+            "methods that use one reward of the group in place of its mean. Where a value contains its completion's "
+            "own reward with weight w, 2 w Var(Z) is added back, so every row is the MSE of the value; such methods "
+            "are not recommended. Methods that differ only in the scale of advantages have equal rows."
         )
-        unknown = np.isnan(scored.per_prompt).any(axis=0)
-        if left_out := [str(method) for k, method in enumerate(given) if unknown[k]]:
-            yield (
-                f"Left out, since their values contain the completion's own reward: {', '.join(left_out)}. At G = 1 "
-                "even their differences are not identified."
-            )
         return
-    named = {parse_method(name)[0]: METHODS[parse_method(name)[0]].default for name in _specified(scored)}
-    note = f"{' and '.join(LEAVE_ONE_OUT_METHODS)} are scored in leave-one-out form, as in the paper."
-    if by_rank := [name for name, default in named.items() if not default.estimates_mean]:
-        note += f" So are {', '.join(by_rank)}, which use one reward of the group in place of its mean."
-    as_others = (*by_rank, *LEAVE_ONE_OUT_METHODS)
-    if with_own := [name for name, default in named.items() if default.includes_own and name not in as_others]:
-        note += (
-            f" Where a value contains its completion's own reward with weight w ({', '.join(with_own)}), "
-            "2 w Var(Z) is added back, so every row is the MSE of the value."
+    yield (
+        "One completion per visit (G = 1): the reward variance and the MSE are not identified, but differences of "
+        "MSE are. Without other completions the values of grpo and rloo are 0, like those of none."
+    )
+    unknown = np.isnan(scored.per_prompt).any(axis=0)
+    if left_out := [str(method) for k, method in enumerate(given) if unknown[k]]:
+        yield (
+            f"Left out, since their values contain the completion's own reward: {', '.join(left_out)}. At G = 1 even "
+            "their differences are not identified."
         )
-    if by_rank or with_own:
-        note += " Such methods are not recommended."
-    yield f"{note} Methods that differ only in the scale of advantages have equal rows."

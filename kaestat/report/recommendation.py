@@ -16,12 +16,11 @@ from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import eligible_visits, risk_baseline
 from kaestat.logs.tuning import MARK
 from kaestat.report.setting import Setting, returns
+from kaestat.report.unit import UNKNOWN, Estimate
 
 DEFAULT_WITHOUT_HISTORY = "james_stein"
 MARGIN = 0.1  # of an MSE
 ROUNDING = 1e-6  # a smaller share of a risk is not a difference
-UNKNOWN = (np.nan, np.nan, np.nan)
-Estimate = tuple[float, float, float]  # a number, and the ends of its 95 % interval
 UNRANKED = 1 + max(method.simplicity for method in METHODS.values() if method.simplicity is not None)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from kaestat.core.checks import check_seed
 from kaestat.logs.reward_log import RewardLog
+from kaestat.report.unit import Estimate
 
 BINS = 50
 WINDOW = 0.1  # of the parts, for a running mean
@@ -58,9 +59,7 @@ class RewardCurve:
         return np.where(there.any(axis=-1), self.completions[there.argmax(axis=-1)], np.inf)
 
 
-def reaching(
-    before: RewardCurve, after: RewardCurve, *, n_boot: int, seed: int
-) -> tuple[float, tuple[float, float, float]]:
+def reaching(before: RewardCurve, after: RewardCurve, *, n_boot: int, seed: int) -> tuple[float, Estimate]:
     """The final level of the run before, and the share of its completions that the run after needs to reach it.
 
     The level is the running mean of ``before`` at its end. The share, with its interval, is the first completions at

@@ -13,7 +13,7 @@ from kaestat.report.analysis import Analysis
 from kaestat.report.document import Document, Table
 from kaestat.report.facts import LogFacts
 from kaestat.report.gradient_text import noise_table
-from kaestat.report.headline import headline_parts, paste_lines, paste_notes, sampling_hint
+from kaestat.report.headline import headline_parts, paste_lines, paste_notes
 from kaestat.report.law import law_table
 from kaestat.report.sampling import sampling_table
 from kaestat.report.unit import PLAIN, Unit
@@ -48,7 +48,7 @@ def analysis_document(analysis: Analysis, source: str, *, rows: int | None = Non
         title=f"Baselines on {source}",
         headline=headline_parts(analysis),
         lines=paste_lines(analysis),
-        remarks=list(filter(None, (*paste_notes(analysis), sampling_hint(analysis)))),
+        remarks=paste_notes(analysis),
         facts=[(source, fact_lines(analysis.facts))],
         tables=tables,
         notes=list(analysis.notes),

@@ -11,6 +11,8 @@ import numpy as np
 SMALLEST_SHOWN = 0.5  # of the middle risk, in its unit
 ROUNDING = 1e-12  # of the largest risk
 NAMES = {0: "1", -3: "0.001", 3: "1,000"}
+Estimate = tuple[float, float, float]  # a number, and the ends of its 95 % interval
+UNKNOWN: Estimate = (math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)

@@ -35,20 +35,20 @@ def found():
 
 
 def test_a_run_that_learns_twice_as_fast_takes_half_the_completions(found):
-    assert found.share_low < 0.55 < found.share_high < 0.85
-    assert found.share_low < found.share < found.share_high
+    share, low, high = found.share
+    assert low < 0.55 < high < 0.85 and low < share < high
     assert "fast reaches the mean reward that slow ends at" in comparison_headline(found)[0]
 
 
 def test_a_run_that_never_gets_there_is_said_to_be_one():
     back = compare_runs(made(0.04, seed=1), made(0.0), ("fast", "flat"), n_boot=0)
-    assert math.isinf(back.share) and math.isnan(back.share_low)
+    assert math.isinf(back.share[0]) and math.isnan(back.share[1])
     assert comparison_headline(back)[0].startswith("flat does not reach the mean reward that fast ends at")
 
 
 def test_a_run_beside_itself_differs_by_nothing(found):
     same = compare_runs(made(0.02), made(0.02), n_boot=50)
-    assert (same.figures["difference"] == 0).all() and same.share == same.share_low == same.share_high == 1.0
+    assert (same.figures["difference"] == 0).all() and same.share == (1.0, 1.0, 1.0)
     assert same.different == () and comparison_headline(same)[0] == "No difference between before and after is shown."
     assert "not shown to differ" in comparison_headline(same)[1]
 
@@ -78,7 +78,7 @@ def test_runs_on_other_prompts_count_as_independent():
     assert (other.figures["n_common"] == 0).all()
     row = other.figures.set_index("quantity").loc["dead groups"]
     assert row["difference"] == pytest.approx(row["after"] - row["before"]) and row["low"] < 0 < row["high"]
-    assert not other.share_known and "completions" not in " ".join(comparison_headline(other))
+    assert not other.share_shown and "completions" not in " ".join(comparison_headline(other))
     assert any("cannot be compared" in note for note in comparison_notes(other))
 
 
@@ -121,7 +121,7 @@ def test_value_errors_are_those_of_each_log(found):
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_run_of_one_prompt_is_compared():
     one = RewardLog(["a"] * 40, np.arange(40) // 4, np.arange(40) % 3 == 0)
-    assert compare_runs(one, made(0.02), n_boot=50).share_low >= 0
+    assert compare_runs(one, made(0.02), n_boot=50).share[1] >= 0
 
 
 def test_curves_are_running_means_by_a_slow_way():
@@ -149,7 +149,7 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert run(["compare", *logs, "--n-boot", "50", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     shown = pd.DataFrame(document["figures"]).set_index("quantity")
-    assert f"{shown.loc['dead groups', 'before']:.3f}" in printed and document["share"] < 1
+    assert f"{shown.loc['dead groups', 'before']:.3f}" in printed and document["share"][0] < 1
     assert run(["compare", logs[0], str(tmp_path / "none.csv")]) == 2
 
 
@@ -157,7 +157,7 @@ def test_a_share_of_completions_that_may_be_anything_is_no_headline():
     """Its interval goes to "not reached"; dead groups differ all the same."""
     logs = made(0.02, n_steps=20), made(0.02, seed=1, n_steps=20, group=16)
     vague = compare_runs(*logs, n_boot=100)
-    assert math.isfinite(vague.share_low) and math.isinf(vague.share_high) and not vague.share_known
+    assert math.isfinite(vague.share[1]) and math.isinf(vague.share[2]) and not vague.share_shown
     assert vague.different == ("dead groups",)
     told = " ".join(comparison_headline(vague))
     assert "Share of dead groups" in told and "completions" not in told and "No difference" not in told

@@ -10,7 +10,7 @@ from kaestat import RewardLog, sampling_risk
 from kaestat.datasets import simulated_run
 from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
-from kaestat.report.headline import headline, paste_lines, sampling_hint
+from kaestat.report.headline import headline, paste_lines
 from kaestat.report.sampling import BUDGET, NO_RETURNS, POLICIES, SAMPLING_LINE, sampling_table
 
 METHODS = ["grpo", "kae:bandwidth=6"]
@@ -31,16 +31,6 @@ def all_alike():
     """Prompts of one value: there is nothing to choose."""
     rng = np.random.default_rng(0)
     return analysis_of(FRAME.assign(reward=(rng.random(len(FRAME)) < 0.5).astype(float)))
-
-
-def test_where_many_groups_are_dead_the_end_says_how_to_ask_what_sampling_would_save():
-    log = simulated_run(n_prompts=40, n_epochs=6).log
-    asked, unasked = (analyze(log, ["kae"], n_boot=40, sampling=sampling) for sampling in (True, False))
-    share = f"{100 * unasked.facts.dead_groups:.0f} % of the groups were dead"
-    assert sampling_hint(unasked).startswith(share) and "--sampling" in sampling_hint(unasked)
-    assert sampling_hint(asked) == ""
-    once = RewardLog(np.repeat(np.arange(30), 2), np.repeat(np.arange(30) // 5, 2), np.zeros(60))
-    assert sampling_hint(analyze(once, ["rloo"], n_boot=40)) == ""
 
 
 def test_the_table_is_that_of_the_library_most_worth_first(ordinary):
