@@ -1,30 +1,17 @@
-"""The HTML reports in a real browser where there is one, and parsed in any case.
-
-pytest reads the conftest.py of folders called ``test*`` before it collects, so that the header tells what is checked.
-What the fixtures need is imported by them, as this file is read in every run.
-"""
+"""The HTML reports in a real browser where there is one, and parsed in any case."""
 
 import pytest
 
-from tests.helpers.chromium import CHROMIUM, MISSING
+from tests.helpers.chromium import MISSING
 
 collect_ignore = ["test_pages_in_browser.py"] if MISSING else []
 
 
-def pytest_report_header():
-    return f"report pages: {_told()}"
-
-
 def pytest_terminal_summary(terminalreporter):
-    """The header is not shown with -q; a browser that is missing must be."""
     if MISSING:
-        terminalreporter.write_line(f"report pages: {_told()}", yellow=True)
-
-
-def _told() -> str:
-    if MISSING:
-        return f"no {' and no '.join(MISSING)} here, so checked on the parsed HTML only, in no browser"
-    return f"parsed, and in {CHROMIUM}"
+        terminalreporter.write_line(
+            f"report pages: parsed only, since there is no {' and no '.join(MISSING)}", yellow=True
+        )
 
 
 @pytest.fixture
@@ -55,7 +42,7 @@ def _page(command):
 analyze, reproduce, compare = map(_page, ("analyze", "reproduce", "compare"))
 
 
-@pytest.fixture(params=["analyze", "reproduce"])
+@pytest.fixture(params=["analyze", "compare", "reproduce"])
 def report_page(request):
     """Each page in turn."""
     return request.getfixturevalue(request.param)

