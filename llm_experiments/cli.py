@@ -8,9 +8,9 @@ from typing import Annotated, Literal, get_args
 import typer
 from rich.console import Console
 
-from llm_experiments.config import checked
+from llm_experiments.config import checked, load
 from llm_experiments.console import print_table, say, timed_progress
-from llm_experiments.diagnose.config import load_config
+from llm_experiments.diagnose.config import Config
 from llm_experiments.evaluation.config import EvaluationConfig
 from llm_experiments.paper.command import paper
 from llm_experiments.training.config import Scale, Weights
@@ -60,7 +60,7 @@ def diagnose(
     if run is None:
         if prompts is not None:
             raise typer.BadParameter("--prompts goes with --run; a file of diagnostics names its task's own prompts.")
-        asked = load_config(config)
+        asked = load(Config, config)
         name, parts = asked.name, {None: asked}
     else:
         name, parts = diagnostics_of(run, data=data, prompts=prompts)
@@ -214,7 +214,7 @@ def study(
     import torch
 
     from llm_experiments.policies.loading import resolve_device
-    from llm_experiments.study.config import load_study
+    from llm_experiments.study.config import StudyConfig
     from llm_experiments.study.run import Study
 
     place = resolve_device(device)
@@ -223,7 +223,7 @@ def study(
         torch.set_float32_matmul_precision("high")
     console = Console(stderr=True)
     progress = partial(timed_progress, console)
-    pieces = Study(load_study(config), runs=runs, results=results, progress=progress, device=place, stack=stack)
+    pieces = Study(load(StudyConfig, config), runs=runs, results=results, progress=progress, device=place, stack=stack)
     if part == "bases":
         if design:
             raise ValueError(f"--design goes with rates and compare, not with {part}.")
@@ -249,17 +249,13 @@ def law(
 
     from llm_experiments.law.config import load_law
     from llm_experiments.law.measurement import LawMeasurement
-    from llm_experiments.law.prediction import order
-    from llm_experiments.law.summary import in_short
 
     asked = load_law(config)
     disable_progress_bar()
     console = Console(stderr=True)
     measured = LawMeasurement(asked, runs=runs, results=results, data=data, progress=partial(timed_progress, console))
-    summary, predicted = measured.run(cell)
-    print_table(in_short(summary))
-    for (name, step, metric), own in predicted.groupby(["cell", "step", "metric"], sort=False):
-        say(console, f"{name}, step {step}, {metric}, least noise first: {order(own)}")
+    _, predicted = measured.run(cell)
+    print_table(predicted[predicted["rank"].notna()])
     say(console, f"Results: {measured.results}")
 
 

@@ -41,7 +41,6 @@ class ModelConfig(Section):
     """Which model.
 
     name: A preset (see `llm_experiments.policies.presets`), a model folder, or a hub id.
-    revision: Commit of a hub id.
     chat: Whether prompts go through the tokenizer's chat template.
     system: System message of the chat template.
     device: ``auto`` takes a GPU where there is one.
@@ -49,7 +48,6 @@ class ModelConfig(Section):
     """
 
     name: str
-    revision: str | None = None
     chat: bool = True
     system: str | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -91,6 +89,11 @@ class SamplingConfig(Section):
     temperature: PositiveFloat = 1.0
     max_new_tokens: PositiveInt = 256
     batch_size: PositiveInt = 64
+
+
+def load(kind: type[S], path: str | Path) -> S:
+    """Read and check a configuration file; errors as of `read_yaml` and `checked`."""
+    return checked(kind, str(path), read_yaml(path))
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from llm_experiments.config import ModelConfig, PretrainingConfig, SamplingConfig, TaskConfig
 from llm_experiments.policies import load_policy
+from llm_experiments.policies.presets import prompt_style
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks import pretraining_examples, world_examples
 
@@ -37,20 +38,19 @@ def starting_policy(
     exclude: Problems that no example may show.
     weights: See `llm_experiments.policies.loading.load_policy`.
     """
-    steps, examples = 0, None
-    if model.pretraining is not None:
-        steps = model.pretraining.steps
-        examples = pretraining_examples(task, model.pretraining, seed=seed_of(seed, "examples"), exclude=exclude)
-    with progress("model", steps) as done:
-        return load_policy(
-            model,
-            sampling,
-            cache=runs / "models",
-            seed=seed_of(seed, "model"),
-            examples=examples,
-            progress=lambda *_: done(),
-            weights=weights,
-        )
+    models, making = runs / "models", model.pretraining
+    with progress("model", making.steps if making else 0) as done:
+        if making is not None:
+            from llm_experiments.policies import tiny
+            from llm_experiments.policies.loading import resolve_device
+
+            examples = pretraining_examples(task, making, seed=seed_of(seed, "examples"), exclude=exclude)
+            settings = {"device": resolve_device(model.device), "progress": lambda *_: done()}
+            folder = tiny.tiny_folder(models, examples, making, seed_of(seed, "model"), **settings)
+            chat, system = prompt_style(model)
+            made = {"name": str(folder), "pretraining": None, "chat": chat, "system": system}
+            model = model.model_copy(update=made)
+        return load_policy(model, sampling, cache=models, weights=weights)
 
 
 def base_model(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig, checked, read_yaml
+from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig
 
 
 class CheckpointUpdatesConfig(Section):
@@ -119,13 +117,3 @@ class Config(Section):
         if self.checkpoints is not None and "{step}" not in self.checkpoints:
             raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
         return self
-
-
-def load_config(path: str | Path) -> Config:
-    """Read and check a configuration.
-
-    Raises FileNotFoundError if there is no such file.
-    Raises ValueError if it is not YAML, or a setting is unknown, missing or out of range; the message lists all of
-        them.
-    """
-    return checked(Config, str(path), read_yaml(path))

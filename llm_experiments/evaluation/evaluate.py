@@ -70,17 +70,21 @@ class Evaluation:
         }
         for name, frame in frames.items():
             write_table(self.results / f"{name}.csv", frame, 6)
-        facts = {"local_files": [each.task for each in self._sets if each.local_file(self._data)]}
+        facts = {"local_files": [each.task for each in self._sets if self._file(each)]}
         write_atomically(self.results / "provenance.json", json.dumps(provenance(self.config) | facts, indent=1))
         return frames["accuracy"]
 
     def _task(self, each: EvaluationSet) -> Task:
-        config = TaskConfig(
-            name=each.task, path=each.local_file(self._data), split=each.split, options=self.config.options
+        task = open_task(
+            TaskConfig(name=each.task, path=self._file(each), split=each.split, options=self.config.options)
         )
-        task = open_task(config)
         limit = self.config.limit
         return task if limit is None else replace(task, problems=tuple(task.problems[:limit]))
+
+    def _file(self, each: EvaluationSet) -> Path | None:
+        """The set's file in the folder of local data; None if there is none."""
+        places = [] if self._data is None else [self._data / name for name in each.files]
+        return next((path for path in places if path.is_file()), None)
 
     def _pools(self, each: EvaluationSet, task: Task, regrade: bool) -> list[PromptPool]:
         """The graded completions of one set, in the order of its problems."""
@@ -121,7 +125,7 @@ class Evaluation:
         from llm_experiments.policies import load_policy
 
         with self._progress("model", 0):
-            return load_policy(self.config.model, self.config.sampling, cache=self._runs / "models", seed=0)
+            return load_policy(self.config.model, self.config.sampling, cache=self._runs / "models")
 
     @cached_property
     def policy(self) -> Policy:

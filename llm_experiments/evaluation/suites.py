@@ -1,7 +1,6 @@
 """Which problems an evaluation asks, and how many answers it takes of each."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -20,11 +19,6 @@ class EvaluationSet:
     n_problems: int
     split: str | None = None
     files: tuple[str, ...] = ()
-
-    def local_file(self, data: Path | None) -> Path | None:
-        """The set's file in a folder of local data; None if there is none."""
-        candidates = [] if data is None else [data / name for name in self.files]
-        return next((path for path in candidates if path.is_file()), None)
 
 
 SETS: dict[str, EvaluationSet] = {

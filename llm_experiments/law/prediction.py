@@ -80,12 +80,6 @@ def predictions(cell: str, prompts: pd.DataFrame, means: Mapping[tuple[int, str]
     return pd.DataFrame(frames, columns=PREDICTION_COLUMNS)
 
 
-def order(predicted: pd.DataFrame) -> str:
-    """The designs that can be run in words, the one of least noise first, with their ratios."""
-    shown = predicted[predicted["rank"].notna()].sort_values("rank")
-    return " < ".join(f"{row.design} {row.ratio:.2f}" for row in shown.itertuples())
-
-
 def _ratios(own: pd.DataFrame, products: np.ndarray, draw: np.ndarray) -> dict[str, float]:
     if len(set(draw.tolist())) < 2 or not 0 < own["value"].to_numpy()[draw].mean() < 1:
         return {}  # nothing to predict

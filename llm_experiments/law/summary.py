@@ -98,19 +98,6 @@ def summary_table(
     return pd.concat(frames, ignore_index=True)
 
 
-def in_short(summary: pd.DataFrame) -> pd.DataFrame:
-    """What the law turns on, one row for each cell, step and metric: ``p``, and the others with their errors."""
-    of = ["cell", "step", "metric"]
-    wide = {
-        name: summary.pivot_table(index=of, columns="quantity", values=name, sort=False) for name in ("value", "se")
-    }
-    shown = wide["value"].reindex(columns=["p", "length"])
-    for name in ("rho", "rho_pooled", "between_within"):
-        for part in ("value", "se"):
-            shown[name if part == "value" else f"{name} se"] = wide[part].reindex(columns=[name])[name]
-    return shown.reset_index()
-
-
 def _summary(
     cell: str, step: int, metric: str, own: pd.DataFrame, lengths: np.ndarray, products: np.ndarray | None, n_boot: int
 ) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,25 +20,18 @@ def load_policy(
     sampling: SamplingConfig,
     *,
     cache: str | Path,
-    seed: int,
-    examples: Sequence[tuple[str, str]] | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
     weights: bool = True,
 ) -> TransformersPolicy:
     """The policy that a configuration names, ready to sample, score and train.
 
     model: Its ``chat`` and ``system`` go before those of a preset where the configuration sets them; an empty
         ``system`` leaves the system message to the template.
-    cache: Folder for models that are made here: `smollm2` is converted and `tiny` trained once, and found again.
-    seed: Of tiny's initial weights and batches.
-    examples: What tiny is trained on.
-    progress: Called while tiny is trained; see `tiny.pretrain`.
+    cache: Folder in which `smollm2` is converted once, and found again.
     weights: False leaves them unread, whatever they are then, for a process that another one sends its shard.
     Raises FileNotFoundError if the model is neither a preset, a folder, nor a hub model that is there or can be
         fetched.
     Raises ModuleNotFoundError if the preset's package is not installed.
-    Raises ValueError if tiny has no examples, the device is not there, or chat is asked of a model without a chat
-        template.
+    Raises ValueError if the device is not there, or chat is asked of a model without a chat template.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -49,8 +41,13 @@ def load_policy(
 
     device = resolve_device(model.device)
     preset = PRESETS.get(model.name.lower(), Preset("hub"))
-    source = _source(model, preset, Path(cache), seed, examples, device, progress)
-    options = {"revision": model.revision, "trust_remote_code": False}
+    folder = Path(model.name).expanduser()
+    source = preset.hub_id or (folder if folder.is_dir() else model.name)
+    if preset.source == "smollm2":
+        from .smollm2 import smollm2_folder
+
+        source = smollm2_folder(cache)
+    options = {"trust_remote_code": False}
     try:
         with no_progress_bars():
             tokenizer = AutoTokenizer.from_pretrained(source, **options)
@@ -87,7 +84,7 @@ def _unread(source: str | Path, dtype: torch.dtype, options: dict[str, Any]) -> 
             setattr(module, name, torch.nn.Parameter(torch.empty_like(parameter, device="cpu")))
     model.tie_weights()
     try:
-        model.generation_config = GenerationConfig.from_pretrained(source, revision=options["revision"])
+        model.generation_config = GenerationConfig.from_pretrained(source)
     except OSError:
         pass  # the model has none: what its configuration says stands
     return model
@@ -109,29 +106,3 @@ def resolve_device(name: str) -> str:
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {name!r}: this torch finds no GPU; use auto or cpu.")
     return name
-
-
-def _source(
-    model: ModelConfig,
-    preset: Preset,
-    cache: Path,
-    seed: int,
-    examples: Sequence[tuple[str, str]] | None,
-    device: str,
-    progress: Callable[[int, int, float], None] | None,
-) -> str | Path:
-    """A folder, or the id under which the hub knows the model."""
-    if preset.source == "smollm2":
-        from .smollm2 import smollm2_folder
-
-        return smollm2_folder(cache)
-    if preset.source == "tiny":
-        from .tiny import tiny_folder
-
-        if not examples:
-            raise ValueError("model tiny is trained in the run: pass examples, pairs of prompt and answer.")
-        return tiny_folder(cache, examples, model.pretraining, seed, device=device, progress=progress)
-    if preset.hub_id is not None:
-        return preset.hub_id
-    folder = Path(model.name).expanduser()
-    return folder if folder.is_dir() else model.name

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from llm_experiments.config import NAME, PretrainingConfig, Section, TaskConfig, checked, read_yaml
+from llm_experiments.config import NAME, PretrainingConfig, Section, TaskConfig
 from llm_experiments.training.stacked.config import Design, StackConfig
 
 RATE_ROUNDING = 1e-6  # of the logarithm of the multiple between two rates
@@ -112,12 +111,3 @@ class StudyConfig(Section):
             budget=self.budget,
             max_new_tokens=self.world.max_new_tokens,
         )
-
-
-def load_study(path: str | Path) -> StudyConfig:
-    """A study from a YAML file.
-
-    Raises FileNotFoundError if there is no such file.
-    Raises ValueError if a setting is unknown or wrong; the message names it.
-    """
-    return checked(StudyConfig, str(path), read_yaml(path))

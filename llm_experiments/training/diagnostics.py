@@ -143,7 +143,7 @@ def _whole(folder: Path, data: Path | None) -> Config:
         )
     chat, system = prompt_style_of(folder)
     model = run.model.model_copy(
-        update={"name": str(found[min(wanted)]), "revision": None, "chat": chat, "system": system, "pretraining": None}
+        update={"name": str(found[min(wanted)]), "chat": chat, "system": system, "pretraining": None}
     )
     n_prompts = run.task.n_prompts or run.diagnose.n_prompts
     return Config(

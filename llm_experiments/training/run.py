@@ -76,8 +76,7 @@ class TrainingRun:
         self._start.check_sizes()
         if not (self.folder / LOG).exists():
             if is_main_process():
-                _warn_if_too_large(self.config)
-                self._check_disk()
+                self._check_machine()
             self._train(estimator)
         if is_main_process():
             for name, frame in run_tables(self.folder, sizes.updates_per_step).items():
@@ -108,21 +107,27 @@ class TrainingRun:
             write_atomically(self.folder / LOG, json.dumps(trainer.state.log_history))
 
     def look(self, policy: TransformersPolicy, step: int) -> None:
-        """Whatever is measured of the policy after ``step`` training steps."""
-        test = self.config.test
-        if test is not None and (step % test.every == 0 or step == self.config.updates.steps):
-            self._tested(policy, step)
-
-    def _tested(self, policy: TransformersPolicy, step: int) -> None:
-        """Test the policy, unless that was done."""
-        path = self.folder / "tests" / f"{step:06d}.json"
-        if self._test is not None and not sharded() and is_main_process() and not path.exists():
+        """Test the policy after ``step`` training steps, where a test is due and was not made."""
+        test, path = self.config.test, self.folder / "tests" / f"{step:06d}.json"
+        due = test is not None and (step % test.every == 0 or step == self.config.updates.steps)
+        if due and not sharded() and is_main_process() and not path.exists():
             write_atomically(path, json.dumps({"step": step} | self._test.run(policy, step)))
 
-    def _check_disk(self) -> None:
+    def _check_machine(self) -> None:
+        """Warn of a model that the devices may not hold, and refuse a run that the disk has no room for.
+
+        Only where the model's shape is known without fetching it.
+        """
         shape = shape_of(self.config.model)
-        if shape is not None:
-            self._say(check_disk(disk_use(self.config, shape, backend="trl"), self.folder))
+        if shape is None:
+            return
+        if torch.cuda.is_available():
+            memory = torch.cuda.get_device_properties(0).total_memory
+        else:
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        gpus = int(os.environ.get("WORLD_SIZE", "1"))
+        check_memory(self.config, shape, gpus=gpus, sharded=sharded(), memory_gib=memory / GIB)
+        self._say(check_disk(disk_use(self.config, shape, backend="trl"), self.folder))
 
     def _check_identity(self) -> None:
         """Refuse to go on with another configuration's run, before a model is loaded."""
@@ -163,19 +168,6 @@ class TrainingRun:
         )
 
 
-def _warn_if_too_large(config: RunConfig) -> None:
-    """Warn of a model that the devices may not hold, where its shape is known without fetching it."""
-    shape = shape_of(config.model)
-    if shape is None:
-        return
-    if torch.cuda.is_available():
-        memory = torch.cuda.get_device_properties(0).total_memory
-    else:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    gpus = int(os.environ.get("WORLD_SIZE", "1"))
-    check_memory(config, shape, gpus=gpus, sharded=sharded(), memory_gib=memory / GIB)
-
-
 def _to_train(config: RunConfig, device: str) -> ModelConfig:
     """The model with float32 weights: steps of 1e-6 would be lost in bfloat16 ones, which then is for passes alone.
 
@@ -205,45 +197,41 @@ def trl_config(config: RunConfig, folder: Path) -> GRPOConfig:
     """TRL's configuration of a run: on-policy sampling of the full distribution, no KL penalty, constant step size."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by accelerate and torchrun
     config.updates.check_processes(processes)
-    with _without_renaming_warnings():
-        return _grpo_config(config, folder, processes)
-
-
-def _grpo_config(config: RunConfig, folder: Path, processes: int) -> GRPOConfig:
     sizes, cpu = config.updates, resolve_device(config.model.device) == "cpu"
     per_process = sizes.update_prompts * sizes.group_size // processes
-    return BaselineGRPOConfig(
-        output_dir=str(folder),
-        max_steps=sizes.steps * sizes.updates_per_step,
-        per_device_train_batch_size=sizes.micro_batch,
-        gradient_accumulation_steps=per_process // sizes.micro_batch,
-        generation_batch_size=sizes.prompts * sizes.group_size,
-        num_generations=sizes.group_size,
-        max_completion_length=config.sampling.max_new_tokens,
-        temperature=config.sampling.temperature,
-        top_k=0,
-        learning_rate=sizes.learning_rate,
-        lr_scheduler_type="constant",
-        weight_decay=0.0,
-        max_grad_norm=MAX_GRAD_NORM,
-        beta=0.0,
-        loss_type=config.loss_type,
-        gradient_checkpointing=sizes.gradient_checkpointing,
-        use_vllm=config.sampling.engine == "vllm",
-        vllm_mode="colocate",
-        vllm_gpu_memory_utilization=config.vllm_gpu_share,
-        bf16=config.model.dtype == "bfloat16",
-        use_cpu=cpu,
-        seed=config.seed,
-        ddp_timeout=DAY,  # the first process tests alone, and the others wait for it
-        save_strategy="steps",
-        save_steps=sizes.save_every * sizes.updates_per_step,
-        save_total_limit=sizes.keep_checkpoints,
-        logging_steps=1,
-        report_to=list(config.report_to) or "none",
-        disable_tqdm=True,
-        dataloader_pin_memory=not cpu,
-    )
+    with _without_renaming_warnings():
+        return BaselineGRPOConfig(
+            output_dir=str(folder),
+            max_steps=sizes.steps * sizes.updates_per_step,
+            per_device_train_batch_size=sizes.micro_batch,
+            gradient_accumulation_steps=per_process // sizes.micro_batch,
+            generation_batch_size=sizes.prompts * sizes.group_size,
+            num_generations=sizes.group_size,
+            max_completion_length=config.sampling.max_new_tokens,
+            temperature=config.sampling.temperature,
+            top_k=0,
+            learning_rate=sizes.learning_rate,
+            lr_scheduler_type="constant",
+            weight_decay=0.0,
+            max_grad_norm=MAX_GRAD_NORM,
+            beta=0.0,
+            loss_type=config.loss_type,
+            gradient_checkpointing=sizes.gradient_checkpointing,
+            use_vllm=config.sampling.engine == "vllm",
+            vllm_mode="colocate",
+            vllm_gpu_memory_utilization=config.vllm_gpu_share,
+            bf16=config.model.dtype == "bfloat16",
+            use_cpu=cpu,
+            seed=config.seed,
+            ddp_timeout=DAY,  # the first process tests alone, and the others wait for it
+            save_strategy="steps",
+            save_steps=sizes.save_every * sizes.updates_per_step,
+            save_total_limit=sizes.keep_checkpoints,
+            logging_steps=1,
+            report_to=list(config.report_to) or "none",
+            disable_tqdm=True,
+            dataloader_pin_memory=not cpu,
+        )
 
 
 @contextmanager

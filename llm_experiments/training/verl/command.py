@@ -162,11 +162,6 @@ def _model(config: RunConfig) -> Options:
             f"model.name = {model.name!r} is made in the run, and verl starts from a model folder or a hub id. Give "
             "the folder of one, such as the `model` folder that python -m llm_experiments train leaves."
         )
-    if model.revision is not None:
-        raise ValueError(
-            f"model.revision = {model.revision!r}: verl takes no revision. Download it and give its folder as "
-            "model.name."
-        )
     if model.device not in ("auto", "cuda"):
         raise ValueError(f"model.device = {model.device!r}: verl trains on GPUs here; set auto or cuda.")
     if not prompt_style(model)[0]:

@@ -29,7 +29,7 @@ def write_generation_config(model: ModelConfig, folder: Path, *, fetch: bool = T
     from transformers import AutoTokenizer
 
     source = PRESETS.get(model.name.lower(), Preset("hub")).hub_id or model.name
-    options = {"revision": model.revision, "local_files_only": not fetch}
+    options = {"local_files_only": not fetch}
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
     ends = end_token_ids(tokenizer, shipped_end_tokens(source, **options), chat=prompt_style(model)[0])
     write_atomically(folder / FILE, json.dumps({"eos_token_id": list(ends)}, indent=1) + "\n")

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llm_experiments.diagnose.config import load_config
+from llm_experiments.config import load
+from llm_experiments.diagnose.config import Config
 from llm_experiments.tasks import TASKS
 from llm_experiments.training.verl.launch import verl_run_config
 
@@ -27,7 +28,7 @@ def _written(tmp_path: Path, content: object) -> Path:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_configuration_is_valid_and_named_as_its_file(path):
-    config = load_config(path)
+    config = load(Config, path)
     assert config.name == path.stem
     assert config.task.name in TASKS
 
@@ -41,7 +42,7 @@ def test_the_paper_s_two_diagnostics_are_shipped():
 
 
 def test_a_checkpoint_s_pool_is_as_large_as_its_largest_use(tmp_path):
-    sizes = load_config(_written(tmp_path, VALID)).diagnostic.pool_sizes()
+    sizes = load(Config, _written(tmp_path, VALID)).diagnostic.pool_sizes()
     assert sizes == {0: 9, 1: 9, 2: 9, 3: 9, 4: 18, 5: 9, 6: 18}
 
 
@@ -66,4 +67,4 @@ def test_a_checkpoint_s_pool_is_as_large_as_its_largest_use(tmp_path):
 def test_a_fault_is_refused_by_name(tmp_path, section, change, message):
     content = {**VALID, **change} if section is None else {**VALID, section: {**VALID.get(section, {}), **change}}
     with pytest.raises(ValueError, match=message.replace("{", "\\{")):
-        load_config(_written(tmp_path, {key: value for key, value in content.items() if value is not None}))
+        load(Config, _written(tmp_path, {key: value for key, value in content.items() if value is not None}))

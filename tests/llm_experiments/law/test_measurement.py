@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from llm_experiments import cli
 from llm_experiments.law.cell import Cell
 from llm_experiments.law.config import load_law
-from llm_experiments.law.prediction import moments_of, order, predictions
+from llm_experiments.law.prediction import moments_of, predictions
 from llm_experiments.law.summary import prompt_table, summary_table
 from tests.helpers.silence import silent
 from tests.helpers.small_diagnosis import call
@@ -128,7 +128,7 @@ def test_the_law_reads_what_was_measured():
     assert found.loc["none", "noise"] == pytest.approx(0.5 * 0.75 - 0.03)  # E[W R] less the common part of the signal
     assert found.loc["grpo_8", "ratio"] == 1 and found.loc["best", "rank"] != found.loc["best", "rank"]
     assert found["noise"].is_monotonic_increasing and found["rank"].max() == len(found) - 3
-    assert order(found.reset_index()).startswith("weighted_history ")
+    assert found["rank"].idxmin() == "weighted_history"
     nothing = own.assign(value=0.0)
     assert predictions("made", nothing, {(0, "plain"): gram}).empty
 

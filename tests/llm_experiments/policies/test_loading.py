@@ -6,16 +6,15 @@ import huggingface_hub.constants
 import pytest
 import torch
 
-from llm_experiments.config import ModelConfig, PretrainingConfig, SamplingConfig
+from llm_experiments.config import ModelConfig, SamplingConfig
 from llm_experiments.policies import PRESETS, Preset, load_policy, loading
 from tests.helpers.small_policies import TEMPLATE, small_model, small_policy
 
 SAMPLING = SamplingConfig(temperature=0.7, max_new_tokens=4, batch_size=3)
-EXAMPLES = [("1+1=", "2"), ("2+1=", "3"), ("1+2=", "3")]
 
 
 def load(name, tmp_path, **options):
-    return load_policy(ModelConfig(name=str(name), **options), SAMPLING, cache=tmp_path / "cache", seed=0)
+    return load_policy(ModelConfig(name=str(name), **options), SAMPLING, cache=tmp_path / "cache")
 
 
 @pytest.fixture
@@ -89,17 +88,3 @@ def test_an_unknown_or_missing_device_is_refused(monkeypatch):
         loading.resolve_device("gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert loading.resolve_device("auto") == "cuda"
-
-
-def load_tiny(tmp_path, *, seed=0, examples=EXAMPLES, steps=2, progress=None):
-    config = ModelConfig(name="tiny", pretraining=PretrainingConfig(steps=steps, batch_size=2))
-    return load_policy(config, SAMPLING, cache=tmp_path / "cache", seed=seed, examples=examples, progress=progress)
-
-
-def test_tiny_is_trained_once_and_found_again(tmp_path):
-    updates = []
-    first = load_tiny(tmp_path, progress=lambda done, steps, loss: updates.append((done, steps, loss > 0)))
-    assert updates == [(1, 2, True), (2, 2, True)]
-    again = load_tiny(tmp_path, progress=lambda *_: pytest.fail("trained a second time"))
-    assert all(map(torch.equal, first.model.parameters(), again.model.parameters()))
-    assert opened(first) == "1+1=", "tiny has no chat template"

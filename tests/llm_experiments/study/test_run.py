@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
-from llm_experiments.config import checked
+from llm_experiments.config import checked, load
 from llm_experiments.study import run as study_run
-from llm_experiments.study.config import StudyConfig, load_study
+from llm_experiments.study.config import StudyConfig
 from llm_experiments.study.curves import CURVE_COLUMNS
 from llm_experiments.study.run import Study
 from paper_figures.policies.build import build
@@ -177,4 +177,4 @@ def test_the_grid_of_rates_grows_until_the_best_lies_inside_and_is_refused_where
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_studies_can_be_read(path):
-    assert load_study(path).name == path.stem
+    assert load(StudyConfig, path).name == path.stem

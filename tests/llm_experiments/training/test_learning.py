@@ -93,7 +93,7 @@ def rewards_before_and_after(model, folder, learning_rate, method, group_size, w
             "micro_batch": COMPLETIONS,
             "save_every": STEPS,
         },
-        test={"task": {"name": "file", "path": "held-out.jsonl"}, "every": STEPS, "samples": 4},
+        test={"task": {"name": "file"}, "every": STEPS, "samples": 4},
     )
     run = TrainingRun(config, runs=folder, progress=silent)
     run.run()

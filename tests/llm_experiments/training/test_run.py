@@ -67,6 +67,7 @@ def models(tmp_path_factory, monkeypatch):
         settings = {"temperature": sampling.temperature, "max_new_tokens": sampling.max_new_tokens}
         return small_policy(0, **settings, size=replace(SIZE, context=128))
 
+    monkeypatch.setattr("llm_experiments.policies.tiny.tiny_folder", lambda cache, *_, **__: cache)
     monkeypatch.setattr("llm_experiments.starting.load_policy", load)
 
 
