@@ -17,7 +17,6 @@ from tests.helpers.estimators import PARAMETERS
 
 PRIOR = {"a": (0.25, 8), "b": (1.0, 8), "c": (0.5, 4)}
 WITH_HISTORY = [name for name in methods() if name not in PARAMETERS and make_baseline(name).horizon > 0]
-MEMORYLESS = [name for name in methods() if name not in PARAMETERS and make_baseline(name).horizon == 0]
 IDS, REWARDS = ["a", "b", "c"], [1.0, 1.0, 0.0]
 
 
@@ -66,13 +65,6 @@ def test_a_state_holds_the_prior_once_whether_or_not_it_is_given_again(name, kin
     np.testing.assert_array_equal(advantages(loaded, 6, 2), expected)
 
 
-def test_states_of_a_run_that_has_begun_without_a_prior_stay_without():
-    plain, warm = AdvantageEstimator("kae"), AdvantageEstimator("kae", prior=PRIOR)
-    advantages(plain, 2)
-    warm.load_state_dict(plain.state_dict())
-    np.testing.assert_array_equal(advantages(warm, 5, 2), advantages(plain, 5, 2))
-
-
 def test_workers_with_the_same_prior_count_it_once():
     one, other, alone = (AsynchronousEstimator("kae_eb", keep_deltas=True, prior=PRIOR) for _ in range(3))
     one.observe(["a"], [1.0], 0)
@@ -89,12 +81,11 @@ def test_workers_with_the_same_prior_count_it_once():
 
 def test_ids_of_another_kind_are_told_at_the_first_step_alone():
     estimator = AdvantageEstimator("kae", prior={"7": (0.5, 8)})
-    with pytest.warns(UserWarning, match="the first step has 1 prompt, none with one. An id of the prior is '7'"):
+    with pytest.warns(UserWarning, match="1 prompt, none with one. An id of the prior is '7'"):
         estimator.step([7], [1.0], 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         estimator.step([8], [1.0], 1)
-        AdvantageEstimator("kae", prior={"a": (0.5, 8)}).step(["a", "b"], [1.0, 0.0], 0)
 
 
 @pytest.mark.parametrize("reward", [-1.0, 2.0, 1.0])
@@ -108,59 +99,49 @@ def test_rewards_that_a_prior_of_zeros_and_ones_cannot_have_trigger_a_warning(pr
     assert [words in str(each.message) for each in told] == [True] * len(expected)
 
 
-@pytest.mark.parametrize("name", MEMORYLESS)
-def test_methods_without_a_history_refuse_a_prior(name):
-    with pytest.raises(ValueError, match=rf"prior: method '{name.replace('+', '.')}' keeps no history"):
-        AdvantageEstimator(name, prior=PRIOR)
-
-
 @pytest.mark.parametrize(
-    ("method", "prior", "message"),
+    ("method", "prior", "word"),
     [
-        (Kae(bandwidth=10, normalization="algorithm1"), PRIOR, 'takes none: normalization="algorithm1"'),
-        ("spo", Prior.of_rewards({"a": [1.5]}), "prior: its rewards: spo tracks success probabilities"),
+        ("grpo", PRIOR, "keeps no history"),
+        ("spo", Prior.of_rewards({"a": [1.5]}), "spo tracks success probabilities"),
         ("bayes_filter", Prior.of_rewards({"a": [0.5]}), "for rewards other than 0 and 1 a prior has only sums"),
         ("bayes_filter", Prior.of_rates(["a"], [0.5], [2], low=-1), "for rewards other than 0 and 1"),
+        (Kae(bandwidth=10, normalization="algorithm1"), PRIOR, 'normalization="algorithm1"'),
     ],
 )
-def test_priors_that_a_method_cannot_use_are_refused(method, prior, message):
+def test_priors_that_a_method_cannot_use_are_refused(method, prior, word):
     estimator = AdvantageEstimator(method)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"prior: .*{word}"):
         estimator.add_prior(prior)
     assert estimator.priors == ()
 
 
-def test_bayes_filter_is_shown_a_rate_between_shares_and_rewards_of_its_own_range():
-    values = {
-        rate: AdvantageEstimator("bayes_filter", prior={"a": (rate, 3)}).predict(["a"], 0).value[0]
-        for rate in (1 / 3, 0.5, 2 / 3)
-    }
-    assert values[1 / 3] < values[0.5] < values[2 / 3] and values[0.5] == pytest.approx(0.5, abs=0.01)
-    wide = AdvantageEstimator("bayes_filter", low=-1, high=3)
+def test_bayes_filter_takes_rates_in_its_own_range():
+    plain, wide = AdvantageEstimator("bayes_filter"), AdvantageEstimator("bayes_filter", low=-1, high=3)
+    plain.add_prior({"a": (1 / 3, 3)})
     wide.add_prior(Prior.of_rates(["a"], [1 / 3], [3], low=-1, high=3))
-    assert wide.predict(["a"], 0).value[0] == pytest.approx(4 * values[1 / 3] - 1, abs=1e-5)
+    value = plain.predict(["a"], 0).value[0]
+    assert 1 / 3 < value < 0.5
+    assert wide.predict(["a"], 0).value[0] == pytest.approx(4 * value - 1, abs=1e-5)
 
 
-def test_rates_without_weights_are_refused_where_steps_have_them_and_nothing_changes():
+def test_a_prompt_has_one_prior_of_a_date_before_the_first_step_with_weights_if_steps_have_them():
     estimator = AdvantageEstimator("kae_eb", prior=PRIOR)
-    with pytest.raises(ValueError, match=r"weights: the completions of the prior have none.*Prior\.of_samples"):
+    with pytest.raises(ValueError, match="prior: prompt 'b' has one of step -1"):
+        estimator.add_prior({"d": (0.5, 2), "b": (0.5, 2)})
+    with pytest.raises(ValueError, match=r"weights: .*Prior\.of_samples"):
         estimator.step(IDS, REWARDS, 0, weights=[1.0, 2.0, 3.0])
     assert estimator.history is None and len(estimator.priors) == 1
-    estimator.step(IDS, REWARDS, 0)
-
-
-def test_a_prompt_has_one_prior_of_a_date_before_the_first_step():
-    estimator = AdvantageEstimator("kae_eb", prior=PRIOR)
-    with pytest.raises(ValueError, match="prior: prompt 'b' has one of step -1 already"):
-        estimator.add_prior({"d": (0.5, 2), "b": (0.5, 2)})
-    estimator.step(IDS, REWARDS, 3)
-    with pytest.raises(ValueError, match=r"prior: it must come before the first step.*observe"):
-        estimator.add_prior({"d": (0.5, 2)})
-
-
-def test_a_state_with_a_prior_beside_a_history_is_refused():
-    estimator = AdvantageEstimator("kae", prior=PRIOR)
     priors = estimator.state_dict()["priors"]
-    advantages(estimator, 1)
+    estimator.step(IDS, REWARDS, 3)
+    with pytest.raises(ValueError, match=r"prior: .*observe"):
+        estimator.add_prior({"d": (0.5, 2)})
     with pytest.raises(ValueError, match="state: there are priors only before a history"):
         estimator.load_state_dict(estimator.state_dict() | {"priors": priors})
+
+
+def test_a_state_without_a_prior_leaves_out_that_of_the_estimator_which_loads_it():
+    plain, warm = AdvantageEstimator("kae"), AdvantageEstimator("kae", prior=PRIOR)
+    advantages(plain, 2)
+    warm.load_state_dict(plain.state_dict())
+    np.testing.assert_array_equal(advantages(warm, 5, 2), advantages(plain, 5, 2))

@@ -54,16 +54,20 @@ def everybody(steps):
 @pytest.mark.parametrize(
     ("name", "order"), [*((name, "strict") for name in STRICT), *((name, "any") for name in METHODS)]
 )
-@settings(max_examples=6)
-@given(seed=seeds, binary=st.booleans())
-def test_a_prior_is_a_visit_made_at_its_date(name, order, seed, binary):
-    first, *later = everybody(run(seed, 9, binary=binary or name in SERVED))
+@settings(max_examples=8)
+@given(seed=seeds, binary=st.booleans(), several=st.booleans())
+def test_priors_are_visits_made_at_their_dates_however_they_come(name, order, seed, binary, several):
+    several = several and (order == "any" or "learned" not in name)  # scores of steps have none of priors
+    early, late, *later = everybody(run(seed, 9, binary=binary or name in SERVED))
+    dates = {0: early, 2: late} if several else {0: early}
     visited, known = make(name, order=order), make(name, order=order)
 
-    visited.observe(first.ids, first.reward, 0)
-    known.add_prior(Prior.of_samples(first.ids, first.reward, step=0))
+    for step, part in dates.items():
+        visited.observe(part.ids, part.reward, step)
+    for step, part in reversed(dates.items()):
+        known.add_prior(Prior.of_samples(part.ids, part.reward, step=step))
 
-    for one, other in zip(values(visited, later, 1), values(known, later, 1), strict=True):
+    for one, other in zip(values(visited, later, 3), values(known, later, 3), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
@@ -92,28 +96,6 @@ def test_weighted_priors_are_weighted_visits_and_ratios_of_a_prior_are_1(name, o
     known.add_prior(Prior.of_samples(first.ids, first.reward, weights=first.weight, step=0))
 
     for one, other in zip(values(visited, later, 1, **columns), values(known, later, 1, **columns), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "order"),
-    [
-        *((name, "strict") for name in STRICT if "learned" not in name),  # scores of steps have none of priors
-        *((name, "any") for name in METHODS),
-    ],
-)
-@settings(max_examples=6)
-@given(seed=seeds)
-def test_priors_of_several_dates_are_several_visits_however_they_come(name, order, seed):
-    early, late, *later = everybody(run(seed, 8))
-    visited, known = make(name, order=order), make(name, order=order)
-
-    visited.observe(early.ids, early.reward, 0)
-    visited.observe(late.ids, late.reward, 2)
-    known.add_prior(Prior.of_samples(late.ids, late.reward, step=2))
-    known.add_prior(Prior.of_samples(early.ids, early.reward, step=0))
-
-    for one, other in zip(values(visited, later, 3), values(known, later, 3), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
