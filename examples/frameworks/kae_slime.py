@@ -22,9 +22,9 @@ from kaestat import AdvantageEstimator
 from kaestat.integrations.shared.session import TrainerSession
 
 ID_KEY = None  # key of sample.metadata with the prompt's id; None identifies prompts by a hash of their text
-# train_async.py scores one more rollout before it saves the last one; a third state is in reserve.
-session = TrainerSession(AdvantageEstimator(), states_kept=3)
+session = TrainerSession(AdvantageEstimator())
 rollout = None  # the number of the current rollout, which slime does not pass to `advantages`
+states = {}  # after each of the last rollouts: train_async.py scores one more before it saves the last one
 
 
 def generate_rollout(args, rollout_id, data_source, evaluation=False):
@@ -55,6 +55,9 @@ def advantages(args, samples):
         groups=[sample.group_index for sample in samples],
         mask=[not sample.remove_sample for sample in samples],
     )
+    states[rollout] = session.state_dict()
+    for old in list(states)[:-3]:
+        del states[old]
     return rewards, found.tolist()
 
 
@@ -63,7 +66,7 @@ class DataSource(RolloutDataSourceWithBuffer):
 
     def save(self, rollout_id):
         """Save the history as of this rollout, and the data source."""
-        session.save(f"{self.args.save}/rollout/kaestat_{rollout_id}", step=rollout_id)
+        session.save(f"{self.args.save}/rollout/kaestat_{rollout_id}", state=states.get(rollout_id))
         super().save(rollout_id)
 
     def load(self, rollout_id=None):

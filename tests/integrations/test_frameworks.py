@@ -54,7 +54,7 @@ class Slime:
     def __init__(self, estimator, folder, monkeypatch):
         put_in_place(monkeypatch, slime_source.modules())
         self.module, self.args, self.done = recipe("slime"), slime_source.slime_args(str(folder)), -1
-        self.module.session, self.module.ID_KEY = TrainerSession(estimator, states_kept=3), self.id_key
+        self.module.session, self.module.ID_KEY = TrainerSession(estimator), self.id_key
         self.source = self.module.DataSource(self.args)
 
     def advantages(self, rows):

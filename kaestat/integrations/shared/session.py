@@ -11,17 +11,16 @@ An adapter reads its trainer's fields and calls its hooks; everything else happe
   and one that is also trained on is left to that.
 - **draw**: a sampler chooses prompts; advantages get the correction of their own draw; it sees all rewards. Of
   several rows of a data set with one prompt the first stands for all, and has a larger share.
-- **state**: history and sampler as of one step, in files of their own; a run that goes on without them is refused.
+- **state**: history and sampler as of one moment, in files of their own; a run that goes on without them is refused.
 """
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from kaestat.core.checks import check_whole
 from kaestat.core.storage import load_state, save_state, unpack_arrays
 from kaestat.estimator.advantage import AdvantageEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
@@ -54,9 +53,6 @@ class TrainerSession:
         The weights that the trainer can give; the first choice is no weights.
     option : str
         Name of the user's option for ``weights``, for messages.
-    states_kept : int
-        Number of last steps whose states are kept, for trainers that save a step after later ones
-        have begun: one more than the number of steps by which they may be ahead.
 
     Examples
     --------
@@ -75,23 +71,19 @@ class TrainerSession:
         weights: str = "none",
         choices: Sequence[str] = LENGTH_ONLY,
         option: str = "weights",
-        states_kept: int = 0,
     ):
         if not isinstance(estimator, AdvantageEstimator | SeveralRewards):
             raise TypeError(
                 f"estimator must be a kaestat AdvantageEstimator, got {type(estimator).__name__}; for example "
                 'AdvantageEstimator("kae").'
             )
-        check_whole("states_kept", states_kept, least=0)
         self.estimator: Any = estimator
         for each in self._parts.values():
             check_weights(each, weights, choices, option=option)
         self.weights, self._no_weights = weights, choices[0]
         self._drawn: TrackedSampler | None = None
         self._groups_suffice = False
-        self._states_kept = states_kept
         self._trained: tuple[int, frozenset[Hashable]]  # the last step, and its prompts
-        self._states: dict[int, Callable[[], dict[str, Any]]]  # after each of the last steps
         self._forget()
 
     @property
@@ -199,7 +191,7 @@ class TrainerSession:
                 for figure, value in step_metrics(each.record).items()
             }
             self._trained = rows.step, frozenset(kept)
-            self._keep(kept, rewards, rows)
+            self._give_to_sampler(kept, rewards, rows)
         if factor is None:
             return found
         corrected = np.zeros_like(found)
@@ -234,7 +226,7 @@ class TrainerSession:
                 return
             if self.stateful:
                 self.estimator.observe(**rows.arguments(rewards, weights, version))
-            self._keep(rows.kept(), rewards, rows)
+            self._give_to_sampler(rows.kept(), rewards, rows)
 
     def check_group_size(self, name: str, size: int) -> None:
         """Raise a ValueError unless the method suits groups of ``size`` completions; ``name`` is the user's for it.
@@ -245,27 +237,15 @@ class TrainerSession:
             check_group_size(each, name, size)
         self._groups_suffice = True
 
-    def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """History and sampler as plain data (bytes, numbers, text), as they were after one step; None is the last.
+    def state_dict(self) -> dict[str, Any]:
+        """History and sampler as plain data (bytes, numbers, text).
 
         Asynchronous trainers already have rewards of later steps than that of a checkpoint, and repeat those steps
-        after a resume. A ValueError if the state after that step is no longer kept. While another thread computes a
-        step, only kept states are available at once.
+        after a resume: keep the states after the last steps.
         """
-        states = self._states
-        if step is not None and step in states:
-            return states[step]()
         with self.estimator.lock:
-            last = self.estimator.last_step
-            if step is None or last <= step or not (self.stateful or self.drawn is not None):
-                return self._snapshot()()
-            earlier = [at for at in self._states if at <= step]
-            if not earlier:
-                raise ValueError(
-                    f"step {step}: {last} has been recorded since, and of the states in between those after "
-                    f"{sorted(self._states) or 'no step'} are kept; raise states_kept."
-                )
-            return self._states[max(earlier)]()
+            sampler = {} if self.drawn is None else {"sampler": self.drawn.sampler.state_dict()}
+            return {"history": self.estimator.state_dict(), **sampler}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the result of `state_dict`; a `LostState` if the sampler's is missing."""
@@ -275,21 +255,22 @@ class TrainerSession:
             self.estimator.load_state_dict(state["history"])
             self._load_sampler(state.get("sampler"))
             self._forget()
-            self._keep_state()
 
-    def save(self, path: Path, sampler_path: Path | None = None, step: int | None = None) -> None:
-        """Write the states to files, atomically and without pickle; ``step`` and errors as `state_dict`.
+    def save(self, path: Path, sampler_path: Path | None = None, *, state: dict[str, Any] | None = None) -> None:
+        """Write the states to files, atomically and without pickle.
 
-        Of the last step, the history's file is one that `AdvantageEstimator.load` reads, unless a kernel or baseline of
+        Without ``state`` the history's file is one that `AdvantageEstimator.load` reads, unless a kernel or baseline of
         the user's own cannot be stored.
 
         Parameters
         ----------
         path, sampler_path : path
             Files of the history and of the sampler; None leaves the latter out.
+        state : dict, optional
+            An earlier result of `state_dict`; None means the state now.
         """
         with self.estimator.lock:
-            state, whole = self.state_dict(step), step is None
+            whole, state = state is None, state or self.state_dict()
             try:
                 if whole:
                     self.estimator.save(path)
@@ -323,7 +304,6 @@ class TrainerSession:
                 else:
                     self.lost(sampler_path, "a prompt sampler", remedy=remedy, anew=anew)
             self._forget()
-            self._keep_state()
 
     def lost(self, path: Path, what: str | None = None, *, remedy: str = NEW_RUN, anew: bool = False) -> None:
         """Raise a `LostState`, or warn with ``anew``, for a checkpoint that lacks the history or another state."""
@@ -352,22 +332,9 @@ class TrainerSession:
             )
         return CheckedRows.of(len(rewards), 0 if step is None else step, self._identity, *columns)
 
-    def _keep(self, kept: list[Hashable], rewards: Any, rows: CheckedRows) -> None:
-        """Give a call's rewards to the sampler, and keep the state after it; a late call changes no earlier one."""
+    def _give_to_sampler(self, kept: list[Hashable], rewards: Any, rows: CheckedRows) -> None:
         if self.drawn is not None:
             self.drawn.sampler.observe(kept, np.asarray(rewards, dtype=np.float64)[rows.keep], rows.step)
-        self._keep_state()
-
-    def _keep_state(self) -> None:
-        if self._states_kept and (self.stateful or self.drawn is not None):
-            states = self._states | {self.estimator.last_step: self._snapshot()}
-            # A new dict each time: some trainers ask for a state from another thread.
-            self._states = {at: states[at] for at in sorted(states)[-self._states_kept :]}
-
-    def _snapshot(self) -> Callable[[], dict[str, Any]]:
-        history = self.estimator.state_snapshot()
-        sampler = {} if self.drawn is None else {"sampler": self.drawn.sampler.state_dict()}
-        return lambda: {"history": history(), **sampler}
 
     def _load_sampler(self, state: Any) -> None:
         if self.drawn is not None:
@@ -375,9 +342,9 @@ class TrainerSession:
             self.drawn.forget()
 
     def _forget(self) -> None:
-        """Forget ids, metrics and states of earlier steps."""
+        """Forget ids, metrics and prompts of earlier steps."""
         self._identity, self._metrics = IdentityCheck(), dict[str, float]()
-        self._trained, self._states = (-1, frozenset()), {}
+        self._trained = -1, frozenset()
 
 
 def _state_in(path: Path, key: str, what: str) -> dict[str, Any]:

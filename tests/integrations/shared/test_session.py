@@ -61,8 +61,8 @@ def step_of(session, step, **given):
     return session.advantages([1.0, 0.0, 1.0, 1.0], step, prompts=["p", "p", "q", "q"], **given)
 
 
-def drawing(states_kept=0, method="kae", ids=IDS):
-    session = TrainerSession(AdvantageEstimator(method), states_kept=states_kept)
+def drawing(method="kae", ids=IDS):
+    session = TrainerSession(AdvantageEstimator(method))
     session.drawn = TrackedSampler(session.sampler("neyman", ids, budget=8, group_size=2, seed=1), ids)
     return session
 
@@ -166,7 +166,7 @@ def test_several_rewards_have_metrics_of_their_own_and_no_sampler():
 
 @pytest.mark.parametrize(("method", "stateful"), [("kae", True), ("ebpo", True), ("spo", True), ("rloo", False)])
 def test_a_method_with_a_history_or_a_carry_needs_the_step(method, stateful):
-    session = TrainerSession(AdvantageEstimator(method), states_kept=2)
+    session = TrainerSession(AdvantageEstimator(method))
     assert session.stateful == stateful
     if stateful:
         for call in (session.advantages, session.observe):
@@ -206,8 +206,8 @@ def test_ids_of_arrays_and_tensors_are_those_of_plain_numbers(kind):
     assert session.metrics["baseline/past_completions"] == 4.0
 
 
-def test_versions_are_those_of_the_estimator_and_late_completions_are_in_no_earlier_state():
-    session, plain = TrainerSession(kae(AsynchronousEstimator), states_kept=3), kae(AsynchronousEstimator)
+def test_versions_are_those_of_the_estimator():
+    session, plain = TrainerSession(kae(AsynchronousEstimator)), kae(AsynchronousEstimator)
     for step, prompts, rewards, version in (
         (3, "ab", [1.0, 0.0], [2, 3]),
         (5, "ba", [1.0, 1.0], [3, 5]),
@@ -216,65 +216,49 @@ def test_versions_are_those_of_the_estimator_and_late_completions_are_in_no_earl
         found = session.advantages(rewards, step, prompts=list(prompts), ids=list(prompts), version=version)
         np.testing.assert_array_equal(found, plain.step(list(prompts), rewards, step, version=version))
     session.observe([1.0], 5, prompts=["b"], ids=["b"], version=[4])
-    resumed = TrainerSession(kae(AsynchronousEstimator))
-    for step, completions in ((4, 2), (5, 7)):  # of the call at step 3 alone, and of all
-        resumed.load_state_dict(session.state_dict(step))
-        assert resumed.estimator.history.visits(["a", "b"], 6).count.sum() == completions
+    assert session.estimator.history.visits(["a", "b"], 6).count.sum() == 7
     with pytest.raises(ValueError, match="AsynchronousEstimator"):
         TrainerSession(kae()).advantages([1.0], 0, prompts=["a"], version=[0])
 
 
-def test_dropped_groups_leave_the_metrics_and_are_in_the_state_of_their_step():
+def test_dropped_groups_leave_the_metrics_and_are_in_the_state():
     prompts, rewards = ["p", "p", "q", "q"], [1.0, 1.0, 0.0, 1.0]
-    whole, filtered, resumed = TrainerSession(kae()), TrainerSession(kae(), states_kept=2), TrainerSession(kae())
+    whole, filtered, resumed = TrainerSession(kae()), TrainerSession(kae()), TrainerSession(kae())
     whole.advantages(rewards, 0, prompts=prompts)
     filtered.advantages(rewards[2:], 0, prompts=prompts[2:])
     metrics = dict(filtered.metrics)
     filtered.observe(rewards[:2], 0, prompts=prompts[:2])
     assert filtered.metrics == metrics
-    filtered.advantages([1.0, 1.0], 1, prompts=["p", "p"])
-    resumed.load_state_dict(filtered.state_dict(0))
+    resumed.load_state_dict(filtered.state_dict())
     later = [each.advantages([0.0, 1.0, 1.0, 0.0], 1, prompts=prompts).tolist() for each in (whole, resumed)]
     assert later[0] == later[1]
 
 
-def test_a_state_that_is_not_kept_is_refused_and_a_step_that_raised_is_none():
-    session, resumed = TrainerSession(kae(), states_kept=3), TrainerSession(kae())
-    for step in range(4):
-        step_of(session, step)
-    assert session.state_dict(1) != session.state_dict(3) == session.state_dict() == session.state_dict(9)
-    with pytest.raises(ValueError, match="states_kept"):
-        session.state_dict(0)
+def test_a_step_that_raised_changes_no_state():
+    session = TrainerSession(kae())
+    step_of(session, 0)
+    before = session.state_dict()
     with pytest.raises(ValueError, match="finite"):
-        session.advantages([np.nan], 4, prompts=["p"])
-    assert session.state_dict(4) == session.state_dict(3)
-    resumed.load_state_dict(session.state_dict(1))
-    step_of(resumed, 2)
-    with pytest.raises(ValueError, match="no step are kept"):
-        resumed.state_dict(1)
-    with pytest.raises(ValueError, match="states_kept"):
-        TrainerSession(kae(), states_kept=-1)
+        session.advantages([np.nan], 1, prompts=["p"])
+    assert session.state_dict() == before
 
 
 @pytest.mark.parametrize("method", ["rloo", "kae"])
-def test_a_sampler_saved_as_of_an_earlier_step_goes_on_from_there(method, tmp_path):
-    whole, ahead, resumed = (drawing(2, method) for _ in range(3))
+def test_a_run_goes_on_from_an_earlier_state_and_from_the_last_one(method, tmp_path):
+    whole, ahead, resumed = (drawing(method) for _ in range(3))
     files, expected = (tmp_path / "history", tmp_path / "sampler"), go(whole, range(8))
-    go(ahead, range(6))
-    ahead.save(*files, 4)
-    resumed.load(*files)
-    go(resumed, [5])
-    resumed.save(*files, 4)  # what was loaded is kept as of before the next step
-    resumed = drawing(2, method)
+    go(ahead, range(5))
+    state = ahead.state_dict()
+    go(ahead, [5])
+    resumed.load_state_dict(state)
+    assert go(resumed, range(5, 8)) == expected[5:]
+    ahead.save(*files, state=state)
     resumed.load(*files)
     assert go(resumed, range(5, 8)) == expected[5:]
     assert resumed.metrics["sampling/prompts"] == len(set(expected[-1]))
     ahead.save(*files)
     resumed.load(*files)
     assert go(resumed, range(6, 8)) == expected[6:]
-    resumed = drawing(2, method)
-    resumed.load_state_dict(ahead.state_dict(4))
-    assert go(resumed, range(5, 8)) == expected[5:]
 
 
 def test_lost_states_are_refused_or_begin_with_a_warning(tmp_path):
@@ -337,9 +321,9 @@ def test_states_taken_beside_running_steps_are_those_between_them():
 
 @pytest.mark.parametrize("what", ["observe", "draw"])
 def test_a_session_is_saved_before_or_after_what_another_thread_does(what, monkeypatch, tmp_path):
-    run = drawing(states_kept=2)
+    run = drawing()
     go(run, range(2))
-    ids, kept = run.drawn.draw(2).rows(), run.state_dict(1)
+    ids = run.drawn.draw(2).rows()
     amid, go_on = threading.Event(), threading.Event()
     inner = getattr(run.drawn.sampler, what)
 
@@ -349,18 +333,14 @@ def test_a_session_is_saved_before_or_after_what_another_thread_does(what, monke
         return inner(*given, **named)
 
     monkeypatch.setattr(run.drawn.sampler, what, slow)
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(2) as pool:
         if what == "draw":
             running = pool.submit(run.drawn.draw, 3)
         else:
             running = pool.submit(run.advantages, np.ones(8), 2, prompts=ids, ids=ids)
         assert amid.wait(60)
-        saving, at_once = (
-            pool.submit(run.save, tmp_path / "history", tmp_path / "sampler"),
-            pool.submit(run.state_dict, 1),
-        )
+        saving = pool.submit(run.save, tmp_path / "history", tmp_path / "sampler")
         try:
-            assert at_once.result(60) == kept
             assert not wait([saving], timeout=0.2).done
         finally:
             go_on.set()
