@@ -10,7 +10,8 @@ import pandas as pd
 
 from paper_figures.shared import paper
 from paper_figures.shared.agreement import Fit, fit, losses, p_value
-from paper_figures.shared.comparison import CELL, pick
+from paper_figures.shared.comparison import CELL
+from paper_figures.shared.tidy import by_measure
 from simulations.bandits.calibration import INPUTS
 from simulations.bandits.value_diagnostic import ValueDiagnostic
 from simulations.studies.table2 import DIAGNOSTIC, PROMPTS, RIVALS, expected_reduction
@@ -72,13 +73,14 @@ def reference_fit(summary: pd.DataFrame, versus: str = "both", prompts: str = "s
 
 def _oracle_loss(summary: pd.DataFrame, bandwidth: float) -> np.ndarray:
     """Shape (sizes, cells)."""
-    ours = pick(summary, "reduction_mse").query("method == 'grpo'").set_index(CELL).loc[list(INPUTS)]
+    ours = by_measure(summary, [*CELL, "method"], ("reduction_mse",)).query("method == 'grpo'")
+    ours = ours.set_index(CELL).loc[list(INPUTS)]
     stated = paper.reductions(1).query("versus == 'grpo'").set_index(CELL)["reduction_pct"].loc[list(INPUTS)]
     predicted = np.array(
         [_value_reduction(replace(ValueDiagnostic(), n_oracle=int(n), bandwidth=bandwidth)) for n in SIZES]
     )
     residual = stated.to_numpy() - predicted[:, None]
-    variance = (ours["mcse"] ** 2 * ours["n"]).to_numpy()
+    variance = (ours["reduction_mse_mcse"] ** 2 * ours["n"]).to_numpy()
     return losses(residual[..., None], variance[:, None, None])
 
 
@@ -92,8 +94,12 @@ def _value_reduction(diagnostic: ValueDiagnostic) -> float:
 
 def _reference_loss(summary: pd.DataFrame, versus: tuple[str, ...], prompts: str) -> np.ndarray:
     """Shape (sizes, cells)."""
-    sd = pick(summary, f"residual_sd_{prompts}").set_index([*CELL, "method"])["estimate"]
-    correlation = pick(summary, f"residual_correlation_{prompts}").set_index(CELL)["estimate"].fillna(0.0)
+    key = [*CELL, "method"]
+    sd, correlation = (
+        by_measure(summary, key, (measure,)).set_index(key)[measure]
+        for measure in (f"residual_sd_{prompts}", f"residual_correlation_{prompts}")
+    )
+    correlation = correlation.droplevel("method").fillna(0.0)
     stated = paper.reductions(2).set_index([*CELL, "versus"])["reduction_pct"]
     sized = [replace(DIAGNOSTIC, n_reference=int(n)) for n in SIZES]
     residual = np.array([[[stated[(*cell, v)] for v in versus] for cell in INPUTS]]) - np.array(

@@ -3,8 +3,9 @@
 import pandas as pd
 
 from paper_figures.shared import paper
-from paper_figures.shared.comparison import CELL, beside, pick, wide
+from paper_figures.shared.comparison import CELL, beside, wide
 from paper_figures.shared.comparison import reductions as compare_reductions
+from paper_figures.shared.tidy import by_measure
 from simulations.studies.table1 import DIAGNOSTIC
 
 ROLES = {"kae": "predicted", "grpo": "input", "reinforce++": "input"}
@@ -20,28 +21,19 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
     """All 18 entries, in plain units.
 
     summary: Of the study ``table1``.
-    Returns: ``dataset, step, method, mse, mcse, mse_debiased, mcse_debiased, one_run_sd, paper, role, off_pct``:
-        one_run_sd is the standard deviation of a single run of the diagnostic, off_pct what ours is off the paper's.
+    Returns: ``dataset, step, method, mse, mcse, mse_debiased, mcse_debiased, paper, role, off_pct``; off_pct is what
+        ours is off the paper's.
     """
-    key = [*CELL, "method"]
-    level, debiased = (pick(summary, measure).set_index(key) for measure in ("mse", "mse_debiased"))
-    stated = paper.levels(1).set_index(key)["mse"]
-    frame = pd.DataFrame(
-        {
-            "mse": level["estimate"],
-            "mcse": level["mcse"],
-            "mse_debiased": debiased["estimate"],
-            "mcse_debiased": debiased["mcse"],
-            "one_run_sd": level["mcse"] * level["n"] ** 0.5,
-            "paper": stated.loc[level.index],
-        }
-    ).reset_index()
+    frame = by_measure(summary, [*CELL, "method"], ("mse", "mse_debiased")).drop(columns="n")
+    frame = frame.rename(columns={"mse_mcse": "mcse", "mse_debiased_mcse": "mcse_debiased"})
+    stated = paper.levels(1).rename(columns={"mse": "paper"})[[*CELL, "method", "paper"]]
+    frame = frame.merge(stated, on=[*CELL, "method"], validate="one_to_one")
     return frame.assign(role=frame["method"].map(ROLES), off_pct=100 * (frame["mse"] / frame["paper"] - 1))
 
 
 def reductions(summary: pd.DataFrame) -> pd.DataFrame:
     """The percentage rows, all predicted; columns as in `paper_figures.shared.comparison.reductions`."""
-    return compare_reductions(summary, "reduction_mse", paper.reductions(1))
+    return compare_reductions(summary, "mse", paper.reductions(1))
 
 
 def shown(summary: pd.DataFrame) -> pd.DataFrame:

@@ -3,8 +3,9 @@
 import pandas as pd
 
 from paper_figures.shared import paper
-from paper_figures.shared.comparison import CELL, beside, pick, wide
+from paper_figures.shared.comparison import CELL, beside, wide
 from paper_figures.shared.comparison import reductions as compare_reductions
+from paper_figures.shared.tidy import by_measure
 from simulations.studies.table2 import DIAGNOSTIC
 
 CAPTION = (
@@ -19,12 +20,13 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 
     summary: Of the study ``table2``.
     """
-    return pick(summary, "gradient_mse").rename(columns={"estimate": "gradient_mse"}).drop(columns="n")
+    frame = by_measure(summary, [*CELL, "method"], ("gradient_mse",)).drop(columns="n")
+    return frame.rename(columns={"gradient_mse_mcse": "mcse"})
 
 
 def reductions(summary: pd.DataFrame) -> pd.DataFrame:
     """The percentage rows, all predicted; columns as in `paper_figures.shared.comparison.reductions`."""
-    return compare_reductions(summary, "reduction_gradient_mse", paper.reductions(2))
+    return compare_reductions(summary, "gradient_mse", paper.reductions(2))
 
 
 def shown(summary: pd.DataFrame) -> pd.DataFrame:

@@ -82,5 +82,5 @@ def test_an_advantage_stands_beside_the_reduction_of_its_own_cell():
     ]
     summary = pd.DataFrame(rows, columns=["dataset", "step", "measure", "method", "estimate", "mcse", "n"])
     summary = summary.drop_duplicates(["dataset", "step", "measure", "method"])
-    found = reductions(summary, "reduction_mse", stated)
+    found = reductions(summary, "mse", stated)
     assert len(found) == len(stated) and (found["advantage"] == found["reduction_pct"] + 100).all()
