@@ -94,9 +94,9 @@ class LawPrediction:
         import pandas as pd
 
         rows = [(design, *self.ratio(str(design), self.unit)) for design in self.noise.index]
-        found = pd.DataFrame(rows, columns=["design", "noise", "ci_low", "ci_high"])
-        found["with_between"] = (self.with_between / self.with_between[self.unit])[self.noise.index].to_numpy()
-        return found.assign(unit=self.unit).sort_values("noise", kind="stable", ignore_index=True)
+        table = pd.DataFrame(rows, columns=["design", "noise", "ci_low", "ci_high"])
+        table["with_between"] = (self.with_between / self.with_between[self.unit])[self.noise.index].to_numpy()
+        return table.assign(unit=self.unit).sort_values("noise", kind="stable", ignore_index=True)
 
 
 def law_of_log(
@@ -123,17 +123,17 @@ def law_of_log(
     completions = max(2, round(len(log.arrays["step"]) / log.n_steps))
 
     def predicted(inputs: LawInputs) -> pd.Series:
-        found = predict_noise(
+        designs = predict_noise(
             inputs.moments, completions=completions, history=inputs.history, drift=inputs.drift, group_sizes=sizes
         )
-        return pd.Series({each.design: each.relative_noise for each in found})
+        return pd.Series({each.design: each.relative_noise for each in designs})
 
     everyone = np.ones(len(log.prompts), dtype=bool)
     inputs = whole.inputs(everyone, 0.0)
     noise = predicted(inputs)
     group = jackknife_groups(len(log.prompts), seed=seed)
     without = [group != k for k in range(int(group.max()) + 1)]
-    left_out = [whole.inputs(kept, 0.0) for kept in without if _tells(whole.counts, kept)]
+    left_out = [whole.inputs(chosen, 0.0) for chosen in without if _tells(whole.counts, chosen)]
     thresholds = np.array([each.moments.threshold for each in left_out])
     return LawPrediction(
         inputs=inputs,
@@ -196,10 +196,10 @@ class _Log:
             inverse=inverse[:, eligible],
         )
 
-    def inputs(self, kept: np.ndarray, between: float) -> LawInputs:
+    def inputs(self, chosen: np.ndarray, between: float) -> LawInputs:
         """Those of some prompts."""
         between = check_positive("between", between, allow_zero=True)
-        mixture, sums = self.counts.pooled(kept)
+        mixture, sums = self.counts.pooled(chosen)
         rows = mixture.quantiles(ROWS)
         right, wrong = sums["n_right"], sums["n_wrong"]
         moments = PromptMoments(
@@ -215,14 +215,14 @@ class _Log:
         moved = _to_mean_one((p * (1 - p)) ** 2)
         level = between / (1 + between) * float(moments.second_moment(p).mean())
         moments = replace(moments, signal=level * _to_mean_one(moved * moments.weight))
-        history, drift, bandwidth = self._history(kept, float(np.mean(p * (1 - p))))
+        history, drift, bandwidth = self._history(chosen, float(np.mean(p * (1 - p))))
         return LawInputs(moments, history, drift * moved, bandwidth)
 
-    def _history(self, kept: np.ndarray, of_values: float) -> tuple[float, float, float]:
+    def _history(self, chosen: np.ndarray, of_values: float) -> tuple[float, float, float]:
         """Effective completions, drift and bandwidth."""
-        here = kept[self.prompt]
-        size, error, inverse = self.size[here], self.error[:, here], self.inverse[:, here]
-        variance = np.where(size > 1, self.variance[here], of_values)
+        some = chosen[self.prompt]
+        size, error, inverse = self.size[some], self.error[:, some], self.inverse[:, some]
+        variance = np.where(size > 1, self.variance[some], of_values)
         best = int(np.argmin(error @ size))
         of_noise, of_mean = float(size @ variance), float((size * variance) @ inverse[best])
         squared = float(error[best] @ size - variance.sum()) / float(size.sum())
@@ -242,11 +242,11 @@ def _to_mean_one(shape: np.ndarray) -> np.ndarray:
     return shape / shape.mean() if shape.any() else shape
 
 
-def _tells(counts: Counts, kept: np.ndarray) -> bool:
+def _tells(counts: Counts, chosen: np.ndarray) -> bool:
     """Whether some prompts have weights, and enough counts with both kinds that one of `ROWS` is between 0 and 1."""
-    here = kept[counts.prompt]
-    right, size = counts.right[here], counts.size[here]
-    weight = sum(counts.sums[name][here].sum() for name in ("right", "wrong"))
+    some = chosen[counts.prompt]
+    right, size = counts.right[some], counts.size[some]
+    weight = sum(counts.sums[name][some].sum() for name in ("right", "wrong"))
     return bool(weight > 0 and size[(right > 0) & (right < size)].sum() * ROWS >= size.sum())
 
 

@@ -46,11 +46,11 @@ def warn(message: str) -> None:
 
 def choose_columns(
     source: Path | str,
-    found: Sequence[str],
+    columns: Sequence[str],
     hints: Mapping[str, str | None],
     own: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The column of each part, of the table whose columns are ``found``.
+    """The column of each part, of a table with these columns.
 
     A hint is the column that the user named. None means the column with the part's name, its name ``own`` to the
     format (such as ``score`` for the reward) or one of `ALIASES`, ignoring case and treating spaces and hyphens as
@@ -60,7 +60,7 @@ def choose_columns(
     occurs twice, or could be several; a TypeError if a hint is not text.
     """
     plain: dict[str, list[str]] = {}
-    for name in dict.fromkeys(found):
+    for name in dict.fromkeys(columns):
         plain.setdefault(plain_name(name), []).append(name)
     chosen = {}
     for part, hint in hints.items():
@@ -70,13 +70,13 @@ def choose_columns(
         names = _usual(part, plain, its_name) if hint is None else [hint]
         if not names:
             continue
-        refuse_missing_column(source, names[0], part, found)
+        refuse_missing_column(source, names[0], part, columns)
         if len(names) > 1:
             _tell_rivals(source, part, names, named=[plain_name(name) for name in names].count(its_name) == 1)
         chosen[part] = names[0]
     missing = [part for part in hints if part in REQUIRED and part not in chosen]
     if missing:
-        raise ValueError(_missing(source, missing, found))
+        raise ValueError(_missing(source, missing, columns))
     return chosen
 
 
@@ -94,15 +94,15 @@ def _tell_rivals(source: Path | str, part: str, names: Sequence[str], *, named: 
     )
 
 
-def refuse_missing_column(source: Path | str, name: str, hint: str, found: Sequence[str]) -> None:
+def refuse_missing_column(source: Path | str, name: str, hint: str, columns: Sequence[str]) -> None:
     """Raise a ValueError unless the table has exactly one such column, a TypeError if it is not a name."""
     if not isinstance(name, str):
         raise TypeError(f"{named(hint)} must be the name of a column, got {name!r}.")
-    if name not in found:
+    if name not in columns:
         raise ValueError(
-            f"{source}: has no column {name!r}; it has {', '.join(found)}. Name the right one with {spelled(hint)}."
+            f"{source}: has no column {name!r}; it has {', '.join(columns)}. Name the right one with {spelled(hint)}."
         )
-    if list(found).count(name) > 1:
+    if list(columns).count(name) > 1:
         raise ValueError(
             f"{source}: column {name!r} comes twice; rename or remove one, or name another with {spelled(hint)}."
         )
@@ -119,18 +119,18 @@ def _usual(part: str, plain: Mapping[str, list[str]], own: str) -> list[str]:
     return [group[0] for key, group in plain.items() if key not in others] if set(TRL_COLUMNS) <= plain.keys() else []
 
 
-def _missing(source: Path | str, parts: Sequence[str], found: Sequence[str]) -> str:
+def _missing(source: Path | str, parts: Sequence[str], columns: Sequence[str]) -> str:
     """What to do about columns that are not there, in one message."""
-    random = [name for name in found if plain_name(name) in RANDOM_IDS] if "prompt" in parts else []
+    random = [name for name in columns if plain_name(name) in RANDOM_IDS] if "prompt" in parts else []
     note = f" ({random[0]} is drawn anew at every step, so it names no prompt)" if random else ""
     it = "it" if len(parts) == 1 else "them"
     means = " If rows are means per step, log every completion instead." if list(parts) == ["prompt"] else ""
-    close = {part: next(iter(get_close_matches(part, found, 1)), None) for part in parts}
-    known = "; ".join(f"one of {', '.join((part, *ALIASES[part]))}" for part in parts)
+    close = {part: next(iter(get_close_matches(part, columns, 1)), None) for part in parts}
+    usual = "; ".join(f"one of {', '.join((part, *ALIASES[part]))}" for part in parts)
     return (
-        f"{source}: no {' and no '.join(parts)} column; it has {', '.join(found)}{note}. "
+        f"{source}: no {' and no '.join(parts)} column; it has {', '.join(columns)}{note}. "
         "Every row must be a completion, or a group with a list of rewards. "
-        f"Name {it} with {', '.join(spelled(part, close[part]) for part in parts)}, or call {it} {known}.{means}"
+        f"Name {it} with {', '.join(spelled(part, close[part]) for part in parts)}, or call {it} {usual}.{means}"
     )
 
 

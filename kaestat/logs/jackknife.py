@@ -101,11 +101,11 @@ def replayed_interval(
     change = change - change.mean(axis=0)
     square = np.sum(missing**2, axis=0)
     slope = np.divide(np.sum(missing * change, axis=0), square, out=np.zeros_like(square), where=square > 0)
-    known = (1 + slope) ** 2 * se**2
+    expected = (1 + slope) ** 2 * se**2
     rest = (n_groups - 1) / n_groups * np.sum((change - slope * missing) ** 2, axis=0)
-    whole = known + rest
-    share = np.divide(known, whole, out=np.ones_like(whole), where=whole > 0) ** 2
+    whole = expected + rest
+    share = np.divide(expected, whole, out=np.ones_like(whole), where=whole > 0) ** 2
     freedom = 1 / (share / (n_clusters - 1) + (1 - share) / (n_groups - 2))
-    found = np.sqrt(whole)
-    reach = stdtrit(freedom, (1 + level) / 2) * found
-    return found, estimate - reach, estimate + reach
+    error = np.sqrt(whole)
+    reach = stdtrit(freedom, (1 + level) / 2) * error
+    return error, estimate - reach, estimate + reach

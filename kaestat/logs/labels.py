@@ -47,6 +47,6 @@ class Labels:
     def __getitem__(self, position: int) -> Hashable:
         return self.distinct[self.codes[position]]
 
-    def take(self, kept: np.ndarray) -> Labels:
+    def take(self, chosen: np.ndarray) -> Labels:
         """The entries at some positions, or where a mask is True."""
-        return Labels.of_coded(self.codes[kept], self.distinct)
+        return Labels.of_coded(self.codes[chosen], self.distinct)

@@ -23,7 +23,7 @@ def log_with_prior(
     A ValueError if the log has groups or measures of completions, which a prior does not have, none of its prompts has
     a prior, the prior is not before it, or the log does not consist of two rewards, those of the prior.
     """
-    known, columns = as_prior(prior), log.arrays
+    given, columns = as_prior(prior), log.arrays
     extra = [name for name in columns if name not in ("prompt", "step", "reward", "group")]
     if log.has_groups or extra:
         raise ValueError(
@@ -31,19 +31,19 @@ def log_with_prior(
             "score a log of prompts, steps and rewards."
         )
     first = int(columns["step"].min())
-    if known.step >= first:
+    if given.step >= first:
         raise ValueError(
-            f"prior: its step {known.step} is not before the log's first, {first}; give it an earlier one."
+            f"prior: its step {given.step} is not before the log's first, {first}; give it an earlier one."
         )
-    here = set(log.prompts)
-    completions = known.completions(*reward_range(log))
-    of_log = np.array([key in here for key in known.prompt_ids], dtype=bool)
+    in_log = set(log.prompts)
+    completions = given.completions(*reward_range(log))
+    of_log = np.array([key in in_log for key in given.prompt_ids], dtype=bool)
     if not of_log.any():
         raise ValueError("prior: none of the log's prompts has one; the ids must be those of the log.")
     rows, _ = np.nonzero(np.asarray(completions.mask) & of_log[:, None])
     reward = completions.reward[np.asarray(completions.mask) & of_log[:, None]]
-    ids = [known.prompt_ids[row] for row in rows.tolist()] + [log.prompts[code] for code in columns["prompt"].tolist()]
-    step = np.concatenate([np.full(len(rows), known.step), columns["step"]]) + max(0, -known.step)
+    ids = [given.prompt_ids[row] for row in rows.tolist()] + [log.prompts[code] for code in columns["prompt"].tolist()]
+    step = np.concatenate([np.full(len(rows), given.step), columns["step"]]) + max(0, -given.step)
     whole = RewardLog(ids, step, np.concatenate([reward, columns["reward"]]))
     whole.time_axis = log.time_axis
     return whole

@@ -81,8 +81,8 @@ class PromptRisks:
         mean, se, low, high = mean_with_interval(self.per_prompt, draws)
         again, without = self._jackknifed()
         if again.any():
-            found = _replayed(mean[again], without[..., again], se[again], self.per_prompt[:, again])
-            se[again], low[again], high[again] = found
+            replayed = _replayed(mean[again], without[..., again], se[again], self.per_prompt[:, again])
+            se[again], low[again], high[again] = replayed
         _warn_of_negative(self.methods[:-1], mean[:-1], se[:-1], len(self.per_prompt))
         vs_grpo = mean[:-1] / (mean[-1] if mean[-1] != 0 else np.nan)
         columns = ([*self.methods[:-1]], mean[:-1], se[:-1], low[:-1], high[:-1], vs_grpo, *self._sizes())
@@ -105,8 +105,8 @@ class PromptRisks:
         again = pooled[:-1] | pooled[-1]
         if again.any():
             left = without[..., :-1] - without[..., -1:]
-            found = _replayed(mean[again], left[..., again], se[again], paired[:, again])
-            se[again], low[again], high[again] = found
+            replayed = _replayed(mean[again], left[..., again], se[again], paired[:, again])
+            se[again], low[again], high[again] = replayed
         ratio = np.full((3, len(methods)), np.nan)
         if self.absolute:
             level = self.per_prompt.mean(axis=0)
@@ -152,9 +152,9 @@ def _warn_of_negative(names: Sequence[Any], mse: np.ndarray, se: np.ndarray, n_p
     below = np.flatnonzero(mse < -FAR_BELOW * se).tolist()
     if not below or n_prompts < FEW:  # of so few the standard error says little
         return
-    told = ", ".join(f"{names[k]} ({mse[k]:.3g}, standard error {se[k]:.3g})" for k in below)
+    rows = ", ".join(f"{names[k]} ({mse[k]:.3g}, standard error {se[k]:.3g})" for k in below)
     warnings.warn(
-        f"the MSE of {told} lies more than {FAR_BELOW:g} standard errors below 0. By chance that is rare: a value may "
+        f"the MSE of {rows} lies more than {FAR_BELOW:g} standard errors below 0. By chance that is rare: a value may "
         "contain its completion's own reward, or prompts may share an id. kaestat.check tests a baseline of your own.",
         NegativeRiskWarning,
         stacklevel=3,

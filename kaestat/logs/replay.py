@@ -92,18 +92,18 @@ def _single_steps(blocks: Iterator[Block], units: LogUnits, log: RewardLog) -> I
         mask, weight, times = block.groups.mask, block.groups.weight, block.groups.times
         sums = {field.name: getattr(block.visits, field.name) for field in fields(Visits)}
         for t, visit in enumerate(block.visit):
-            here = visit[visit >= 0]
-            cut = slice(len(here)), slice(int(units.entries[here].max()))
+            visits = visit[visit >= 0]
+            cut = slice(len(visits)), slice(int(units.entries[visits].max()))
             there = None if mask is None else mask[t][cut]
             yield Block(
-                here,
+                visits,
                 int(np.asarray(block.step)[t, 0, 0]),
                 Groups(
                     block.groups.reward[t][cut],
                     mask=None if there is None or there.all() else there,
                     weight=None if weight is None else weight[t][cut],
                     times=None if times is None else times[t][cut],
-                    prompt_ids=ids[units.visit_prompt[here]].tolist(),
+                    prompt_ids=ids[units.visit_prompt[visits]].tolist(),
                 ),
-                Visits(**{name: None if sum_ is None else sum_[t, : len(here)] for name, sum_ in sums.items()}),
+                Visits(**{name: None if sum_ is None else sum_[t, : len(visits)] for name, sum_ in sums.items()}),
             )

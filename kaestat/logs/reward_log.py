@@ -182,11 +182,11 @@ class RewardLog:
 
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}.")
-        found = [str(name) for name in frame.columns]
+        columns_of_frame = [str(name) for name in frame.columns]
         hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
         hints |= {"weight": weight, "length": length, "importance": importance}
-        names = choose_columns("frame", found, hints)
-        given = {name: frame.iloc[:, found.index(name)] for name in names.values()}
+        names = choose_columns("frame", columns_of_frame, hints)
+        given = {name: frame.iloc[:, columns_of_frame.index(name)] for name in names.values()}
         ids = {names[part] for part in ("prompt", "group") if part in names}
         columns = {name: code_labels(column) if name in ids else column.tolist() for name, column in given.items()}
         if frame.empty:
@@ -234,25 +234,25 @@ class RewardLog:
         sizes = {"completion": len(self.arrays["reward"]), "prompt": len(self.prompts), "visit": self.n_visits}
         return f"RewardLog({', '.join(counted(n, noun) for noun, n in sizes.items())}, {time})"
 
-    def subset(self, kept: np.ndarray) -> RewardLog:
+    def subset(self, chosen: np.ndarray) -> RewardLog:
         """The log of some of the prompts.
 
         Parameters
         ----------
-        kept : ndarray of bool, shape (len(prompts),)
+        chosen : ndarray of bool, shape (len(prompts),)
 
         Raises
         ------
         ValueError
-            If no prompt is kept.
+            If no prompt is chosen.
         """
-        if not kept.any():
-            raise ValueError("kept is False for every prompt: a log needs one at least.")
-        rows = kept[self.arrays["prompt"]]
+        if not chosen.any():
+            raise ValueError("chosen is False for every prompt: a log needs one at least.")
+        rows = chosen[self.arrays["prompt"]]
         arrays = {name: column[rows] for name, column in self.arrays.items()}
-        arrays["prompt"] = (np.cumsum(kept) - 1)[arrays["prompt"]]
+        arrays["prompt"] = (np.cumsum(chosen) - 1)[arrays["prompt"]]
         part = object.__new__(type(self))  # already checked and sorted by `__init__`
-        part.prompts = [prompt for prompt, keep in zip(self.prompts, kept.tolist(), strict=True) if keep]
+        part.prompts = [prompt for prompt, keep in zip(self.prompts, chosen.tolist(), strict=True) if keep]
         part.arrays, part.time_axis, part.has_groups, part.groups = arrays, self.time_axis, self.has_groups, self.groups
         part.columns, part.ungraded = self.columns, self.ungraded
         return part

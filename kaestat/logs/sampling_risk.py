@@ -102,10 +102,10 @@ def sampling_risk(
     uniform, of_uniform = replayed("uniform", 0.0)
     rows = []
     for policy in map(make_policy, policies):
-        noise, found = replayed(policy, floor)
-        found["signal"] = found["signal"] / of_uniform["signal"] if of_uniform["signal"] > 0 else np.nan
+        noise, figures = replayed(policy, floor)
+        figures["signal"] = figures["signal"] / of_uniform["signal"] if of_uniform["signal"] > 0 else np.nan
         worth = _worth(uniform, noise, n_boot, seed)
-        rows.append([policy.name, *worth, *(found[name] for name in OF_REPLAY), len(log.prompts), log.n_steps])
+        rows.append([policy.name, *worth, *(figures[name] for name in OF_REPLAY), len(log.prompts), log.n_steps])
     import pandas as pd
 
     return pd.DataFrame(rows, columns=SAMPLING_COLUMNS)
@@ -139,12 +139,12 @@ def _replayed(
     rewards, variances = (units.reward - low) / (high - low), np.nan_to_num(units.variance) / (high - low) ** 2
     alike = np.maximum.reduceat(rewards, units.first) == np.minimum.reduceat(rewards, units.first)
     noise = np.zeros(len(log.prompts))
-    known = dead = signal = squares = largest = 0.0
+    counted = dead = signal = squares = largest = 0.0
     completions = 0
     starts = np.flatnonzero(np.diff(units.visit_step, prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(units.visit_step)], strict=True):
-        here, step = slice(start, end), int(units.visit_step[start])
-        prompts, count = units.visit_prompt[here], units.counts[here]
+        of_step, step = slice(start, end), int(units.visit_step[start])
+        prompts, count = units.visit_prompt[of_step], units.counts[of_step]
         names = [log.prompts[prompt] for prompt in prompts.tolist()]
         budget = max(1, round(part * (len(prompts) if sampler.group_size else count.sum()))) * size
         draw = sampler.draw(step, among=names, budget=budget)
@@ -155,7 +155,11 @@ def _replayed(
         sampled = expected > 0
         noise[prompts] += np.where(sampled, budget * m / (np.where(sampled, expected, 1.0) * len(prompts) ** 2), np.inf)
         several = expected * (count > 1)
-        known, dead, signal = known + several.sum(), dead + several @ alike[here], signal + several @ variances[here]
+        counted, dead, signal = (
+            counted + several.sum(),
+            dead + several @ alike[of_step],
+            signal + several @ variances[of_step],
+        )
         completions, squares = completions + int(draw.counts.sum()), squares + draw.counts @ draw.correction**2
         largest = max(largest, float(draw.correction.max()))
         of_prompt = dict(zip(names, np.split(reward, ends[:-1]), strict=True))
@@ -163,5 +167,5 @@ def _replayed(
         drawn = {name: rng.permutation(of_prompt[name])[:number] for name, number in numbers}
         ids = [name for name, some in drawn.items() for _ in some]
         sampler.observe(ids, np.concatenate(list(drawn.values())), step)
-    found = (dead / known, signal / known) if known else (np.nan, np.nan)
-    return noise, dict(zip(OF_REPLAY, (*found, completions / squares, largest), strict=True))
+    figures = (dead / counted, signal / counted) if counted else (np.nan, np.nan)
+    return noise, dict(zip(OF_REPLAY, (*figures, completions / squares, largest), strict=True))

@@ -61,11 +61,11 @@ class Table:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def rows(self, kept: np.ndarray) -> Table:
+    def rows(self, chosen: np.ndarray) -> Table:
         """The rows where a mask is True."""
-        if kept.all():
+        if chosen.all():
             return self
-        at = np.flatnonzero(kept)
+        at = np.flatnonzero(chosen)
         columns = {name: _rows_of(column, at) for name, column in self.columns.items()}
         return replace(self, columns=columns, place=lambda row: self.place(int(at[row])))
 

@@ -91,9 +91,9 @@ def sample(log: RewardLog, *, min_visits: int, absolute: bool, seed: int) -> Sam
     if size >= len(codes):
         return Sample(np.ones(len(codes), dtype=bool), log)
     chosen = np.random.default_rng((seed, size)).permutation(len(codes)) < size
-    kept = np.zeros(len(log.prompts), dtype=bool)
-    kept[codes[chosen]] = True
-    return Sample(chosen, log.subset(kept))
+    sampled = np.zeros(len(log.prompts), dtype=bool)
+    sampled[codes[chosen]] = True
+    return Sample(chosen, log.subset(sampled))
 
 
 def halves(n_prompts: int, seed: int) -> np.ndarray:
@@ -181,8 +181,8 @@ def with_tuned(
     )
     if scored.left_out is not None and scored.apart is not None:
         n_groups = len(scored.left_out)
-        kept = jackknife_groups(len(first), seed=seed, n_groups=n_groups) != np.arange(n_groups)[:, None]
-        apart = [(kept * risk).sum(axis=1) / kept.sum(axis=1) for risk in risks]
+        outside = jackknife_groups(len(first), seed=seed, n_groups=n_groups) != np.arange(n_groups)[:, None]
+        apart = [(outside * risk).sum(axis=1) / outside.sum(axis=1) for risk in risks]
         left_out = list(apart)
         for k, both in replays.items():
             assert both.left_out is not None and both.apart is not None

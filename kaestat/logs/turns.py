@@ -29,11 +29,11 @@ def with_turns(log: RewardLog, source: object, turns: str) -> RewardLog:
         )
         return log
     before = np.isin(prompt, root[later])
-    known, repeated = (
+    earlier, repeated = (
         set(zip(*(column[rows].tolist() for column in (own, step, reward)), strict=True))
         for own, rows in ((prompt, before), (root, later))
     )
-    if odd := repeated - known:
+    if odd := repeated - earlier:
         raise ValueError(
             f"{source}: {named('turns')}: at step {min(odd)[1]} a later turn has the reward {min(odd)[2]:g}, which no "
             "earlier turn has. Write one row per rollout, with the reward of the whole."

@@ -91,9 +91,9 @@ class LogUnits:
         for size in np.unique(self.counts):  # visits of one size at a time: no padding
             visit = np.flatnonzero(self.counts == size)
             rows = self.first[visit, None] + np.arange(size)
-            found = visit_sums(Groups(self.reward[rows], weight=self.weight[rows]))
-            for name in found.keys() - set(PLAIN_FIELDS):
-                sums.setdefault(name, np.empty(len(self.counts)))[visit] = found[name]
+            of_size = visit_sums(Groups(self.reward[rows], weight=self.weight[rows]))
+            for name in of_size.keys() - set(PLAIN_FIELDS):
+                sums.setdefault(name, np.empty(len(self.counts)))[visit] = of_size[name]
         return sums
 
     @cached_property
@@ -157,9 +157,11 @@ class LogUnits:
         unit, step = self.visit_unit[self.by_unit], self.visit_step[self.by_unit]
         start = unit * (int(self.visit_step.max()) + 1)  # keeps the keys of different units apart
         oldest = start + np.maximum(np.ceil(step - horizon), 0).astype(np.int64)
-        found = np.empty_like(self.by_unit)
-        found[self.by_unit] = np.arange(len(found)) - np.searchsorted(start + step, oldest)  # sorted: ten times as fast
-        return found
+        number = np.empty_like(self.by_unit)
+        number[self.by_unit] = np.arange(len(number)) - np.searchsorted(
+            start + step, oldest
+        )  # sorted: ten times as fast
+        return number
 
     def blocks(self, *, horizon: float, max_visits: float = np.inf, max_cells: int = BLOCK_NUMBERS) -> Iterator[Block]:
         """The log in blocks of whole steps, each as the arrays that baselines read.

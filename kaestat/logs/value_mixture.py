@@ -69,13 +69,13 @@ class Counts:
         pairs, kind = np.unique(np.stack([self.right, self.size], axis=1), axis=0, return_inverse=True)
         return pairs, kind.reshape(-1)
 
-    def pooled(self, kept: np.ndarray) -> tuple[ValueMixture, dict[str, np.ndarray]]:
+    def pooled(self, chosen: np.ndarray) -> tuple[ValueMixture, dict[str, np.ndarray]]:
         """The mixture of some prompts, with all completions equal, and the sums at each kind of counts."""
         pairs, kind = self._kinds
-        here = kept[self.prompt]
+        rows = chosen[self.prompt]
 
         def at_each(column: np.ndarray) -> np.ndarray:
-            return np.bincount(kind[here], weights=column[here], minlength=len(pairs))
+            return np.bincount(kind[rows], weights=column[rows], minlength=len(pairs))
 
         mixture = ValueMixture(pairs[:, 0], pairs[:, 1], at_each(self.size.astype(float)))
         return mixture, {name: at_each(column) for name, column in self.sums.items()}

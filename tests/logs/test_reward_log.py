@@ -83,7 +83,7 @@ def test_a_subset_is_the_log_of_those_prompts():
     assert part.prompts == fresh.prompts
     np.testing.assert_array_equal(part.frame.to_numpy(), fresh.frame.to_numpy())
     np.testing.assert_array_equal(part.prompt_units.total, fresh.prompt_units.total)
-    with pytest.raises(ValueError, match="kept is False for every prompt"):
+    with pytest.raises(ValueError, match="chosen is False for every prompt"):
         whole.subset(np.zeros(12, dtype=bool))
 
 

@@ -43,7 +43,9 @@ def read_accuracies(path: Path, *, group_size: int | None = None, missing: str =
     n_missing = sum(accuracies.count(None) for accuracies in sequences.values()) if drops(missing) else 0
     if n_missing:
         warn(f"{path}: {n_missing:,} visits without an accuracy are left out; later ones move up.")
-        sequences = {prompt: [each for each in found if each is not None] for prompt, found in sequences.items()}
+        sequences = {
+            prompt: [each for each in accuracies if each is not None] for prompt, accuracies in sequences.items()
+        }
     lengths = np.fromiter(map(len, sequences.values()), dtype=np.int64, count=len(sequences))
     accuracy = _accuracies(path, sequences, lengths)
     size = _infer(path, accuracy) if group_size is None else _check(path, accuracy, group_size)

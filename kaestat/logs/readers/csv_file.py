@@ -104,10 +104,10 @@ def _joined(parts: list[Any]) -> Any:
 def _first_rows(path: Path, parted: str) -> list[list[str]]:
     """The header and the first row, if there is one; a ValueError if the file is empty."""
     with _reader(path, parted) as reader:
-        found = list(islice(filter(None, reader), 2))
-    if not found:
+        first = list(islice(filter(None, reader), 2))
+    if not first:
         raise ValueError(f"{path}: the file is empty.")
-    return found
+    return first
 
 
 def _line(path: Path, row: int, parted: str) -> int:

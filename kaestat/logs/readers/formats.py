@@ -35,8 +35,8 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    known.name: known
-    for known in (  # frameworks first: their files are Parquet and JSONL too
+    each.name: each
+    for each in (  # frameworks first: their files are Parquet and JSONL too
         Format("trl", "TRL's completions/completions_*.parquet", trl.recognises, trl.read_trl, takes_folder=True),
         Format(
             "verl", "verl's rollout_data_dir, {step}.jsonl files", verl.recognises, verl.read_verl, takes_folder=True
@@ -109,7 +109,7 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", *, turns: str =
     ImportError
         If the file is Parquet and pyarrow is missing.
     ValueError
-        If the format is unknown or cannot be decided, a hint is unknown, or the content is torn or invalid; the message
+        If the format is unknown or cannot be decided, a hint is unknown, or the text is torn or invalid; the message
         names the file, the line or row, and the fix.
 
     Examples
@@ -123,16 +123,16 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", *, turns: str =
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder.")
-    known = format_of(path, format)
-    if path.is_dir() and not known.takes_folder:
-        raise ValueError(f"{path}: is a folder, but format {known.name!r} reads one file; give its path.")
+    chosen = format_of(path, format)
+    if path.is_dir() and not chosen.takes_folder:
+        raise ValueError(f"{path}: is a folder, but format {chosen.name!r} reads one file; give its path.")
     for hint in hints:
-        if hint not in known.hints:
+        if hint not in chosen.hints:
             others = [each.name for each in FORMATS.values() if hint in each.hints]
-            unknown = f"unknown hint {hint!r}{nearest(hint, known.hints)}"
+            unknown = f"unknown hint {hint!r}{nearest(hint, chosen.hints)}"
             what = f"hint {hint!r} is for {' and '.join(others)}" if others else unknown
-            raise ValueError(f"{what}: format {known.name!r} takes {', '.join(known.hints)}.")
-    return with_turns(known.read(path, **hints), path, turns)
+            raise ValueError(f"{what}: format {chosen.name!r} takes {', '.join(chosen.hints)}.")
+    return with_turns(chosen.read(path, **hints), path, turns)
 
 
 def format_of(path: Path, name: str = "auto") -> Format:
@@ -145,10 +145,10 @@ def format_of(path: Path, name: str = "auto") -> Format:
 
 
 def _detect(path: Path) -> Format:
-    for known in FORMATS.values():
-        if known.recognises(path):
-            return known
-    found = f"its name ends in {path.suffix!r}"
+    for each in FORMATS.values():
+        if each.recognises(path):
+            return each
+    text = f"its name ends in {path.suffix!r}"
     if path.suffix.lower() in _PICKLED:
         raise ValueError(
             f"{path}: is not read, since a pickled file can run any code. If you trust it, load it yourself, and "
@@ -157,10 +157,10 @@ def _detect(path: Path) -> Format:
     if path.is_dir():
         names = sorted(file.name for file in path.iterdir())
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        found = f"it is a folder with {shown}" if names else "it is an empty folder"
+        text = f"it is a folder with {shown}" if names else "it is an empty folder"
         if any(name.startswith("checkpoint-") for name in names):
-            found += "; a run of TRL logs completions with log_completions=True, logging_steps=1"
-    summaries = "; ".join(f"{known.name} ({known.summary})" for known in FORMATS.values())
+            text += "; a run of TRL logs completions with log_completions=True, logging_steps=1"
+    summaries = "; ".join(f"{each.name} ({each.summary})" for each in FORMATS.values())
     raise ValueError(
-        f"{path}: cannot tell the format: {found}. Give one file, or pass {spelled('format')} with one of {summaries}."
+        f"{path}: cannot tell the format: {text}. Give one file, or pass {spelled('format')} with one of {summaries}."
     )

@@ -206,15 +206,15 @@ def _trained_on(table: Table) -> Table:
             f"{_some(step[evaluated])} they stand in place of completions of training."
         )
     numbers, first, which = np.unique(generation[~evaluated], return_index=True, return_inverse=True)
-    kept = ~evaluated
-    kept[kept] = step[kept] == step[kept][first][which]  # TRL logs a generation at each step that uses it
-    sizes = np.bincount(which[kept[~evaluated]])
+    trained = ~evaluated
+    trained[trained] = step[trained] == step[trained][first][which]  # TRL logs a generation at each step that uses it
+    sizes = np.bincount(which[trained[~evaluated]])
     if lost := int(numbers[-1] - numbers[0]) + 1 - int((sizes == sizes.max()).sum()):
         warn(
             f"{table.source}: {counted(lost, 'generation')} from {numbers[0]:.0f} to {numbers[-1]:.0f} missing or not "
             "complete. TRL logs the last generation of a step, unless an evaluation follows."
         )
-    return table.rows(kept)
+    return table.rows(trained)
 
 
 def _name_odd_steps(table: Table, logged: set[int]) -> None:
@@ -244,14 +244,14 @@ def _some(numbers: Iterable[int]) -> str:
 def _check_advantages(table: Table, names: list[str]) -> None:
     """Raise if rewards and logged advantages do not rise in proportion within most prompts' groups."""
     reward, advantage = table.numbers(" + ".join(names)), table.numbers("advantage")
-    known = ~np.isnan(reward + advantage)
-    pairs = np.stack([table.labels("prompt").codes, table.steps("step")])[:, known]
+    given = ~np.isnan(reward + advantage)
+    pairs = np.stack([table.labels("prompt").codes, table.steps("step")])[:, given]
     group = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
 
     def sums(values: np.ndarray) -> np.ndarray:
         return np.bincount(group, values)
 
-    r, a = (each - (sums(each) / sums(np.ones(len(each))))[group] for each in (reward[known], advantage[known]))
+    r, a = (each - (sums(each) / sums(np.ones(len(each))))[group] for each in (reward[given], advantage[given]))
     rr, aa, ra = sums(r * r), sums(a * a), sums(r * a)
     varied = rr > _EQUAL
     odd = (ra <= _PROPORTIONAL * np.sqrt(rr * aa))[varied]

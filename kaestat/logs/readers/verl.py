@@ -67,14 +67,14 @@ def numbered(folder: Path) -> list[Path]:
 
 def _read_file(path: Path, names: Mapping[str, str]) -> Table:
     """The rows of one file, without padding and further outputs."""
-    found = json_file.LINES.column_names(path)
+    columns_of_file = json_file.LINES.column_names(path)
     for part, name in names.items():
-        refuse_missing_column(path, name, part, found)
+        refuse_missing_column(path, name, part, columns_of_file)
     ids = [names[part] for part in ("prompt", "group") if part in names]
-    further = [name for name in ("step", "uid") if name in found]
+    further = [name for name in ("step", "uid") if name in columns_of_file]
     table = json_file.LINES.read_table(path, list(dict.fromkeys([*names.values(), *further])), labels=ids)
     columns = {name: table.coded(name) if name in ids else table.columns[name] for name in names.values()}
-    columns["step"] = table.columns["step"] if "step" in found else [_step_of(path)] * len(table)
+    columns["step"] = table.columns["step"] if "step" in columns_of_file else [_step_of(path)] * len(table)
     uids: Any = table.columns.get("uid", [""] * len(table))
     rollout = [not _NO_ROLLOUT.fullmatch(str(uid)) for uid in uids]
     return replace(table, columns=columns).rows(np.array(rollout, dtype=bool))
