@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-import array_api_compat
 import numpy as np
 
 from kaestat.core.arrays import Array, Groups, Visits, as_like
 from kaestat.smoothing.kernels import Kernel
+from kaestat.smoothing.selectors.smoothing import as_numpy
 
 ROUNDING = 1e-12  # relative to the squared rewards or the largest loss: losses nearer than this are equal
 SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kernel gives all equal weights
@@ -31,7 +31,7 @@ class Lags(NamedTuple):
     @classmethod
     def of(cls, visits: Visits) -> Self:
         """Of the past of a step's groups."""
-        lag, there = _numpy(visits.lag), _numpy(visits.mass) > 0
+        lag, there = as_numpy(visits.lag), as_numpy(visits.mass) > 0
         newest, oldest = np.where(there, lag, math.inf), np.where(there, lag, 0.0)
         newest, oldest = newest.min(axis=-1, initial=math.inf), oldest.max(axis=-1, initial=0.0)
         nearest = newest.min(axis=-1, initial=math.inf)
@@ -64,7 +64,7 @@ class Ahead:
         n = len(self.place)
         shares = sum((self.shares[way : way + n] for way in range(n, len(self.shares), n)), self.shares[:n])
         shares = shares * (shares > NEGLIGIBLE)
-        counted = (_numpy(shares).reshape(n, -1) > 0).any(axis=1)
+        counted = (as_numpy(shares).reshape(n, -1) > 0).any(axis=1)
         return [(self.bandwidths[place], shares[place]) for place in np.flatnonzero(counted).tolist()]
 
 
@@ -132,11 +132,11 @@ class RunningScores:
         used.
         """
         leading = tuple(groups.reward.shape[:-2])
-        now = _of_shape(_reduced(step, len(leading)), leading)
+        now = _reduced(step, leading)
         lags = Lags.of(visits)
-        scores = _of_shape(carry["scored"], (*leading, 5))
+        scores = np.broadcast_to(carry["scored"], (*leading, 5))
         carry = self._of_ways(carry, ways)
-        loss = _of_shape(carry["loss"], (*leading, ways * len(self.candidates)))
+        loss = np.broadcast_to(carry["loss"], (*leading, ways * len(self.candidates)))
         first, gap = scores[..., 2], scores[..., 4]
 
         n = lags.returning.sum(axis=-1)
@@ -162,7 +162,7 @@ class RunningScores:
         within = _shares(np.where(among[..., None, :], log_share, -math.inf))
         share = within
         if ways > 1:
-            of_ways = _of_shape(carry["ways"], (*leading, 2 + ways))
+            of_ways = np.broadcast_to(carry["ways"], (*leading, 2 + ways))
             log_way = _log_likelihood(of_ways[..., 2:], of_ways)
             log_way = np.where((of_ways[..., :1] == 0) & (np.arange(ways) > 0), -math.inf, log_way)
             share = within * _shares(log_way)[..., None]
@@ -170,7 +170,7 @@ class RunningScores:
         ones = (1,) * (len(leading) + 2)
         return Ahead(
             bandwidths=as_like(bandwidths.reshape(-1, *ones), visits.lag),
-            shares=as_like(_first(share)[..., None, None], visits.lag),
+            shares=as_like(np.moveaxis(share, -1, 0)[..., None, None], visits.lag),
             within=within,
             place=place,
             lowest=lowest,
@@ -187,41 +187,36 @@ class RunningScores:
         ``values`` are those of every candidate, way by way, shape (K B, ..., P, G).
         """
         leading, lags = tuple(groups.reward.shape[:-2]), ahead.lags
-        now = _of_shape(_reduced(step, len(leading)), leading).astype(float)
-        mass, reward = _numpy(groups.mass), _numpy(groups.reward)
-        alike = groups.weight is None and groups.times is None
-        error = reward - _numpy(values)
-        if not (there := mass > 0).all():
-            reward, error = np.where(there, reward, 0.0), np.where(there, error, 0.0)
+        now = _reduced(step, leading)
+        mass, reward = as_numpy(groups.mass), as_numpy(groups.reward)
+        error = reward - as_numpy(values)
+        reward, error = (np.where(mass > 0, array, 0.0) for array in (reward, error))
         scored = lags.returning.astype(float)
 
         def losses(error: np.ndarray) -> np.ndarray:
-            squares = np.einsum("...g,...g->...", error, error if alike else mass * error)
-            return _last(_total(squares, scored))
+            squares = np.einsum("...g,...g->...", error, mass * error)
+            return np.moveaxis(_total(squares, scored), 0, -1)
 
         loss, square = losses(error), _total((mass * reward**2).sum(axis=-1), scored)
-        count, told = _told(groups, scored)
+        count, pace = _informed(groups, scored)
         ways = loss.shape[-1] // len(ahead.place)
         carry, mixed = self._of_ways(carry, ways), {}
-        scores = _of_shape(carry["scored"], (*leading, 5))
+        scores = np.broadcast_to(carry["scored"], (*leading, 5))
         first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
         elapsed = np.where(last >= 0, np.maximum(now - last, 0.0), 0.0) / ahead.mean_lag
         if ways > 1:
-            slowly = np.where(count > 0, self.discount ** (elapsed * told / SLOWER), 1.0)[..., None]
+            slowly = np.where(count > 0, self.discount ** (elapsed * pace / SLOWER), 1.0)[..., None]
             of_way = np.einsum("...kb,kb...pg->k...pg", ahead.within, error.reshape(ways, -1, *error.shape[1:]))
             new = np.concatenate([count[..., None], square[..., None], losses(of_way)], axis=-1)
             mixed = {"ways": slowly * carry["ways"] + new}
         n_each, number = len(ahead.place), np.arange(len(self.candidates))
         place = np.minimum(np.maximum(number, ahead.lowest[..., None]), ahead.highest[..., None]) - ahead.place[0]
-        if leading:
-            place = _of_shape(place[..., None, :], (*leading, ways, len(number)))
-            loss = np.take_along_axis(loss.reshape(*leading, ways, n_each), place, axis=-1)
-        else:  # the same, ten times as fast
-            loss = loss.reshape(ways, n_each)[:, place]
+        place = np.broadcast_to(place[..., None, :], (*leading, ways, len(number)))
+        loss = np.take_along_axis(loss.reshape(*leading, ways, n_each), place, axis=-1)
         loss = loss.reshape(*leading, ways * len(number))
 
         any_scored = count > 0
-        kept = np.where(any_scored, self.discount ** (elapsed * told), 1.0)
+        kept = np.where(any_scored, self.discount ** (elapsed * pace), 1.0)
         nearest = np.where(lags.nearest < math.inf, lags.nearest, gap)
         after = np.empty((*leading, 5))
         after[..., 0] = kept * scores[..., 0] + count
@@ -254,7 +249,7 @@ class RunningScores:
         now, counted = step.ravel().astype(float), apart["scored"][:, 0] > 0
         last = np.maximum.accumulate(np.append(last, np.where(counted, now, -1.0)))
         elapsed = np.where(last[:-1] >= 0, np.maximum(now - last[:-1], 0.0), 0.0) / ahead.mean_lag
-        pace = np.where(counted, elapsed * _told(groups, ahead.lags.returning.astype(float))[1], 0.0)
+        pace = np.where(counted, elapsed * _informed(groups, ahead.lags.returning.astype(float))[1], 0.0)
         found = {}
         for name, new in apart.items():
             found[name] = np.concatenate([carry[name][None], new])
@@ -277,8 +272,8 @@ class RunningScores:
         lowest, highest = self._ends(gap, np.maximum(lags.oldest, gap), kernel)
         apart = replace(ahead, lowest=np.maximum(lowest, ahead.place[0]), highest=np.minimum(highest, ahead.place[-1]))
         fresh = self.initial_carry(ways=len(values) // len(ahead.place))
-        _, told = _told(groups, lags.returning.astype(float))
-        return self.after(fresh, apart, values, groups, step=step) | {"pace": told / ahead.mean_lag}
+        _, pace = _informed(groups, lags.returning.astype(float))
+        return self.after(fresh, apart, values, groups, step=step) | {"pace": pace / ahead.mean_lag}
 
     def joined(self, scores: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The carry after several steps, oldest first, from the scores of each (`of_step`).
@@ -289,13 +284,13 @@ class RunningScores:
             return self.initial_carry()
         each = {name: np.stack([of_step[name] for of_step in scores]) for name in scores[0]}
         scored = each["scored"]
-        told = np.flatnonzero(scored[:, 0] > 0)
+        counted = np.flatnonzero(scored[:, 0] > 0)
         returns = np.zeros(len(scored) + 1)  # of the prompts, from the scored step before
-        returns[told[1:]] = np.diff(scored[told, 3]) * each["pace"][told[1:]]
+        returns[counted[1:]] = np.diff(scored[counted, 3]) * each["pace"][counted[1:]]
         kept = self.discount ** np.cumsum(returns[:0:-1])[::-1]
         gaps = scored[scored[:, 4] > 0, 4]
         sums = kept @ scored[:, :2]
-        ends = [-1.0, scored[told[-1], 3] if len(told) else -1.0, gaps.min() if len(gaps) else -1.0]
+        ends = [-1.0, scored[counted[-1], 3] if len(counted) else -1.0, gaps.min() if len(gaps) else -1.0]
         ways = {"ways": kept ** (1 / SLOWER) @ each["ways"]} if "ways" in each else {}
         return {"loss": kept @ each["loss"], "scored": np.array([*sums, *ends])} | ways
 
@@ -317,10 +312,10 @@ class RunningScores:
         return carry | {"loss": np.concatenate([carry["loss"]] * ways, axis=-1), "ways": np.zeros(2 + ways)}
 
 
-def _told(groups: Groups, scored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _informed(groups: Groups, scored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Completions of the scored prompts, of equal weights as informative as theirs, and their share of all; (...)."""
-    mass = _numpy(groups.mass)
-    present = mass if groups.weight is None else _numpy(groups.present) * (mass > 0)
+    mass = as_numpy(groups.mass)
+    present = mass if groups.weight is None else as_numpy(groups.present) * (mass > 0)
     count = number = _total(present.sum(axis=-1), scored)
     if groups.weight is not None:
         squared = _total(np.sum(mass**2, axis=-1), scored)
@@ -344,28 +339,7 @@ def _shares(log_share: np.ndarray) -> np.ndarray:
     return share / share.sum(axis=-1, keepdims=True)
 
 
-def _first(array: np.ndarray) -> np.ndarray:
-    """The array with its last axis first; `np.moveaxis` costs more than a small formula."""
-    return array.transpose(array.ndim - 1, *range(array.ndim - 1))
-
-
-def _last(array: np.ndarray) -> np.ndarray:
-    """The inverse of `_first`."""
-    return array.transpose(*range(1, array.ndim), 0)
-
-
-def _of_shape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """`np.broadcast_to`, which costs more than a small formula, where the shape is another."""
-    return array if array.shape == shape else np.broadcast_to(array, shape)
-
-
-def _reduced(step: Any, axes: int) -> np.ndarray:
-    """The step without its two last axes (prompts and completions), if it has any."""
-    array = np.asarray(_numpy(step), dtype=float)
-    return array[..., 0, 0] if array.ndim >= 2 else array
-
-
-def _numpy(array: Any) -> np.ndarray:
-    if type(array) is not np.ndarray and array_api_compat.is_torch_array(array):
-        array = array.detach().cpu().numpy()
-    return np.asarray(array, dtype=float)
+def _reduced(step: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The step without its two last axes (prompts and completions), if it has any, in the shape of the leading axes."""
+    array = as_numpy(step)
+    return np.broadcast_to(array[..., 0, 0] if array.ndim >= 2 else array, shape)

@@ -174,11 +174,6 @@ def test_a_grid_of_ones_own_is_all_there_is():
         np.testing.assert_allclose(mine, fixed, rtol=1e-12)
 
 
-def test_a_discount_out_of_range_is_refused():
-    with pytest.raises(ValueError, match="discount"):
-        Auto(discount=0.0)
-
-
 def test_the_mixture_that_is_reported_is_the_one_that_is_used():
     steps = random_steps(7)
     estimator = AdvantageEstimator("kae", bandwidth="auto")

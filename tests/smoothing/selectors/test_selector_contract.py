@@ -145,12 +145,6 @@ def test_estimator_continues_bit_for_bit_after_save_and_load(name, tmp_path):
     np.testing.assert_array_equal(advance(resumed, range(6, 12)), expected)
 
 
-def test_a_selectors_own_grid_survives_save_and_load(tmp_path):
-    estimator = AdvantageEstimator("kae", bandwidth=make_selector("forward_cv", grid=[2, 5]))
-    estimator.save(tmp_path / "state")
-    assert AdvantageEstimator.load(tmp_path / "state").baseline.bandwidth.grid == (2.0, 5.0)
-
-
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
@@ -166,12 +160,6 @@ def test_a_selectors_own_grid_survives_save_and_load(tmp_path):
 )
 def test_bad_grids_are_refused(grid, message):
     with pytest.raises(ValueError, match=f"grid.*{message}"):
-        make_selector("loo_cv", grid=grid)
-
-
-@pytest.mark.parametrize("grid", ["fine", 3.0, [[1.0], [2.0]], [1.0, "x"], {"a": 1}])
-def test_grids_that_are_no_sequence_of_numbers_are_refused(grid):
-    with pytest.raises(TypeError, match="grid must be a sequence of bandwidths"):
         make_selector("loo_cv", grid=grid)
 
 
