@@ -196,7 +196,12 @@ def predict(
     from_population = unknown & (population.n_prompts > 0) & (not baseline.knows_unseen)
     weighted = None
     if population.means and not reweighted:
-        best = _best(baseline, groups, with_weights, population, from_population, carry, step)
+        weight, _, carried, _ = population.means
+        mean = carried / weight if weight > 0 else population.mean
+        of_weighted = _with_population(baseline, population, mean)
+        groups = replace(groups, weight=nobody)
+        best = of_weighted.serve(groups, with_weights, step=step, carry=carry).values[:, 0]
+        best = np.where(from_population, mean, best)
         own = moments(count, {name: np.sum(getattr(with_weights, name), axis=-1) for name in SUMS})
         weighted = weighted_noise(count, own, population.means, population.of_prior, np.clip(best, low, high))
     return Prediction(
@@ -221,22 +226,6 @@ def _with_population(baseline: Baseline, population: Population, mean: float) ->
     if isinstance(baseline, KernelBaseline) and population.n_prompts > 0:
         return baseline.with_population(mean)
     return baseline
-
-
-def _best(
-    baseline: Baseline,
-    groups: Groups,
-    visits: Visits,
-    population: Population,
-    from_population: np.ndarray,
-    carry: Any,
-    step: int,
-) -> np.ndarray:
-    weight, _, carried, _ = population.means
-    mean = carried / weight if weight > 0 else population.mean
-    baseline, groups = _with_population(baseline, population, mean), replace(groups, weight=groups.reward)
-    served = baseline.serve(groups, visits, step=step, carry=carry).values[:, 0]
-    return np.where(from_population, mean, served)
 
 
 def _range(baseline: Baseline, population: Population, visits: Visits) -> tuple[float, float]:

@@ -1,11 +1,8 @@
 """Scalings of advantages ``reward - value`` before they enter the loss."""
 
-import inspect
 import re
 from collections.abc import Callable
 from functools import cache, partial
-
-import numpy as np
 
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.registry import DEFAULT_METHOD
@@ -57,6 +54,18 @@ def whiten_over_batch(advantages: Array, groups: Groups, epsilon: float = WHITEN
     return xp.where(count > 1, (advantages - mean) / xp.sqrt(variance + epsilon), advantages)
 
 
+def rescale_informative(advantages: Array, groups: Groups) -> Array:
+    """GPG's ``A * B / (B - M)``: B completions in the step, M of them in groups whose rewards are all equal.
+
+    A widely used framework counts completions with non-zero reward instead; the two differ wherever a group is
+    mixed. With nothing but all-equal groups the advantages (all 0) are returned unchanged.
+    """
+    xp, present = groups.xp, groups.present
+    total = xp.sum(present, axis=(-2, -1), keepdims=True)
+    mixed = xp.sum(present * xp.astype(_differ(groups, -1), present.dtype), axis=(-2, -1), keepdims=True)
+    return advantages * ratio(total, mixed, 1.0, xp)
+
+
 def _over_reward_std(advantages: Array, groups: Groups, epsilon: float, axis: Axes) -> Array:
     xp = groups.xp
     _, _, variance = _moments(groups.reward, groups, axis)
@@ -80,18 +89,6 @@ def _differ(groups: Groups, axis: Axes) -> Array:
     return high > low
 
 
-def rescale_informative(advantages: Array, groups: Groups) -> Array:
-    """GPG's ``A * B / (B - M)``: B completions in the step, M of them in groups whose rewards are all equal.
-
-    A widely used framework counts completions with non-zero reward instead; the two differ wherever a group is
-    mixed. With nothing but all-equal groups the advantages (all 0) are returned unchanged.
-    """
-    xp, present = groups.xp, groups.present
-    total = xp.sum(present, axis=(-2, -1), keepdims=True)
-    mixed = xp.sum(present * xp.astype(_differ(groups, -1), present.dtype), axis=(-2, -1), keepdims=True)
-    return advantages * ratio(total, mixed, 1.0, xp)
-
-
 Scaling = Callable[..., Array]  # of advantages, groups and, where it divides, epsilon
 
 SCALINGS: dict[str, Scaling] = {
@@ -102,6 +99,8 @@ SCALINGS: dict[str, Scaling] = {
     "trl_group": partial(divide_by_group_std, epsilon=TRL_EPS),
     "trl_batch": divide_by_reward_std,
 }
+BY_GROUP = ("group_std", "trl_group")  # divide by the deviation of each group's own rewards
+WITHOUT_EPSILON = ("none", "informative")
 DEVIATION = "deviation"  # of methods whose baseline has one of its own
 
 
@@ -112,46 +111,31 @@ def make_scaling(scale: str) -> Scaling:
     A ValueError if the name is unknown, the scaling has no epsilon, or epsilon is not positive.
     """
     parts = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*epsilon\s*=\s*([^()=,\s]+)\s*\))?\s*", scale)
-    scaling = None if parts is None else SCALINGS.get(parts[1])
-    if parts is None or scaling is None:
+    if parts is None or parts[1] not in SCALINGS:
         raise ValueError(
             f"scale: unknown {scale!r}; choose one of {', '.join(SCALINGS)} (those that divide take an epsilon, as in "
             "group_std(epsilon=1e-4)), or None for the method's own."
         )
     if parts[2] is None:
-        return scaling
-    if "epsilon" not in inspect.signature(scaling).parameters:
+        return SCALINGS[parts[1]]
+    if parts[1] in WITHOUT_EPSILON:
         raise ValueError(f"scale: {parts[1]!r} adds no epsilon to what it divides by; leave it out of {scale!r}.")
     try:
         epsilon = float(parts[2])
     except ValueError:
         raise ValueError(f"scale: epsilon must be a number, got {parts[2]!r} in {scale!r}.") from None
-    return partial(scaling, epsilon=check_positive("scale: epsilon", epsilon))
+    return partial(SCALINGS[parts[1]], epsilon=check_positive("scale: epsilon", epsilon))
 
 
-@cache
 def recentres(scale: str) -> bool:
-    """Whether a scaling removes a constant that was subtracted from all rewards of a step.
-
-    It is found by a trial, so a new scaling needs no entry in a list.
-    """
-    if scale == DEVIATION:
-        return False
-    groups, scaling = Groups(np.array([[1.0, 0.0], [0.0, 0.0]])), make_scaling(scale)
-    return bool(np.allclose(scaling(groups.reward - 1.0, groups), scaling(groups.reward, groups)))
-
-
-@cache
-def divides_by_group(scale: str) -> bool:
-    """Whether a scaling divides by the deviation of each group's own rewards, found by a trial as in `recentres`."""
-    groups = Groups(np.array([[0.0, 1.0], [0.0, 3.0]]))
-    of_first, of_second = make_scaling(scale)(np.ones((2, 2)), groups)
-    return not np.allclose(of_first, of_second)
+    """Whether a scaling removes a constant that was subtracted from all rewards of a step."""
+    return scale.strip().startswith("batch_std")
 
 
 def check_scale(scale: str, method: str, baseline: Baseline) -> None:
     """Raise a ValueError for an unknown scale, or for one that makes the advantages of a method explode."""
-    if divides_by_group(str(scale)) and not baseline.within_group:
+    make_scaling(str(scale))
+    if scale.strip().startswith(BY_GROUP) and not baseline.within_group:
         raise ValueError(
             f"scale: {scale!r} divides by the deviation of a group's rewards, which suits only values from that "
             f"group alone, and method {method!r} has others: advantages would explode where the deviation is near 0. "

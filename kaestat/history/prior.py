@@ -12,6 +12,7 @@ from kaestat.core.arrays import Array, Groups, visit_sums
 from kaestat.core.checks import MAX_STEP, check_column, check_ids, check_number
 from kaestat.core.samples import Packing
 from kaestat.core.storage import decode_keys, encode_keys, reading
+from kaestat.history.fields import checked_sums
 from kaestat.history.label_prior import rates_of_labels
 from kaestat.history.prior_table import table_of_file, usable_rows
 
@@ -112,15 +113,8 @@ class Prior:
         return cls._checked(keys, {"count": count, "total": total, "total_sq": total_sq}, step)
 
     @classmethod
-    def of_mapping(
-        cls,
-        known: Mapping[Hashable, tuple[float, int]],
-        *,
-        step: int = BEFORE_THE_RUN,
-        low: float = 0.0,
-        high: float = 1.0,
-    ) -> Self:
-        """The prior of ``{prompt_id: (mean, count)}``; otherwise as `of_rates`.
+    def of_mapping(cls, known: Mapping[Hashable, tuple[float, int]], **options: Any) -> Self:
+        """The prior of ``{prompt_id: (mean, count)}``; options as in `of_rates`.
 
         Raises
         ------
@@ -134,7 +128,7 @@ class Prior:
                     "rewards of single completions go to Prior.of_rewards."
                 )
         means, counts = ([pair[place] for pair in known.values()] for place in (0, 1))
-        return cls.of_rates(list(known), means, counts, step=step, low=low, high=high)
+        return cls.of_rates(list(known), means, counts, **options)
 
     @classmethod
     def of_labels(
@@ -230,9 +224,7 @@ class Prior:
         prompt: str = "prompt_id",
         mean: str = "prior_mean",
         count: str = "prior_count",
-        step: int = BEFORE_THE_RUN,
-        low: float = 0.0,
-        high: float = 1.0,
+        **options: Any,
     ) -> Self:
         """The prior in columns of a data set with one row for each prompt.
 
@@ -242,8 +234,8 @@ class Prior:
             Any object with columns ``table[name]``.
         prompt, mean, count : str
             Names of the columns. A row without a mean (None or NaN), or without a count, has no prior.
-        step, low, high
-            As in `of_rates`.
+        **options
+            As for `of_rates`.
 
         Raises
         ------
@@ -251,23 +243,19 @@ class Prior:
             As `of_rates`, and if a column is missing.
         """
         ids, means, counts = usable_rows(table, prompt, mean, count)
-        return cls.of_rates(ids, means, counts, step=step, low=low, high=high)
+        return cls.of_rates(ids, means, counts, **options)
 
     @classmethod
-    def read(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        prompt: str = "prompt_id",
-        mean: str = "prior_mean",
-        count: str = "prior_count",
-        step: int = BEFORE_THE_RUN,
-        low: float = 0.0,
-        high: float = 1.0,
-    ) -> Self:
-        """The prior in a CSV, JSON lines (``.jsonl``) or Parquet file, one row per prompt; otherwise as `of_table`.
+    def read(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """The prior in a CSV, JSON lines (``.jsonl``) or Parquet file, one row per prompt.
 
         Ids keep the type in the file (Parquet, JSON lines); whole numbers in a CSV become integers.
+
+        Parameters
+        ----------
+        path : path
+        **options
+            As for `of_table`.
 
         Raises
         ------
@@ -278,7 +266,7 @@ class Prior:
         """
         table = table_of_file(path)
         try:
-            return cls.of_table(table, prompt=prompt, mean=mean, count=count, step=step, low=low, high=high)
+            return cls.of_table(table, **options)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -346,11 +334,9 @@ class Prior:
             If the parts are inconsistent.
         """
         keys = decode_keys(state["prompt_ids"])
-        sums = {name: check_column(name, column, len(keys)) for name, column in state["sums"].items()}
-        count, known = sums["count"], set(PLAIN_SUMS) <= set(sums)
-        finite = all(np.isfinite(column).all() for column in sums.values())
-        if not (known and finite and ((count >= 1) & (count == np.floor(count)) & (count <= MAX_STEP)).all()):
-            raise ValueError("state: its prior holds no counts and finite sums; the state was altered.")
+        sums = checked_sums(state["sums"], len(keys), least=1)
+        if not set(PLAIN_SUMS) <= set(sums):
+            raise ValueError("state: its prior lacks sums; the state is corrupted.")
         return cls._checked(keys, sums, state["step"])
 
     @classmethod

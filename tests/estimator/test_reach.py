@@ -42,12 +42,6 @@ def test_long_epochs_are_not_put_down_to_unstable_ids_alone():
     assert train(150, bandwidth=450)[1:] == []
 
 
-@pytest.mark.parametrize("bandwidth", [10, 30])
-def test_shuffled_epochs_are_judged_by_what_is_usual(bandwidth):
-    found = train(60 if bandwidth == 10 else 8, bandwidth=bandwidth, shuffle=True)
-    assert len(found) == (bandwidth == 10)
-
-
 def test_an_exponential_kernel_whose_weights_have_faded_reaches_nothing_either():
     assert len(train(60, bandwidth=10, kernel="exponential")) == 1
     assert train(30, bandwidth=10, kernel="exponential") == []  # weight e^-3
@@ -60,17 +54,6 @@ def test_no_warning_where_the_history_reaches_or_there_is_none(params):
     assert train(12, **params) == []
 
 
-@pytest.mark.parametrize("epoch", [12, 60, 99])
-@pytest.mark.parametrize("method", ["kae", "kae_eb"])
-def test_by_default_the_history_reaches_however_late_prompts_come_back(method, epoch):
-    estimator, rloo = AdvantageEstimator(method), AdvantageEstimator("rloo")
-    assert train(epoch, estimator=estimator, steps=2 * epoch) == train(epoch, estimator=rloo, steps=2 * epoch) == []
-    ids = [f"p{k}" for k in range(4) for _ in range(2)]
-    rewards = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0])
-    found = np.abs(estimator.step(ids, rewards, 2 * epoch) - rloo.step(ids, rewards, 2 * epoch))
-    assert found.max() > 0.1
-
-
 def test_prompts_that_come_back_at_once_and_then_after_long_are_within_reach():
     """A reuse schedule: each prompt at two steps in a row, then not for an epoch."""
     estimator, found = AdvantageEstimator("kae", bandwidth=10), []
@@ -80,14 +63,6 @@ def test_prompts_that_come_back_at_once_and_then_after_long_are_within_reach():
             estimator.step([f"p{step // 2 % 30}"] * 2, [1.0, 0.0], step)
         found += caught
     assert found == []
-
-
-def test_it_goes_on_after_a_restored_state_which_knows_the_last_visits():
-    estimator = AdvantageEstimator("kae", bandwidth=10)
-    assert train(60, estimator=estimator, steps=60) == []
-    resumed = AdvantageEstimator("kae", bandwidth=10)
-    resumed.load_state_dict(estimator.state_dict())
-    assert len(train(60, estimator=resumed, steps=60, start=60)) == 1
 
 
 def test_ids_that_never_come_back_bring_one_warning_where_the_caller_stands():

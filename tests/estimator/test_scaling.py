@@ -120,16 +120,6 @@ def test_unreadable_scales_say_what_to_write(scale, words):
     assert words in str(error.value)
 
 
-def test_a_scale_with_its_epsilon_comes_back_from_a_file(tmp_path):
-    rewards = [1.0, 0, 0, 1, 0, 1]
-    estimator = AdvantageEstimator("grpo", scale="group_std(epsilon=0.5)")
-    estimator.save(tmp_path / "state")
-    found = AdvantageEstimator.load(tmp_path / "state").step(list("aaabbb"), rewards, 0)
-
-    np.testing.assert_array_equal(found, estimator.step(list("aaabbb"), rewards, 0))
-    assert found[0] == pytest.approx((2 / 3) / (np.sqrt(1 / 3) + 0.5))
-
-
 GROUP_SCALES = ("group_std", "trl_group", "group_std(epsilon=0.5)")
 DEAD = ([[1.0, 0, 1, 0]], [[1.0] * 4]), ([[1.0, 0, 1, 0], [0.0] * 4], [[1.0] * 4, [1.0, 0, 0, 0]])
 
@@ -180,21 +170,6 @@ def test_weights_change_the_advantages_or_are_refused(method, scale):
     else:
         plain, weighted = (with_weights(method, scale, weighted=weighted) for weighted in (False, True))
         assert np.abs(weighted - plain).max() > 1e-3
-
-
-def test_what_is_refused_would_have_changed_nothing():
-    estimator, rewards = AdvantageEstimator("reinforce++"), np.array([1.0, 0, 0, 1, 1, 1])
-    weights = np.array([1.0, 5, 3, 1, 1, 2])
-    plain = estimator.step(list("aabbcc"), rewards, 0)
-    value = np.average(rewards, weights=weights)
-    assert abs(value - rewards.mean()) > 0.2
-    np.testing.assert_allclose(whiten_over_batch((rewards - value)[None], Groups(rewards[None]))[0], plain, rtol=1e-12)
-    with pytest.raises(ValueError, match=r"^weights: method 'reinforce\+\+'"):
-        estimator.step(list("aabbcc"), rewards, 1, weights=weights)
-    with pytest.raises(ValueError, match=r"^importance: method 'reinforce\+\+'"):
-        estimator.step(list("aabbcc"), rewards, 1, importance=weights)
-    unscaled = AdvantageEstimator("reinforce++", scale="none").step(list("aabbcc"), rewards, 0, weights=weights)
-    np.testing.assert_allclose(unscaled, rewards - value, rtol=1e-12)
 
 
 def test_without_the_own_reward_the_batch_mean_is_no_constant():

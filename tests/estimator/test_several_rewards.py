@@ -66,19 +66,6 @@ def test_each_reward_has_the_advantages_of_an_estimator_of_its_own(method):
         np.testing.assert_array_equal(both.step(ids, rewards, step), expected)
 
 
-def test_order_and_padding_change_nothing():
-    rewards = made(3)
-    ids, shuffled = np.array(ids_of(rewards)), np.random.default_rng(0).permutation(len(rewards))
-    plain, other = (SeveralRewards.of("kae", NAMES, bandwidth=5.0) for _ in range(2))
-    for step in range(2):
-        expected = plain.step(ids, rewards, step)
-        padded = np.concatenate([rewards[shuffled], np.full((3, 3), 9.0)])
-        mask = np.arange(len(padded)) < len(rewards)
-        found = other.step([*ids[shuffled], 0, 0, 0], padded, step, mask=mask)
-        np.testing.assert_allclose(found[: len(rewards)], expected[shuffled], atol=1e-12)
-        assert (found[len(rewards) :] == 0).all() and (other.values[len(rewards) :] == 0).all()
-
-
 def test_weights_of_completions_reach_every_reward():
     rewards, weights = made(4, missing=0.0), np.random.default_rng(1).random(24) + 0.5
     both = SeveralRewards.of("kae_eb", NAMES, normalize=False)
@@ -145,15 +132,6 @@ def test_a_state_of_which_a_part_does_not_fit_is_refused_whole():
         both.load_state_dict({"a": before["a"]})
 
 
-def test_what_is_observed_is_recorded_without_advantages():
-    rewards = made(6)
-    seen, stepped = (SeveralRewards.of("kae", NAMES, bandwidth=5.0) for _ in range(2))
-    seen.observe(ids_of(rewards), rewards, 0)
-    stepped.step(ids_of(rewards), rewards, 0)
-    assert seen.state_dict() == stepped.state_dict() and seen.values is None
-    assert all(each.record is None for each in seen.estimators.values())
-
-
 def test_each_reward_may_begin_with_a_prior():
     right = AdvantageEstimator("kae", bandwidth=5.0, prior={"x": (0.25, 8)})
     both = SeveralRewards({"right": right, "format": AdvantageEstimator("kae", bandwidth=5.0)}, normalize=False)
@@ -185,8 +163,3 @@ def test_what_does_not_fit_is_refused(tmp_path):
     one.save(tmp_path / "one")
     with pytest.raises(ValueError, match="holds no SeveralRewards"):
         SeveralRewards.load(tmp_path / "one")
-
-
-def test_its_text_tells_what_it_is():
-    assert repr(gdpo(["a"])).startswith("SeveralRewards({'a': AdvantageEstimator('grpo', scale='trl_group')")
-    assert SeveralRewards({"a": AdvantageEstimator("kae"), "b": AdvantageEstimator("spo")}).method == "kae + spo"

@@ -71,9 +71,3 @@ def test_outside_values_follow_their_prompts_in_every_replay():
         rewards = np.array([values[key] for key in ids])
         np.testing.assert_allclose(estimator.step(ids, rewards, step), 0, atol=1e-12)
     np.testing.assert_allclose(estimator.predict(["c", "a"], STEPS).value, [0.9, 0.1], atol=1e-12)
-
-
-def test_an_array_of_outside_values_for_other_prompts_is_refused():
-    estimator = make("outside_value", order="any", outside=np.array([0.1, 0.5]))
-    with pytest.raises(ValueError, match="outside has 2 numbers for 1 prompts; give a mapping or a function"):
-        estimator.step(["a"], [1.0], 0)
