@@ -98,23 +98,6 @@ def test_advantages_are_those_of_the_mean_times_the_slope_at_the_rate_of_the_pas
         np.testing.assert_array_equal(weighed.values, plain.values)
 
 
-def test_weights_of_completions_change_the_baseline_and_not_the_rate():
-    estimator = AdvantageEstimator("kae", bandwidth=5, objective="log")
-    estimator.step(["x", "x"], [1.0, 0.0], 0, weights=[1.0, 9.0])
-    advantages = estimator.step(["x", "x"], [1.0, 0.0], 1, weights=[1.0, 9.0])
-    np.testing.assert_allclose(advantages * 0.5, np.array([1.0, 0.0]) - estimator.values, rtol=1e-12)
-
-
-def test_an_estimator_from_a_file_goes_on_with_its_objective(tmp_path):
-    estimator = AdvantageEstimator("kae", bandwidth=5, objective="pass@8")
-    estimator.step(["x", "x"], [1.0, 0.0], 0)
-    estimator.save(tmp_path / "estimator")
-    loaded = AdvantageEstimator.load(tmp_path / "estimator")
-    assert loaded.objective == "pass@8" and "objective='pass@8'" in repr(loaded)
-    again = loaded.step(["x"], [1.0], 1)
-    assert again == estimator.step(["x"], [1.0], 1)
-
-
 @pytest.mark.parametrize(
     ("method", "objective", "error", "word"),
     [

@@ -103,17 +103,6 @@ def test_effective_completions_are_one_over_the_squared_weights(baseline):
     np.testing.assert_allclose(found, 1 / squares, rtol=1e-9)
 
 
-def test_effective_completions_of_a_mixture_of_bandwidths_are_between_those_of_its_parts():
-    estimator = AdvantageEstimator("kae")
-    run(estimator)
-    sizes = [AdvantageEstimator("kae", bandwidth=b) for b in (2.0, 1000.0)]
-    for each in sizes:
-        run(each)
-    low, high = (each.predict(IDS, 12).effective_completions for each in sizes)
-    mixed = estimator.predict(IDS, 12).effective_completions
-    assert (mixed >= low - 1e-9).all() and (mixed <= high + 1e-9).all() and (mixed < high).any()
-
-
 def test_kalmans_effective_completions_are_those_of_its_predicted_variance():
     baseline = Kalman(drift_variance=0.01, initial_variance=0.2, reward_variance=0.1)
     visits = visits_of_prompts(np.random.default_rng(4))
@@ -140,19 +129,6 @@ def test_the_learned_filters_effective_completions_are_those_of_its_posterior():
         value = baseline.serve(nobody(1), visits, step=12, carry=carry).values[:, 0]
         moved = baseline.serve(Groups(np.ones((1, 2))), visits, step=12, carry=carry).values[:, 0]
         np.testing.assert_allclose(moved - value, (1 - value) / (size + 1), rtol=5e-3)
-
-
-@pytest.mark.parametrize("kernel", ["exponential", "half-normal"])
-@pytest.mark.parametrize("name", ["kae", "kae_eb"])
-def test_a_past_counts_in_values_and_in_effective_completions_or_in_neither(name, kernel):
-    """Squares of weights vanish before the weights do, and their inverses overflow."""
-    estimator = AdvantageEstimator(name, bandwidth=1.0, kernel=kernel)
-    estimator.step(["old"] * 2 + ["other"] * 2, [1.0, 1.0, 0, 1], 0)
-    predictions = [estimator.predict(["old", "other"], gap) for gap in (20, 25, 27, 38, 250, 400, 745, 750)]
-    for each in predictions:
-        reached = each.effective_completions[0] > 0
-        assert np.isfinite(each.standard_error).all() and reached == (each.value[0] != each.value[1])
-    assert predictions[0].effective_completions[0] > 0 == predictions[-1].effective_completions[0]
 
 
 def test_the_standard_error_is_that_of_so_many_completions():

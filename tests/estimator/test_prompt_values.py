@@ -65,20 +65,6 @@ def test_a_state_holds_the_prior_once_whether_or_not_it_is_given_again(name, kin
     np.testing.assert_array_equal(advantages(loaded, 6, 2), expected)
 
 
-def test_workers_with_the_same_prior_count_it_once():
-    one, other, alone = (AsynchronousEstimator("kae_eb", keep_deltas=True, prior=PRIOR) for _ in range(3))
-    one.observe(["a"], [1.0], 0)
-    other.observe(["b"], [1.0], 0)
-    alone.observe(["a", "b"], [1.0, 1.0], 0)
-    delta = one.take_delta()
-    assert [part.step.tolist() for part in delta.parts.values()] == [[0]]
-    fresh = AsynchronousEstimator("kae_eb", prior=PRIOR)
-    fresh.merge(delta)
-    fresh.merge(other.take_delta())
-    one.merge(AsynchronousEstimator("kae_eb", keep_deltas=True, prior=PRIOR).take_delta())
-    np.testing.assert_allclose(fresh.predict(IDS, 1).value, alone.predict(IDS, 1).value, rtol=1e-12)
-
-
 def test_ids_of_another_kind_are_told_at_the_first_step_alone():
     estimator = AdvantageEstimator("kae", prior={"7": (0.5, 8)})
     with pytest.warns(UserWarning, match="1 prompt, none with one. An id of the prior is '7'"):
