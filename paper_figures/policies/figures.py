@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,36 +20,21 @@ if TYPE_CHECKING:
 
 COLORS = (VERMILION, GREEN, PURPLE, BLUE, ORANGE, SKY, GREY, BLACK)
 POINTS = 51
-
-
 DRAWN = 6  # designs with a curve; more would hide each other
 
 
 def figure(folder: Path) -> Figure:
-    """The figure of a study whose tables have been built.
-
-    Raises FileNotFoundError if they have not.
-    """
-    config, curves, names = read_study(folder)
-    speed = pd.read_csv(folder / "speed.csv")
-    groups = best_groups(pd.read_csv(folder / "rates.csv"), config.designs)
-    first = [config.recommended, *config.rivals, *groups.values()]
-    drawn = list(dict.fromkeys([*first, *names]))[:DRAWN]
-    return what_it_takes(curves, speed, names, drawn, config.budget)
-
-
-def what_it_takes(
-    curves: pd.DataFrame, speed: pd.DataFrame, names: Mapping[str, str], drawn: Sequence[str], budget: int
-) -> Figure:
     """Left, accuracy at matched temperature against completions; right, completions to the best group design's end.
 
     Bands are one standard error over runs to either side, base models' levels taken out; bars are Student's 95 %
-    intervals over base models.
+    intervals over base models. All designs have a bar, and the first of them a curve.
 
-    curves, speed: Of the study; see `llm_experiments.study`.
-    names: Design to what it is called.
-    drawn: Designs with a curve; all have a bar.
+    folder: Of a study whose tables have been built; a FileNotFoundError if they have not.
     """
+    config, curves, names = read_study(folder)
+    speed, budget = pd.read_csv(folder / "speed.csv"), config.budget
+    groups = best_groups(pd.read_csv(folder / "rates.csv"), config.designs)
+    drawn = list(dict.fromkeys([config.recommended, *config.rivals, *groups.values(), *names]))[:DRAWN]
     pooled = speed[(speed["base"].astype(str) == POOLED) & (speed["fraction"] == 1)].set_index("design")
     with styled(10.5, max(4.2, 0.28 * len(pooled) + 1.6)) as drawing:
         left, right = drawing.subplots(1, 2, width_ratios=(1.1, 1))

@@ -1,7 +1,5 @@
 """Tables of training runs: accuracies at the end, noise of the gradient, and errors of the value, as text cells."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -39,14 +37,10 @@ def final_table(final: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
 
 
 def reference_of(final: pd.DataFrame) -> Variant:
-    """What the others are compared with: no baseline where it was run, else GRPO, else the first."""
-    return _first_of(REFERENCES, variants_of(final))
-
-
-def _first_of(methods: Sequence[str], known: Sequence[Variant]) -> Variant:
-    """The first of these methods that was run plainly, else the first variant."""
-    plain = [(method, "none", "own", 1) for method in methods]
-    return next((variant for variant in plain if variant in known), known[0])
+    """What the others are compared with: plain training without a baseline, else with GRPO, else the first."""
+    variants = variants_of(final)
+    plain = [(method, "none", "own", 1) for method in REFERENCES]
+    return next((variant for variant in plain if variant in variants), variants[0])
 
 
 def _difference(differences: pd.DataFrame, variant: Variant, reference: Variant, outcome: str) -> str:
