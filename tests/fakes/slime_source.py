@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -34,10 +35,11 @@ class WrittenOutput:
 
 
 INSTALLED = find_spec("slime") is not None
-if not INSTALLED:
-    Sample, RolloutFnTrainOutput = WrittenSample, WrittenOutput
+if INSTALLED:
+    Sample = import_module("slime.utils.types").Sample
+    RolloutFnTrainOutput = import_module("slime.rollout.base_types").RolloutFnTrainOutput
 else:
-    from slime.rollout.base_types import RolloutFnTrainOutput
+    Sample, RolloutFnTrainOutput = WrittenSample, WrittenOutput
 
 
 def slime_args(folder=None):
