@@ -231,8 +231,9 @@ class SeveralRewards:
         """Write all estimators with their states to one file; see `AdvantageEstimator.save`."""
         with self.lock:
             contents = {name: each.content() for name, each in self.estimators.items()}
-        weights = self.weights.tolist()
-        save_state(path, {"several_rewards": contents, "weights": weights, "normalize": self.normalize})
+        states = {name: content.pop("state") for name, content in contents.items()}
+        plan = {"weights": self.weights.tolist(), "normalize": self.normalize}
+        save_state(path, {"several_rewards": contents, "state": states} | plan)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -247,8 +248,10 @@ class SeveralRewards:
         if "several_rewards" not in content:
             raise ValueError(f"{path}: holds no SeveralRewards.")
         with reading(str(path)):
-            contents = content["several_rewards"].items()
-            estimators = {name: AdvantageEstimator.of_content(each, path) for name, each in contents}
+            estimators = {
+                name: AdvantageEstimator.of_content(each | {"state": content["state"][name]}, path)
+                for name, each in content["several_rewards"].items()
+            }
             return cls(estimators, weights=content["weights"], normalize=content["normalize"])
 
     def _columns(self, rewards: Any) -> np.ndarray:

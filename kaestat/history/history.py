@@ -11,7 +11,7 @@ import numpy as np
 
 from kaestat.core.arrays import Visits
 from kaestat.core.checks import check_ids, whole_step
-from kaestat.core.storage import encode_keys, load_state, reading, save_state
+from kaestat.core.storage import encode_keys, reading
 from kaestat.history.fields import (
     PLAIN_FIELDS,
     WEIGHTED_FIELDS,
@@ -289,24 +289,6 @@ class RewardHistory:
         history.fields = {name: _after_empty_row(field) for name, field in fields.items()}
         history.row, history.last_step, history.center = row, last_step, stored_center(state["center"])
         return history
-
-    def save(self, path: Any) -> None:
-        """Write the history to a file, atomically and without pickle."""
-        save_state(path, {"history": self.state_dict()})
-
-    @classmethod
-    def load(cls, path: Any) -> Self:
-        """The history in a file written by `save`.
-
-        Raises
-        ------
-        ValueError
-            If the file is corrupted or holds something else.
-        """
-        state = load_state(path)
-        if not isinstance(state.get("history"), dict):
-            raise ValueError(f"{path}: holds no reward history.")
-        return cls.from_state_dict(state["history"])
 
 
 def padded(field: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator, AsynchronousEstimator, SeveralRewards, gdpo
+from kaestat.core.storage import load_state
 
 NAMES = ["right", "format", "length"]
 STATEFUL = ["kae", "kae_eb", "spo", "kalman", "bayes_filter", "ebpo", "kae_stream"]
@@ -101,8 +102,10 @@ def test_saved_and_loaded_it_goes_on_bit_for_bit(method, tmp_path):
     whole.save(tmp_path / "state")
     loaded, from_dict = SeveralRewards.load(tmp_path / "state"), SeveralRewards.of(method, NAMES, weights=[1, 2, 3])
     from_dict.load_state_dict(whole.state_dict())
+    from_file = SeveralRewards.of(method, NAMES, weights=[1, 2, 3])
+    from_file.load_state_dict(load_state(tmp_path / "state")["state"])  # as trainers' sessions do
     expected = whole.step(ids_of(rewards_of(2)), rewards_of(2), 2)
-    for again in (loaded, from_dict):
+    for again in (loaded, from_dict, from_file):
         np.testing.assert_array_equal(again.step(ids_of(rewards_of(2)), rewards_of(2), 2), expected)
         again.save(tmp_path / "again")
         whole.save(tmp_path / "whole")

@@ -10,7 +10,7 @@ import pandas as pd
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kaestat import AdvantageEstimator, RewardHistory
+from kaestat import AdvantageEstimator
 from kaestat.core.storage import FORMAT, VERSION, load_state
 from tests.helpers.contract import JUNK, NUMBERS, REFUSED, attempt
 from tests.helpers.estimators import PARAMETERS, UNWEIGHTED
@@ -121,7 +121,6 @@ def test_any_state_file_is_a_state_or_refused_by_name(content):
     path = Path(FOLDER.name) / "state"
     path.write_bytes(content)
     attempt(lambda: load_state(path), [str(path)])
-    attempt(lambda: RewardHistory.load(path), [str(path), "state"])
     estimator = attempt(lambda: AdvantageEstimator.load(path), [str(path), "state"])
     if estimator is not REFUSED:
         step = max(estimator.last_step + 1, 9)
