@@ -9,12 +9,6 @@ from tests.helpers.method_case import MethodCase
 from tests.helpers.references import per_completion, weighted_mean
 
 
-def test_leave_one_out_form_leaves_the_completion_out():
-    # (0 + 1) / 2, (1 + 1) / 2, (1 + 0) / 2
-    values = make_baseline("reinforce++").leave_one_out().values(groups([1, 0], [1]), NO_PAST, step=0)
-    np.testing.assert_allclose([values[0, 0], values[0, 1], values[1, 0]], [0.5, 1.0, 0.5])
-
-
 def test_a_lone_completion_left_out_has_value_zero():
     assert BatchMean(without_own=True).values(groups([1]), NO_PAST, step=0).tolist() == [[0.0]]
 
@@ -34,18 +28,10 @@ def test_advantages_are_whitened_over_the_batch():
     np.testing.assert_allclose(advantages, np.array([0.5, -0.5, 0.5, -0.5]) / np.sqrt(1 / 3 + 1e-8), rtol=1e-12)
 
 
-def test_a_lone_completion_is_not_whitened():
-    assert AdvantageEstimator("reinforce++").step(["a"], [1.0], 0).tolist() == [0.0]
-
-
 def test_a_step_of_no_weight_has_value_and_own_weight_zero():
     weightless = groups([1, 1], [0, 1], weights=[[0.0, 0.0], [0.0, 0.0]])
     for of in (make_baseline("reinforce++").values, make_baseline("reinforce++").own_derivative):
         np.testing.assert_array_equal(of(weightless, NO_PAST, step=0), np.zeros((2, 2)))
-
-
-def test_the_class_keeps_the_completion_in_unless_asked():
-    assert BatchMean() == make_baseline("reinforce++")
 
 
 def batch_mean(case, *, without_own):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from kaestat import make_baseline
-from kaestat.smoothing.kernels import Triangular
 from kaestat.smoothing.selectors import Fixed
 from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
@@ -17,23 +16,10 @@ PAST = visits([(3, [1, 0]), (1, [1, 1, 1, 0])])
 GROUP = groups([1, 0, 1])
 
 
-def test_nadaraya_watson_normalization():
-    # M = 1.4*2 + 1.8*4 + 2*2 = 14; past 1.4*1 + 1.8*3 = 6.8
-    # a success: (6.8 + 2*1) / 14; the failure: (6.8 + 2*2) / 14
-    values = make_baseline("kae", bandwidth=10).values(GROUP, PAST, step=20)
-    np.testing.assert_allclose(values, [[8.8 / 14, 10.8 / 14, 8.8 / 14]], rtol=1e-12)
-
-
 def test_algorithm1_normalization_counts_the_whole_history():
     # M = (10/20) * 6 + 2*2 = 7
     values = make_baseline("kae", bandwidth=10, normalization="algorithm1").values(GROUP, PAST, step=20)
     np.testing.assert_allclose(values, [[8.8 / 7, 10.8 / 7, 8.8 / 7]], rtol=1e-12)
-
-
-def test_fraction_of_the_elapsed_steps_is_the_papers_h():
-    # h = 1/2 at step 20 is a bandwidth of 10 steps
-    values = make_baseline("kae", bandwidth="fraction").values(GROUP, PAST, step=100)
-    np.testing.assert_allclose(values, [[8.8 / 14, 10.8 / 14, 8.8 / 14]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("cold_start", [math.nan, math.inf, True, None, "median", [0.5]])
@@ -67,13 +53,6 @@ def test_any_weight_however_small_is_no_cold_start():
     np.testing.assert_allclose(values, [[0.5]], rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["kae_stream", "kae_eb"])
-@pytest.mark.parametrize("cold_start", [math.nan, "median"])
-def test_the_relatives_of_kae_refuse_the_same_cold_starts(name, cold_start):
-    with pytest.raises(ValueError, match="cold_start"):
-        make_baseline(name, cold_start=cold_start)
-
-
 class Mixture(Fixed):
     """Two bandwidths, mixed by shares."""
 
@@ -92,12 +71,6 @@ def test_several_bandwidths_are_mixed_by_their_shares(as_arrays):
     wide, narrow = (make_baseline("kae", bandwidth=b).values(GROUP, PAST, step=20) for b in (10.0, 4.0))
     np.testing.assert_allclose(mixed, 0.25 * wide + 0.75 * narrow, rtol=1e-12)
     assert np.abs(wide - narrow).max() > 0.01
-
-
-@pytest.mark.parametrize("name", ["kae", "kae_eb", "kae_stream", "local_linear", "local_polynomial"])
-def test_a_kernel_or_selector_by_name_and_the_thing_itself_make_the_same_baseline(name):
-    assert make_baseline(name, kernel="triangular") == make_baseline(name, kernel=Triangular())
-    assert make_baseline(name, bandwidth=7) == make_baseline(name, bandwidth=Fixed(7.0))
 
 
 @pytest.mark.parametrize("normalization", ["nw", 3, None])

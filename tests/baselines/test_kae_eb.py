@@ -73,13 +73,6 @@ def test_identical_prompts_are_pooled_almost_completely():
     np.testing.assert_allclose(values[:, 0], (1 - shrinkage) / 3 + shrinkage / 2, rtol=1e-9)
 
 
-def test_certain_prompts_are_left_alone():
-    # No group has variance: nothing is noise, so nothing is shrunk.
-    rows = groups(*[[1, 1, 1]] * 10, *[[0, 0, 0]] * 10)
-    values = make_baseline("kae_eb", bandwidth=20).values(rows, visits(*[[]] * 20), step=0)
-    np.testing.assert_allclose(values, rows.reward, atol=1e-12)
-
-
 def test_others_of_one_completion_each_tell_nothing_of_the_noise_so_that_nothing_is_shrunk():
     rows = groups([1, 0, 1], *[[1]] * 6, *[[0]] * 6)
     values = make_baseline("kae_eb", bandwidth=20).values(rows, visits(*[[]] * 13), step=0)

@@ -5,10 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
 from kaestat.baselines import KaeEb
-from kaestat.core.storage import pack_arrays
-from kaestat.smoothing.selectors import Auto
 from tests.baselines.test_kae_eb import random_case
 from tests.helpers.strategies import groups_of, visits_of
 from tests.helpers.tensors import as_torch
@@ -77,38 +74,3 @@ def test_torch_gives_what_numpy_gives():
         expected = getattr(KaeEb(), way)(rows, past, 20.0, 30)
         got = getattr(KaeEb(), way)(as_torch(rows), as_torch(past), 20.0, 30)
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-9, atol=1e-11)
-
-
-def a_run(n_steps=14, seed=0):
-    """Steps of (ids, rewards, weights): twelve prompts, nine at each step, ragged groups, wrong answers heavy."""
-    rng = np.random.default_rng(seed)
-    value, steps = rng.beta(2, 1, 12), []
-    for _ in range(n_steps):
-        ids = np.repeat(rng.permutation(12)[:9], rng.integers(1, 4, 9))
-        rewards = (rng.random(len(ids)) < value[ids]).astype(float)
-        steps.append((ids.tolist(), rewards, np.where(rewards > 0, 1.0, 5.0) * rng.exponential(1, len(ids))))
-    return steps
-
-
-def served(estimator, steps, first=0):
-    answers = []
-    for step, (ids, rewards, weights) in enumerate(steps, first):
-        estimator.step(ids, rewards, step, weights=weights)
-        answers.append(estimator.values)
-    return answers
-
-
-def test_a_state_that_knew_one_way_goes_on_with_both():
-    """As states do that were written before there were two: the losses of its bandwidths are those of each way."""
-    steps = a_run()
-    estimator = AdvantageEstimator("kae_eb")
-    served(estimator, steps[:9])
-    state = estimator.state
-    n = len(Auto().running.candidates)
-    assert set(state.carry) == {"loss", "scored", "ways"} and state.carry["loss"].shape == (2 * n,)
-    one_way = replace(state, carry={"loss": state.carry["loss"][:n], "scored": state.carry["scored"]})
-    other = AdvantageEstimator("kae_eb")
-    other.load_state_dict(pack_arrays(one_way.snapshot("kae_eb")()))
-    continued = served(other, steps[9:], 9)
-    assert all(np.isfinite(values).all() for values in continued)
-    assert other.state.carry["loss"].shape == (2 * n,)

@@ -1,12 +1,9 @@
 """The oracle: the true value in any of its three forms."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
-import torch
 
-from kaestat import AdvantageEstimator, Groups, make_baseline
+from kaestat import AdvantageEstimator, make_baseline
 from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.method_case import TRUTH, MethodCase
 from tests.helpers.references import per_completion
@@ -22,11 +19,6 @@ def test_value_is_looked_up(value):
     np.testing.assert_array_equal(values, [[0.25, 0.25], [0.5, 0.5]])
 
 
-def test_the_function_is_told_the_step():
-    estimator = AdvantageEstimator("oracle", value=lambda prompts, step: [step / 10] * len(prompts))
-    assert estimator.step(["a"], [1.0], 3).tolist() == [0.7]
-
-
 def test_a_missing_prompt_is_named():
     with pytest.raises(ValueError, match="no value given for prompt 'b'"):
         AdvantageEstimator("oracle", value={"a": 0.5}).step(["a", "b"], [1.0, 0], 0)
@@ -40,18 +32,6 @@ def test_a_function_of_the_wrong_length_is_refused():
 def test_values_that_are_not_finite_are_refused():
     with pytest.raises(ValueError, match="value of prompt 'a' is nan; give a finite number"):
         AdvantageEstimator("oracle", value={"a": np.nan}).step(["a"], [1.0], 0)
-
-
-@pytest.mark.parametrize("value", [{"a": 0.25}, lambda prompts, step: [0.25], np.array([0.25])])
-def test_values_have_the_precision_of_the_rewards(value):
-    half = Groups(np.ones((1, 2), dtype=np.float32), prompt_ids=["a"])
-    assert make_baseline("oracle", value=value).values(half, NO_PAST, step=0).dtype == np.float32
-
-
-@pytest.mark.parametrize("value", [{"a": Fraction(1, 4)}, lambda prompts, step: [Fraction(1, 4)]])
-def test_exact_fractions_are_values_for_tensors_as_well(value):
-    tensors = Groups(torch.ones((1, 2)), prompt_ids=["a"])
-    assert make_baseline("oracle", value=value).values(tensors, NO_PAST, step=0).tolist() == [[0.25, 0.25]]
 
 
 def oracle(case, *, value):

@@ -63,18 +63,6 @@ def test_prompts_of_which_nothing_else_is_known_are_predicted_at_the_outside_val
     np.testing.assert_allclose(predicted[10:], [0.7, 0.75], atol=1e-9)
 
 
-def test_what_is_missing_is_named():
-    with pytest.raises(ValueError, match="outside_value"):
-        AdvantageEstimator("outside_value", outside={"a": 0.5}).step(["b"], [1.0], 0)
-
-
-def test_a_value_that_is_not_a_number_is_named():
-    """The baseline was 0 for that prompt."""
-    estimator = AdvantageEstimator("outside_value", outside={"a": 0.5, "b": float("nan")})
-    with pytest.raises(ValueError, match="outside of prompt 'b' is nan; give a finite number"):
-        estimator.step(["a", "a", "b", "b"], [1, 0, 1, 1], 0)
-
-
 def outside_value(case, *, outside, **params):
     """`kae_eb` of each reward less the given value of its prompt, and that value."""
     given = [outside[prompt] for prompt in case.prompts]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from statsmodels.nonparametric.kernel_regression import KernelReg
-from statsmodels.nonparametric.smoothers_lowess import lowess
 from statsmodels.tsa.statespace.structural import UnobservedComponents
 
 from kaestat import AdvantageEstimator
@@ -13,10 +12,6 @@ STEPS, PROMPTS = 30, 6
 
 def gaussian(u):
     return np.sqrt(2 / np.pi) * np.exp(-(u**2) / 2)
-
-
-def tricube(u):
-    return 140 / 81 * (1 - np.minimum(u, 1) ** 3) ** 3
 
 
 @pytest.fixture(params=range(3))
@@ -68,13 +63,3 @@ def test_kernel_methods_are_the_local_fits_of_kernel_regression(run, method, fit
         theirs.append(regression.fit(np.array([STEPS - 1.0]))[0][0])
     ours = values(run, method, kernel=gaussian, bandwidth=bandwidth)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-8)
-
-
-def test_local_linear_is_lowess_without_its_robust_steps(run):
-    for prompt, of_prompt in enumerate(run.T):
-        steps, rewards = past(of_prompt)
-        now = STEPS - 1.0
-        theirs = lowess(rewards, steps, frac=1.0, it=0, xvals=[now])[0]
-        farthest = now - steps[0]  # the bandwidth of lowess where all visits are neighbours
-        ours = values(run, "local_linear", kernel=tricube, bandwidth=float(farthest))
-        assert ours[prompt] == pytest.approx(theirs, abs=1e-6)

@@ -11,7 +11,6 @@ from kaestat.baselines import Baseline
 from kaestat.baselines.registry import parse_method
 from kaestat.baselines.workbench import CHECKS, FaultyBaseline
 from kaestat.datasets import simulated_run
-from kaestat.logs.prompt_risks import NegativeRiskWarning
 from kaestat.logs.replay import replay
 from kaestat.smoothing.selectors import SELECTORS
 from tests.helpers.estimators import PARAMETERS
@@ -206,9 +205,3 @@ def test_a_log_checks_a_baseline_on_its_own_prompts():
         kaestat.check(Lookup())
     Lookup.stepwise = True
     assert len(value_risk(small_run(n_prompts=20, n_epochs=4), [Lookup()], n_boot=0)) == 1
-
-
-def test_an_error_far_below_zero_is_said_to_be_one(monkeypatch):
-    monkeypatch.setattr("kaestat.logs.risk.check_unknown", lambda *given: None)
-    with pytest.warns(NegativeRiskWarning, match=r"OwnReward.* lies more than 2 standard errors below 0"):
-        value_risk(small_run(n_prompts=40, n_epochs=6), [OwnReward()], n_boot=0)

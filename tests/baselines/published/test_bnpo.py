@@ -70,15 +70,6 @@ def test_empty_groups_do_not_enter_the_moments():
     assert not math.isclose(baseline.deviation(Groups(reward), NO_PAST, step=0)[0, 0], alone[0, 0], rel_tol=1e-3)
 
 
-def test_torch_tensors_and_leading_axes_give_the_same():
-    reward = np.random.default_rng(0).integers(0, 2, (3, 5, 4)).astype(float)
-    baseline = make_baseline("bnpo")
-    each = np.stack([baseline.deviation(Groups(r), NO_PAST, step=0) for r in reward])
-    np.testing.assert_allclose(baseline.deviation(Groups(reward), NO_PAST, step=0), each, rtol=1e-12)
-    found = baseline.deviation(Groups(torch.from_numpy(reward)), NO_PAST, step=0)
-    np.testing.assert_allclose(found.numpy(), each, rtol=1e-12)
-
-
 def test_one_group_alone_is_warned_of_as_it_is_dr_grpo():
     with pytest.warns(UserWarning, match="a single group"):
         found = AdvantageEstimator("bnpo").step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0)

@@ -21,29 +21,6 @@ def test_one_visit_and_a_group_by_hand():
     np.testing.assert_allclose(values, [[0.875 * (1 - gain), 0.875 + gain * 0.125]], rtol=1e-12)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 7, 8, 16, 17])
-def test_folding_in_pairs_is_the_sequential_filter(depth):
-    rng = np.random.default_rng(depth)
-    lags = np.sort(rng.choice(np.arange(1, 60), depth, replace=False))[::-1]
-    past = [(int(lag), rng.integers(0, 2, rng.integers(1, 5))) for lag in lags]
-    mean, variance, before = 0.5, 0.3, lags[0]
-    for lag, rewards in past:
-        variance += 0.1 * (before - lag)
-        gain = variance / (variance + 0.2 / len(rewards))
-        mean, variance, before = mean + gain * (np.mean(rewards) - mean), (1 - gain) * variance, lag
-    values = make_baseline("kalman", **KNOWN).values(groups([1]), visits(past), step=60)
-    np.testing.assert_allclose(values, [[mean]], rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "name", ["initial_mean", "initial_variance", "drift_variance", "reward_variance", "variance_count"]
-)
-@pytest.mark.parametrize("value", [np.nan, np.inf, True, "1"])
-def test_parameters_must_be_finite_numbers(name, value):
-    with pytest.raises((ValueError, TypeError), match=name):
-        make_baseline("kalman", **{name: value})
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("drift_variance", -1e-9), ("initial_variance", 0), ("reward_variance", 0), ("variance_count", 0)],

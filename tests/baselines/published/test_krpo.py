@@ -1,7 +1,6 @@
 """KRPO (Wang et al., 2025): golden numbers of the design's table."""
 
 import numpy as np
-import pytest
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
 from tests.helpers.cases import NO_PAST, groups
@@ -40,30 +39,6 @@ def test_a_masked_completion_leaves_no_trace_in_the_filter():
     baseline, plain = make_baseline("krpo", process_noise=0.5), groups([1, 0, 0])
     for of in (baseline.values, baseline.deviation, baseline.own_derivative):
         np.testing.assert_allclose(of(masked, NO_PAST, step=0)[:, [0, 2, 3]], of(plain, NO_PAST, step=0), rtol=1e-12)
-
-
-def test_a_certain_prior_is_never_left():
-    values = make_baseline("krpo", process_noise=0, initial_value=0.3, initial_variance=0).values(
-        groups([1, 0]), NO_PAST, step=0
-    )
-    assert values.tolist() == [[0.3, 0.3]]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("process_noise", -1e-9), ("measurement_noise", 0), ("measurement_noise", -1), ("initial_variance", -1e-9)],
-)
-def test_variances_must_make_a_filter(name, value):
-    with pytest.raises(ValueError, match=name):
-        make_baseline("krpo", **{name: value})
-
-
-def test_each_replicate_along_leading_axes_has_its_own_deviations():
-    one, other = groups([1, 0, 1], [1]), groups([0], [1, 1, 0])
-    stacked = Groups(np.stack([one.reward, other.reward]), mask=np.stack([one.mask, other.mask]))
-    baseline = make_baseline("krpo")
-    together = baseline.deviation(stacked, NO_PAST, step=0)
-    np.testing.assert_array_equal(together, [baseline.deviation(group, NO_PAST, step=0) for group in (one, other)])
 
 
 def krpo_filter(rewards, *, q=1e-5, r=1e-2, x0=0.0, p0=1.0):

@@ -1,13 +1,9 @@
 """One-sided local polynomials at the current step; nprobust as an outside oracle."""
 
-import math
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from nprobust import lprobust
 
 from kaestat import make_baseline
@@ -15,10 +11,6 @@ from kaestat.baselines import LocalPolynomial
 from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import KERNELS, other_prompts_mean, others, per_completion
-
-
-def test_the_default_is_a_parabola():
-    assert make_baseline("local_polynomial") == make_baseline("local_polynomial", degree=2)
 
 
 def test_neither_the_age_of_a_past_nor_that_of_another_prompts_costs_digits():
@@ -41,27 +33,6 @@ def test_a_prediction_from_visits_too_old_to_count_has_the_completions_of_the_ne
     np.testing.assert_allclose(found, 4.0, rtol=1e-2)
 
 
-def exact_value(past, bandwidth, degree):
-    """Exact intercept for the exponential kernel's weights, and how much of the constant's row the powers leave."""
-    weights = [Fraction(math.exp(-lag / bandwidth)) * len(z) for lag, z in past]
-    means = [sum(map(Fraction, z)) / len(z) for _, z in past]
-
-    def product(u, v):
-        return sum(w * a * b for w, a, b in zip(weights, u, v, strict=True))
-
-    constant, powers = [Fraction(1)] * len(past), []
-    for k in range(1, degree + 1):
-        power = [Fraction(lag) ** k for lag, _ in past]
-        for lower in powers:
-            factor = product(power, lower) / product(lower, lower)
-            power = [p - factor * q for p, q in zip(power, lower, strict=True)]
-        factor = product(constant, power) / product(power, power)
-        constant, powers = [c - factor * p for c, p in zip(constant, power, strict=True)], [*powers, power]
-    left = sum(w * c for w, c in zip(weights, constant, strict=True))
-    value = sum(w * c * z for w, c, z in zip(weights, constant, means, strict=True)) / left
-    return float(value), float(left / sum(weights))
-
-
 def test_a_visit_that_outweighs_all_others_is_the_prediction():
     """Its weight is 1e17 times that of the other: the slope's share of the mass is the mass, up to rounding."""
     past = [(3, [0]), (2, [1])]
@@ -71,30 +42,6 @@ def test_a_visit_that_outweighs_all_others_is_the_prediction():
         np.testing.assert_allclose(found, 1.0, rtol=1e-9, err_msg=f"{kernel}, degree {degree}")
         size = baseline.effective_completions(groups([1]), visits(past), step=9)
         np.testing.assert_allclose(size, 1.0, rtol=1e-9, err_msg=f"{kernel}, degree {degree}")
-
-
-@given(
-    lags=st.lists(st.integers(1, 9), min_size=2, max_size=5, unique=True),
-    rewards=st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=5, max_size=5),
-    orders=st.floats(9.0, 19.0),
-)
-def test_a_prediction_is_the_exact_fit_or_that_of_a_lower_degree_where_rounding_hides_it(lags, rewards, orders):
-    *_, second, newest = ordered = sorted(lags, reverse=True)
-    bandwidth = (second - newest) / (orders * math.log(10))  # the newest weighs so many orders of magnitude more
-    assume(max(lags) / bandwidth < 230)  # beyond, a weight is 0
-    past = [(lag, [z]) for lag, z in zip(ordered, rewards, strict=False)]
-    found = LocalPolynomial(kernel="exponential", bandwidth=bandwidth, degree=1)
-    value = found.values(groups([1]), visits(past), step=99)[0, 0]
-    exact, left = exact_value(past, bandwidth, 1)
-    lower = exact_value(past, bandwidth, 0)[0]
-    assert abs(value - exact) < 0.1 * (1 + abs(exact)) or (left < 1e-13 and abs(value - lower) < 1e-9)
-
-
-def test_visits_too_old_to_count_lower_the_degree():
-    baseline = make_baseline("local_polynomial", kernel="exponential", bandwidth=0.5)
-    past = visits([(300, [1, 0]), (250, [0, 0]), (1, [1, 0, 1, 1])])
-    values = baseline.values(groups([1, 0]), past, step=999)
-    assert np.isfinite(values).all()
 
 
 @pytest.mark.parametrize("degree", [0, 6, True, 1.5, "2"])

@@ -33,10 +33,6 @@ def test_a_lone_completion_has_advantage_zero_where_skyrl_gives_its_reward():
     assert skyrls([1.0], ["a"]) == [1.0]
 
 
-def test_a_group_without_success_has_advantage_zero():
-    assert AdvantageEstimator("maxrl").step(["a"] * 3, [0.0] * 3, 0).tolist() == [0.0] * 3
-
-
 def test_the_mean_update_is_the_gradient_of_the_expansion_to_one_order_less_than_completions():
     # One logit: a success has score 1 - p, a failure -p, and -sum_{k <= n} (1 - p)^k / k has this slope in the logit.
     size, p = 4, 0.3

@@ -56,22 +56,6 @@ def test_a_pivot_is_never_padding():
     assert not make_baseline("mc_grpo").pivot(empty).any()
 
 
-def test_an_empty_group_has_finite_values_and_deviations():
-    empty = Groups(np.full((1, 3), 7.0), mask=np.zeros((1, 3), dtype=bool))
-    baseline = make_baseline("mc_grpo")
-    assert baseline.values(empty, NO_PAST, step=0).tolist() == [[0.0] * 3]
-    assert baseline.deviation(empty, NO_PAST, step=0).tolist() == [[1e-3]]
-    assert baseline.own_derivative(empty, NO_PAST, step=0).tolist() == [[0.0] * 3]
-
-
-def test_left_out_it_is_the_median_of_the_others():
-    left_out = make_baseline("mc_grpo").leave_one_out()
-    values = left_out.values(groups([0.1, 0.4, 0.2], [0.7], [1, 1, 0, 1]), NO_PAST, step=0)
-    np.testing.assert_array_equal(values[0, :3], [0.2, 0.1, 0.1])  # the lower of two
-    assert values[1, 0] == 0.0
-    np.testing.assert_array_equal(values[2], [1, 1, 1, 1])
-
-
 def mc_grpo(case):
     """``torch.median`` of the group: the middle reward, of an even number the lower of both."""
     return per_completion(case, lambda p, g: sorted(case.rewards[p])[(len(case.rewards[p]) - 1) // 2])
