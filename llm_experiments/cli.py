@@ -192,9 +192,6 @@ def train(
 @app.command()
 def study(
     config: Annotated[Path, typer.Option(help="YAML file, such as those in llm_experiments/configs/study.")],
-    part: Annotated[
-        Literal["bases", "rates", "compare"], typer.Option(help="Each makes what it needs of those before it.")
-    ] = "compare",
     design: Annotated[list[str] | None, typer.Option(help="Of the file's, instead of all; can be given again.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of models and single curves.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables.")] = Path("results"),
@@ -202,8 +199,7 @@ def study(
         str, typer.Option(help="cpu, or cuda for large models; auto takes a GPU if there is one.")
     ] = "cpu",
     stack: Annotated[
-        int | None,
-        typer.Option(help="Runs that rates and compare train at once at most, where models fill the memory."),
+        int | None, typer.Option(help="Runs trained at once at most, where models fill the memory.", min=1)
     ] = None,
 ) -> None:
     """Which design learns more from the same number of completions, over many seeds and base models.
@@ -224,12 +220,7 @@ def study(
     console = Console(stderr=True)
     progress = partial(timed_progress, console)
     pieces = Study(load(StudyConfig, config), runs=runs, results=results, progress=progress, device=place, stack=stack)
-    if part == "bases":
-        if design:
-            raise ValueError(f"--design goes with rates and compare, not with {part}.")
-        pieces.bases()
-    else:
-        getattr(pieces, part)(design)
+    pieces.compare(design)
     say(console, f"Results: {pieces.results}")
 
 
@@ -280,7 +271,7 @@ def main() -> None:
         sys.exit(app(prog_name="python -m llm_experiments", standalone_mode=False) or 0)
     except UsageError as error:
         sys.exit(_fail(f"{error.format_message().rstrip('.')}. See python -m llm_experiments --help.", USAGE))
-    except (ValueError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, ImportError) as error:
         sys.exit(_fail(str(error), FAILED))
     except (KeyboardInterrupt, Abort):
         sys.exit(_fail("interrupted; run it again to go on.", INTERRUPTED))

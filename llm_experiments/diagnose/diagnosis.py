@@ -135,7 +135,7 @@ class Diagnosis:
         identity = config.model_dump(mode="json", include=made_of)
         identity["sizes"] = {str(step): size for step, size in config.diagnostic.pool_sizes().items()}
         ids = [problem.id for problem in self._task.problems]
-        return PoolStore(self._folder / "pools", identity, ids, provenance(config))
+        return PoolStore(self._folder / "pools", identity, ids)
 
     @cached_property
     def _scored(self) -> ScoredPools:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import numpy as np
 
 from llm_experiments.diagnose.config import Config
 from llm_experiments.diagnose.pool_rewards import PoolRewards
-from llm_experiments.gradient.store import PromptScores, ScoreStore
+from llm_experiments.gradient.store import ScoreStore
 from llm_experiments.pools.sampling import check_log_probs
 from llm_experiments.pools.store import PoolStore, PromptPool
 from llm_experiments.starting import ProgressBar
@@ -19,6 +20,23 @@ from llm_experiments.tasks.base import Task
 
 if TYPE_CHECKING:
     from llm_experiments.policies.transformers_policy import TransformersPolicy
+
+
+@dataclass(frozen=True, eq=False)
+class PromptScores:
+    """What the score functions of one prompt's completions say.
+
+    norm (ndarray, shape (N,)): Squared norm of each completion's score, over the parameters of the run.
+    logit_norm (ndarray, shape (N,)): The same at the level of the logits, ``sum_t (1 - 2 pi(y_t) + sum_v pi(v)^2)``.
+    length (ndarray, shape (N,)): Tokens.
+    gram (ndarray, shape (N, N), or (0, 0)): Inner products of the scores; empty for past steps, of which the norms
+        suffice.
+    """
+
+    norm: np.ndarray
+    logit_norm: np.ndarray
+    length: np.ndarray
+    gram: np.ndarray
 
 
 class ScoredPools:
@@ -61,7 +79,7 @@ class ScoredPools:
                     self._policy.load_weights(self._checkpoint(step))
                 for row in missing:
                     pool = self._store.read(step, self._store.problem_ids[row])
-                    store.write(step, row, pool.checkpoint, self._scores(pool))
+                    store.write(step, row, pool.checkpoint, vars(self._scores(pool)))
                     done()
 
     def rewards(self, step: int) -> PoolRewards:
@@ -123,4 +141,4 @@ class ScoredPools:
     def _read(self, step: int) -> list[PromptScores]:
         store = self._scores_on_disk
         digests = [self._store.read(step, problem_id).checkpoint for problem_id in self._store.problem_ids]
-        return [store.read(step, row, digests[row]) for row in range(self.n_prompts)]
+        return [PromptScores(**store.read(step, row, digests[row])) for row in range(self.n_prompts)]

@@ -15,6 +15,7 @@ import kaestat
 from kaestat.baselines.registry import parse_method
 from llm_experiments.diagnose.config import CheckpointUpdatesConfig
 from llm_experiments.policies.base import Completion
+from llm_experiments.policies.token_scores import completion_log_probs
 from llm_experiments.policies.transformers_policy import TransformersPolicy
 from llm_experiments.seeding import seed_of
 from llm_experiments.tasks.base import Task
@@ -76,7 +77,8 @@ def _gradient_step(
     by_prompt = np.reshape(advantages, (len(groups), -1))
     for prompt, group, advantage in zip(prompts, groups, by_prompt, strict=True):
         if np.any(advantage):
-            log_probs, _ = policy.completion_log_probs(policy.encode(prompt), group)
+            temperature = policy.sampling.temperature
+            log_probs, _ = completion_log_probs(policy.model, policy.encode(prompt), group, temperature=temperature)
             weight = torch.as_tensor(advantage, dtype=log_probs.dtype, device=log_probs.device)
             (-(weight[:, None] * log_probs).sum() / by_prompt.size).backward()
     if np.any(advantages):

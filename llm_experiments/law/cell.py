@@ -16,9 +16,9 @@ import pandas as pd
 
 from kaestat.core.result_tables import write_table
 from kaestat.core.storage import write_atomically
+from llm_experiments.gradient.store import ScoreStore
 from llm_experiments.pools.sampling import check_log_probs, sample_pool, weights_digest
 from llm_experiments.pools.store import PoolStore, PromptPool
-from llm_experiments.provenance import provenance
 from llm_experiments.seeding import seed_of
 from llm_experiments.starting import ProgressBar, base_model, starting_policy
 from llm_experiments.tasks import MADE_WORLDS, load_task
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from llm_experiments.policies.transformers_policy import TransformersPolicy
 
-    from .store import LawStore
 
 COMPLETION_COLUMNS = ["cell", "step", "prompt", "completion", "reward", "length", "finished", "plain", "adam", "logits"]
 """The last three are squared norms of the completion's score: in the parameters, there in Adam's units, and on the
@@ -124,7 +123,8 @@ class Cell:
                 )
                 check_log_probs(pools[row], own, found.log_probs, drift=DRIFT[config.model.dtype])
                 logits = self._policy.score(self._prompts[ids[row]], own).logit_norms
-                self._scores.write(step, row, digest, found, logits)
+                metrics = {name: vars(each) for name, each in found.metrics.items()}
+                self._scores.write(step, row, digest, {"metrics": metrics, "logits": logits})
                 done()
 
     def _squares(
@@ -149,9 +149,9 @@ class Cell:
         products: dict[str, list[np.ndarray]] = {}
         for row, problem_id in enumerate(self._ids):
             pool = self._pools.read(step, problem_id)
-            scores, logits = self._scores.read(step, row, digest)
+            scores = self._scores.read(step, row, digest)
             own = pool.completions[self.config.history :]
-            norms = {name: each.norms for name, each in scores.metrics.items()} | {"logits": logits}
+            norms = {name: each["norms"] for name, each in scores["metrics"].items()} | {"logits": scores["logits"]}
             rows.append(
                 pd.DataFrame(
                     {
@@ -166,9 +166,9 @@ class Cell:
                     | norms
                 )
             )
-            for name, each in scores.metrics.items():
-                products.setdefault(name, []).append(each.products)
-                means.setdefault(name, []).append(each.mean)
+            for name, each in scores["metrics"].items():
+                products.setdefault(name, []).append(each["products"])
+                means.setdefault(name, []).append(each["mean"])
         completions = pd.concat(rows, ignore_index=True)
         return (
             completions,
@@ -226,17 +226,15 @@ class Cell:
 
     @cached_property
     def _pools(self) -> PoolStore:
-        return PoolStore(self.folder / "pools", self._identity, self._ids, provenance(self.config))
+        return PoolStore(self.folder / "pools", self._identity, self._ids)
 
     @cached_property
-    def _scores(self) -> LawStore:
+    def _scores(self) -> ScoreStore:
         from llm_experiments.policies.loading import resolve_device
-
-        from .store import LawStore
 
         # Sketches of two kinds of devices do not meet.
         device = resolve_device(self.config.model.device)
-        return LawStore(self.folder / "scores", self._identity | {"device": device})
+        return ScoreStore(self.folder / "scores", self._identity | {"device": device})
 
     def _make_checkpoint(self, step: int) -> None:
         """Write the model itself, or the policies that updates make of it, unless they are there.

@@ -44,12 +44,11 @@ def paper(
 
     Interrupt it at any moment, and run it again: finished parts are skipped, and the interrupted part continues.
     """
-    places = [None if each is None else each.absolute() for each in (runs, results, data, config)]
-    options = tuple(option or ())
-    machinery = Machinery(backend, gpus, nodes, places[0], places[1], places[2], suite, options=options)
-    runs_of = wanted_runs(artefact, machinery, places[3], all_variants=all_variants)
-    parts = plan(artefact, machinery, places[3], all_variants=all_variants)
-    names, left_out = reached(artefact, machinery, places[3], all_variants=all_variants)
+    runs, results, data, config = (None if each is None else each.absolute() for each in (runs, results, data, config))
+    more = {"options": tuple(option or ()), "config": config, "all_variants": all_variants}
+    machinery = Machinery(backend, gpus, nodes, runs, results, data, suite, **more)
+    runs_of, parts = wanted_runs(artefact, machinery), plan(artefact, machinery)
+    names, left_out = reached(artefact, machinery)
     print(f"Makes {', '.join(names)}.", *(f"Leaves out {line}" for line in left_out), sep="\n", flush=True)
     if dry_run:
         for part in parts:

@@ -62,6 +62,8 @@ class Machinery:
     suite: What trained models are asked.
     temperature: At which they answer.
     options: Further options of verl, ``key=value``, for every run.
+    config: In place of the paper's configurations, to rehearse the same at another size with all of its variants.
+    all_variants: All variants and seeds of the configurations, and not the paper's alone.
     """
 
     backend: Literal["trl", "verl"]
@@ -73,6 +75,8 @@ class Machinery:
     suite: str = "paper"
     temperature: float = 0.6
     options: tuple[str, ...] = ()
+    config: Path | None = None
+    all_variants: bool = False
 
     def __post_init__(self):
         if self.backend == "trl" and self.nodes > 1:
@@ -105,31 +109,27 @@ class Part:
     alone: bool = True
 
 
-def plan(artefact: str, machinery: Machinery, config: Path | None = None, *, all_variants: bool = False) -> list[Part]:
+def plan(artefact: str, machinery: Machinery) -> list[Part]:
     """What leads to a table or figure, in order.
 
     artefact: One of `ARTEFACTS`, or ``"all"``.
-    config: In place of the paper's configurations, to rehearse the same at another size with all of its variants.
-    all_variants: All variants and seeds of the configurations, and not the paper's alone.
     Raises ValueError if the artefact is unknown, a configuration wrong, its completions do not divide among TRL's
         processes, or it needs tests of sharded weights on TRL; ``"all"`` leaves such artefacts out (`reached`).
     """
     parts: list[Part] = []
-    for name in reached(artefact, machinery, config, all_variants=all_variants)[0]:
-        parts += [part for part in _plan(name, machinery, config, all_variants) if part not in parts]
+    for name in reached(artefact, machinery)[0]:
+        parts += [part for part in _plan(name, machinery) if part not in parts]
     return parts
 
 
-def reached(
-    artefact: str, machinery: Machinery, config: Path | None = None, *, all_variants: bool = False
-) -> tuple[list[str], list[str]]:
+def reached(artefact: str, machinery: Machinery) -> tuple[list[str], list[str]]:
     """The names of the artefacts that a plan makes, and a line for each of ``"all"`` that it leaves out.
 
     Raises ValueError if a single artefact cannot be made, and as `plan`.
     """
     names, left_out = [], []
     for name in ARTEFACTS if artefact == ALL else (artefact,):
-        runs = [run for runs in training_runs(name, config, all_variants=all_variants).values() for run in runs]
+        runs = [run for runs in training_runs(name, machinery).values() for run in runs]
         untested = [why for run in runs if (why := _why_untested(run, machinery))]
         if ARTEFACTS[name].measured != "tested" or not untested:
             names.append(name)
@@ -160,8 +160,8 @@ def is_sharded(run: RunConfig, machinery: Machinery) -> bool:
     return shape is None or sum(device_gib(run, shape, gpus=machinery.processes, sharded=False)) > GPU_GIB
 
 
-def _plan(artefact: str, machinery: Machinery, config: Path | None, all_variants: bool) -> list[Part]:
-    found, measured = training_runs(artefact, config, all_variants=all_variants), ARTEFACTS[artefact].measured
+def _plan(artefact: str, machinery: Machinery) -> list[Part]:
+    found, measured = training_runs(artefact, machinery), ARTEFACTS[artefact].measured
     parts: list[Part] = []
     for file, runs in found.items():
         for run in runs if machinery.backend == "trl" else ():
@@ -175,33 +175,29 @@ def _plan(artefact: str, machinery: Machinery, config: Path | None, all_variants
     return [*parts, _beside_paper(artefact, everything, machinery)]
 
 
-def training_runs(
-    artefact: str, config: Path | None = None, *, all_variants: bool = False
-) -> dict[Path, list[RunConfig]]:
+def training_runs(artefact: str, machinery: Machinery) -> dict[Path, list[RunConfig]]:
     """The runs that a table or figure wants, by configuration; see `plan`."""
     if artefact not in ARTEFACTS:
         raise ValueError(f"artefact {artefact!r} is unknown; there are {', '.join(ARTEFACTS)} and {ALL}.")
     wanted, found = ARTEFACTS[artefact], {}
     for name, variants in wanted.files.items():
-        file = CONFIGS / "training" / f"{name}.yaml" if config is None else config
+        file = CONFIGS / "training" / f"{name}.yaml" if machinery.config is None else machinery.config
         runs = load_experiment(file)
         if wanted.measured == "diagnosed":
-            runs = [run for run in runs if run.diagnose is not None][: None if all_variants else 1]
+            runs = [run for run in runs if run.diagnose is not None][: None if machinery.all_variants else 1]
             if not runs:
                 raise ValueError(f"{file}: has no section diagnose, which {artefact} comes from.")
-        elif config is None and not all_variants:
+        elif machinery.config is None and not machinery.all_variants:
             runs = [run for run in runs if (parse_method(run.method)[0], run.updates.reuse) in variants]
         found[file] = runs
     return found
 
 
-def wanted_runs(
-    artefact: str, machinery: Machinery, config: Path | None = None, *, all_variants: bool = False
-) -> dict[Path, list[RunConfig]]:
+def wanted_runs(artefact: str, machinery: Machinery) -> dict[Path, list[RunConfig]]:
     """The runs of a plan, by configuration, each once."""
     found: dict[Path, list[RunConfig]] = {}
-    for name in reached(artefact, machinery, config, all_variants=all_variants)[0]:
-        for file, runs in training_runs(name, config, all_variants=all_variants).items():
+    for name in reached(artefact, machinery)[0]:
+        for file, runs in training_runs(name, machinery).items():
             there = found.setdefault(file, [])
             there += [run for run in runs if run not in there]
     return found

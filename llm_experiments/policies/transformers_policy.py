@@ -101,14 +101,6 @@ class TransformersPolicy(Policy):
                 self.model, self.encode(prompt), completions, temperature=self.sampling.temperature
             )
 
-    def completion_log_probs(
-        self, prompt_ids: Sequence[int], completions: Sequence[Completion | Sequence[int]]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Differentiable log-probabilities (N, T) and mask (N, T); see `token_scores.completion_log_probs`."""
-        return token_scores.completion_log_probs(
-            self.model, prompt_ids, completions, temperature=self.sampling.temperature
-        )
-
     def load_weights(self, checkpoint: str | Path) -> None:
         """Replace the weights by those of a model folder (safetensors) of the same architecture.
 

@@ -51,27 +51,24 @@ BLOCK = 256
 def require_vllm() -> None:
     """Import vLLM.
 
-    Raises ModuleNotFoundError if it is not installed; the message says how to.
-    Raises ImportError if it is, but cannot be imported.
+    Raises ImportError if it is not installed, or cannot be imported; the message says how to install it.
     """
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     # Its warnings are about what is meant to be so: no tokenizer in the engine, no tensor for a tied output layer.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         import vllm  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "vllm":
-            raise ImportError(f"vLLM is installed but lacks {error.name}; install it again, {INSTALL}") from error
-        raise ModuleNotFoundError(f"sampling.engine = vllm needs vLLM, which is not installed; {INSTALL}") from None
     except (ImportError, RuntimeError) as error:
-        raise ImportError(f"vLLM is installed but does not import ({error}); install it again, {INSTALL}") from error
+        raise ImportError(
+            f"sampling.engine = vllm: vLLM cannot be imported ({error}); install it, {INSTALL}"
+        ) from error
 
 
 def start_engine(folder: str | Path, sampling: SamplingConfig, *, dtype: str) -> LLM:
     """An engine for a model folder that takes and returns token ids, with log-probabilities after the temperature.
 
     sampling: ``batch_size`` completions are generated at once.
-    Raises ModuleNotFoundError, ImportError: See `require_vllm`.
+    Raises ImportError: See `require_vllm`.
     Raises FileNotFoundError if there is no model folder.
     Raises ValueError if the environment asks for an engine in a process of its own, on CPU.
     """

@@ -34,8 +34,7 @@ class VllmPolicy(Policy):
 
     reference: The policy.
     folder: Model folder with the weights to start with.
-    Raises ModuleNotFoundError, ImportError if vLLM is not installed or cannot be imported; the message says how to
-        install it.
+    Raises ImportError if vLLM is not installed or cannot be imported; the message says how to install it.
     Raises FileNotFoundError if there is no model folder.
     """
 

@@ -56,7 +56,6 @@ class PoolStore:
     folder: Made if it does not exist.
     identity: Everything that the completions depend on, as plain data.
     problem_ids: Prompts in the order of the rows.
-    provenance: Further facts, stored on creation and not compared.
     Raises ValueError if the folder holds pools made with another identity; the message names the settings.
     """
 
@@ -65,7 +64,6 @@ class PoolStore:
         folder: str | Path,
         identity: Mapping[str, Any],
         problem_ids: Sequence[str],
-        provenance: Mapping[str, Any] | None = None,
     ):
         self.folder = Path(folder)
         self.problem_ids = tuple(problem_ids)
@@ -75,9 +73,7 @@ class PoolStore:
         if manifest.exists():
             _check_manifest(manifest, identity)
         else:
-            write_atomically(
-                manifest, json.dumps({"identity": identity, "provenance": dict(provenance or {})}, indent=1)
-            )
+            write_atomically(manifest, json.dumps({"identity": identity}, indent=1))
 
     def path(self, step: int, problem_id: str) -> Path:
         """Where the pool of a prompt lies."""

@@ -35,9 +35,9 @@ class Study:
     results: Folder of result tables, the study's in NAME below it.
     progress: Makes a progress display from a part's name and its number of units.
     device: Where base models are made and runs are trained.
-    stack: Runs that are trained at once at most by `rates` and `compare`, where models fill the memory; None trains all
-        of a design on a base model.
-    Raises ValueError if the folder holds a study with other settings, or ``stack`` is below 1.
+    stack: Runs that are trained at once at most, where models fill the memory; None trains all of a design on a base
+        model.
+    Raises ValueError if the folder holds a study with other settings.
     """
 
     def __init__(
@@ -50,32 +50,13 @@ class Study:
         device: str = "cpu",
         stack: int | None = None,
     ):
-        if stack is not None and stack < 1:
-            raise ValueError(f"stack must be 1 or more, got {stack}.")
         self.config, self._progress, self._device, self._stack = config, progress, device, stack
         self._models, self._made = runs / "models", dict[int, Path]()
         self.folder, self.results = runs / "studies" / config.name, results / "studies" / config.name
         self._check_identity()
 
-    def bases(self) -> list[Path]:
-        """The folders of the base models, made on the first call."""
-        return [self._base(seed) for seed in self.config.world.bases]
-
-    def rates(self, designs: Sequence[str] | None = None) -> pd.DataFrame:
-        """Mean matched accuracy over the budget of each design at each learning rate on each base model.
-
-        A design's grid of rates on a base model grows until the best one lies inside.
-
-        designs: Whose missing runs are made; None takes all. The table has every design whose runs are there.
-        Returns: Columns `RATE_COLUMNS`; `se` is over the seeds that choose rates.
-        Raises ValueError if the best rate still lies at an edge after `GROWTH` steps.
-        """
-        for base, design in product(self.config.world.bases, self._known(designs)):
-            self._choose_rate(design, base)
-        return self._known_rates()
-
     def _choose_rate(self, design: str, base: int) -> float:
-        """The rate with the largest area, with smaller and larger ones tried beside it."""
+        """The rate with the largest area, with smaller and larger ones tried beside it until the best lies inside."""
         config, path = self.config, self._rates_path(design, base)
         grid, factor = [rounded(rate) for rate in config.rates], config.rates[1] / config.rates[0]
         # Coarser tests than those of what is compared: they only have to order rates.
@@ -95,7 +76,7 @@ class Study:
         )
 
     def _known_rates(self) -> pd.DataFrame:
-        """As `rates`, of the runs that are there."""
+        """Mean matched accuracy over the budget by design, rate and base model, of the runs that are there."""
         rows, curves = [], self._known_curves(self._rates_path)
         for (base, design), own in curves.groupby(["base", "design"], sort=False):
             heights = _heights(own, self.config.budget)
@@ -113,6 +94,7 @@ class Study:
 
         designs: Whose missing runs are made; None takes all. The table has every design whose runs are there.
         Returns: Columns ``design, base`` and `CURVE_COLUMNS`.
+        Raises ValueError if the best rate of a design still lies at an edge after `GROWTH` larger grids.
         """
         config, wanted = self.config, self._known(designs)
         for base, design in product(config.world.bases, wanted):

@@ -74,7 +74,7 @@ def test_on_trl_only_what_does_not_fit_on_one_gpu_is_sharded_and_what_is_sharded
 
 def test_the_papers_runs_are_the_default_and_all_variants_are_an_option(tmp_path):
     def trained(artefact, **options):
-        return sum(part.name.startswith("train") for part in plan(artefact, machinery(tmp_path), **options))
+        return sum(part.name.startswith("train") for part in plan(artefact, machinery(tmp_path, **options)))
 
     counts = {artefact: trained(artefact) for artefact in ARTEFACTS}
     # 15 + 3 of the single stream: three variants with five seeds on GSM8K, with one on MATH.
@@ -89,7 +89,7 @@ def test_the_papers_runs_are_the_default_and_all_variants_are_an_option(tmp_path
 def test_the_commands_train_what_the_file_says(tmp_path):
     """Every variant comes back from the command's own options as the file has it."""
     file = ROOT / "llm_experiments" / "configs" / "training" / "math_qwen2.5_math_7b_g8.yaml"
-    for run, part in zip(load_experiment(file), plan("table3", machinery(tmp_path), all_variants=True), strict=False):
+    for run, part in zip(load_experiment(file), plan("table3", machinery(tmp_path, all_variants=True)), strict=False):
         options = dict(zip(part.command[5::2], part.command[6::2], strict=False))
         assert (options["--method"], int(options["--reuse"])) == (run.method, run.updates.reuse)
         assert (options["--weights"], int(options["--seed"])) == (run.weights, run.seed)
@@ -114,9 +114,9 @@ def test_what_can_not_be_is_refused(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump({key: value for key, value in RUN.items() if key != "diagnose"}))
     with pytest.raises(ValueError, match="no section diagnose"):
-        plan("table1", machinery(tmp_path), path)
+        plan("table1", machinery(tmp_path, config=path))
     with pytest.raises(ValueError, match="must divide its 6 steps"):
-        plan("table3", machinery(tmp_path), path)
+        plan("table3", machinery(tmp_path, config=path))
 
 
 def test_parts_that_are_done_are_passed_over_and_a_failure_ends_the_queue(tmp_path):
@@ -137,18 +137,19 @@ def test_results_of_other_settings_do_not_count_as_done(tmp_path, backend):
     """A run that is done was passed over unasked, with the tables of the settings it was trained with."""
     file = tmp_path / "mine.yaml"
     file.write_text((CONFIGS / "training" / "math_qwen2.5_math_7b_g8.yaml").read_text())
-    run, places = training_runs("table3", file)[file][0], machinery(tmp_path, backend=backend, suite="gsm8k")
+    places = machinery(tmp_path, backend=backend, suite="gsm8k", config=file)
+    run = training_runs("table3", places)[file][0]
     folder, evaluation = folder_of(run, places), places.results / "evaluations" / result_name(run)
     for each in (folder, evaluation):
         each.mkdir(parents=True)
     (folder / IDENTITY).write_text(json.dumps(identity(run) | ({"processes": 8} if backend == "verl" else {})))
     for suite in ("gsm8k", "paper"):
         (evaluation / "provenance.json").write_text(json.dumps({"config": {"suite": suite}}))
-        done = next(part.done for part in plan("table3", places, file) if part.name.startswith("evaluate"))
+        done = next(part.done for part in plan("table3", places) if part.name.startswith("evaluate"))
         assert (done is None) == (suite == "paper")
     file.write_text(file.read_text().replace("learning_rate: 1.0e-6", "learning_rate: 2.0e-6"))
     with pytest.raises(ValueError, match=r"holds a run with other settings \(updates\)"):
-        plan("table3", places, file)
+        plan("table3", places)
 
 
 def test_parts_for_one_gpu_run_side_by_side_each_on_its_own(tmp_path):

@@ -175,12 +175,3 @@ def test_arguments_out_of_range_are_refused(policy, reference):
     with pytest.raises(ValueError, match="the model's context holds 128"):
         policy.sample("x" * 121, 1, seed=0)
     assert len(policy.sample("x" * 120, 1, seed=0)) == 1  # one completion
-
-
-def test_the_scoring_policy_still_has_gradients_beside_the_engine(policy, reference):
-    completions = policy.sample(PROMPTS[0], 4, seed=10)
-    log_probs, mask = reference.completion_log_probs(reference.encode(PROMPTS[0]), completions)
-    log_probs.sum().backward()
-    norms = [float(parameter.grad.float().norm()) for parameter in reference.model.parameters()]
-    reference.model.zero_grad()
-    assert mask.sum() == sum(map(len, completions)) and min(norms) > 0

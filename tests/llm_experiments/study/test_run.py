@@ -84,10 +84,10 @@ def test_every_run_of_every_design_has_its_tests(finished):
 @pytest.mark.slow
 def test_base_models_may_begin_with_a_language_model(finished, tmp_path):
     """Each is taught its own world's examples, and then goes through the study as one from scratch does."""
-    start = finished[0].bases()[0]
+    start = finished[0]._base(0)
     world = SMALL["world"] | {"start": str(start)}
     study = study_in(tmp_path, world=world)
-    folders = study.bases()
+    folders = [study._base(base) for base in (0, 1)]
     assert len({*folders}) == 2 and all(each.name.startswith("taught-") for each in folders)
     before, after = (load_file(each / "model.safetensors") for each in (start, folders[0]))
     assert before.keys() == after.keys() and any(not before[name].equal(after[name]) for name in before)
