@@ -250,7 +250,7 @@ class RewardLog:
             raise ValueError("chosen is False for every prompt: a log needs one at least.")
         rows = chosen[self.arrays["prompt"]]
         arrays = {name: column[rows] for name, column in self.arrays.items()}
-        arrays["prompt"] = (np.cumsum(chosen) - 1)[arrays["prompt"]]
+        arrays["prompt"] = (np.cumsum(chosen, dtype=np.int32) - 1)[arrays["prompt"]]
         part = object.__new__(type(self))  # already checked and sorted by `__init__`
         part.prompts = [prompt for prompt, keep in zip(self.prompts, chosen.tolist(), strict=True) if keep]
         part.arrays, part.time_axis, part.has_groups, part.groups = arrays, self.time_axis, self.has_groups, self.groups

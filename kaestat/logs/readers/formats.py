@@ -109,7 +109,7 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", *, turns: str =
     ImportError
         If the file is Parquet and pyarrow is missing.
     ValueError
-        If the format is unknown or cannot be decided, a hint is unknown, or the text is torn or invalid; the message
+        If the format is unknown or cannot be decided, a hint is unknown, or the content is torn or invalid; the message
         names the file, the line or row, and the fix.
 
     Examples
