@@ -167,7 +167,7 @@ def compare(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Two runs beside each other: rewards, dead groups, value errors, completions to the same mean reward."""
+    """Two runs beside each other: rewards, dead groups, completions to the same mean reward."""
     if out is not None:
         check_folder(out)
     hints = hints_by_name(hint, missing)
@@ -179,7 +179,7 @@ def compare(
         _provenance(context, path, name, n_boot, seed, 1) for path, name in zip((before, after), names, strict=True)
     ]
     if as_json:
-        fields = ("figures", "errors", "level", "share")
+        fields = ("figures", "level", "share")
         print(to_json({name: getattr(comparison, name) for name in fields} | {"provenance": provenance}))
     else:
         console.show(comparison_document(comparison))

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.core.bootstrap import NORMAL_975, cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
-from kaestat.logs.risk import draws_of, value_risk
+from kaestat.logs.risk import draws_of
 from kaestat.report.facts import LogFacts, ends_of
 from kaestat.report.reward_curve import RewardCurve, reaching
 from kaestat.report.unit import Estimate
 
-METHODS = (DEFAULT_METHOD, "kae", "grpo", "reinforce++")
 SHARE = "completions to an equal mean reward"
 ENOUGH_COMMON = 10  # prompts of both runs that make a difference paired
 POSSIBLE = {"dead groups": (0.0, 1.0), "mean length": (0.0, math.inf)}  # of other quantities: the rewards' range
@@ -36,7 +34,6 @@ class RunComparison:
     # One row per quantity: both values with 95 % intervals over prompts; the difference, after less before, with its
     # interval; and ``n_common``, the prompts that it is paired over, 0 where the runs count as independent
     figures: pd.DataFrame
-    errors: pd.DataFrame  # The same of the value MSE of each of `METHODS` that is known in both runs; never paired
     curves: tuple[RewardCurve, RewardCurve]  # Mean reward against completions
     level: float  # Mean reward at the end of the run before
     # Completions that the run after needs to reach that level, divided by those of the run before; infinite if it does
@@ -56,7 +53,7 @@ def compare_runs(
     n_boot: int = 1000,
     seed: int = 0,
 ) -> RunComparison:
-    """A comparison of two runs: rewards, dead groups, value errors, completions to an equal mean reward.
+    """A comparison of two runs: rewards, dead groups, completions to an equal mean reward.
 
     Prompts with the same name count as the same prompt. ``n_boot`` draws of prompts, from ``seed``, give the intervals;
     0 draws give no interval of the share of completions, and Student's intervals of the rest.
@@ -81,8 +78,7 @@ def compare_runs(
             tested[SHARE] = np.log(share).tolist()
     different = tuple(name for name, gap in tested.items() if _is_shown(gap, len(tested)))
     facts = LogFacts.of(before), LogFacts.of(after)
-    errors = _errors(before, after, n_boot, seed)
-    return RunComparison(names, facts, figures, errors, curves, level, share, different, len(tested), share_shown)
+    return RunComparison(names, facts, figures, curves, level, share, different, len(tested), share_shown)
 
 
 def _prompt_figures(log: RewardLog) -> dict[str, pd.Series]:
@@ -152,14 +148,3 @@ def _is_shown(difference: Estimate, n_tested: int) -> bool:
     if math.isinf(gap):  # a level that is never reached
         return math.isinf(low) or math.isnan(low)
     return gap - wide * (gap - low) > 0 or gap + wide * (high - gap) < 0
-
-
-def _errors(before: RewardLog, after: RewardLog, n_boot: int, seed: int) -> pd.DataFrame:
-    """Value MSE of each method in both runs; empty where one of them does not identify it."""
-    try:
-        tables = [value_risk(log, METHODS, n_boot=n_boot, seed=seed) for log in (before, after)]
-    except ValueError:  # one completion per visit, or no prompt that comes back
-        return pd.DataFrame([], columns=COLUMNS)
-    sides = [table[["mse", "ci_low", "ci_high"]].to_numpy().tolist() for table in tables]
-    rows = [(method, *one, *two, *_independent(one, two), 0) for method, one, two in zip(METHODS, *sides, strict=True)]
-    return pd.DataFrame(rows, columns=COLUMNS)

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from kaestat.core.provenance import Provenance
 from kaestat.core.storage import write_atomically
 from kaestat.report.comparison import RunComparison
@@ -16,7 +14,7 @@ from kaestat.report.files import provenance_lines
 from kaestat.report.html_page import Download, html_page
 from kaestat.report.plots import mean_rewards, render
 from kaestat.report.tables import fact_lines
-from kaestat.report.unit import PLAIN, Estimate, Unit
+from kaestat.report.unit import PLAIN, Estimate
 
 PAGE = "compare.html"
 HEADLINES = {
@@ -28,28 +26,23 @@ HEADLINES = {
 
 def comparison_document(runs: RunComparison) -> Document:
     """The document of a comparison."""
-    figures = [_cells(row, PLAIN, "3" if row.quantity != "mean length" else "1") for row in runs.figures.itertuples()]
-    tables = [Table("Rewards and dead groups", _header(runs, "quantity"), figures)]
-    if not runs.errors.empty:
-        unit = Unit.of(pd.concat([runs.errors["before"], runs.errors["after"]]).astype(float))
-        errors = [_cells(row, unit, "2") for row in runs.errors.itertuples()]
-        caption = f"In units of {unit.name}."
-        tables.append(Table("Value MSE of each method", _header(runs, "method"), errors, caption))
+    before, after = runs.names
+    header = "quantity", before, "95 % interval", after, "95 % interval", "difference", "its 95 % interval"
+    table = Table("Rewards and dead groups", header, [_cells(row) for row in runs.figures.itertuples()])
     return Document(
         title=" and ".join(runs.names),
         headline=comparison_headline(runs),
         facts=[(name, fact_lines(facts)) for name, facts in zip(runs.names, runs.facts, strict=True)],
-        tables=tables,
+        tables=[table],
         notes=list(comparison_notes(runs)),
     )
 
 
 def write_page(runs: RunComparison, provenance: Sequence[Provenance], folder: str | os.PathLike[str]) -> Path:
     """Write ``compare.html`` to the folder, which is made if absent; returns its path."""
-    frames = {"figures.csv": runs.figures, "errors.csv": runs.errors}
     page = html_page(
         comparison_document(runs),
-        downloads=[Download(name, frame.to_csv(index=False).encode()) for name, frame in frames.items()],
+        downloads=[Download("figures.csv", runs.figures.to_csv(index=False).encode())],
         provenance=provenance_lines(provenance),
         figure=render(mean_rewards(runs.names, runs.curves), "svg"),
         caption="Mean reward against completions: running means over a tenth of the run",
@@ -58,21 +51,16 @@ def write_page(runs: RunComparison, provenance: Sequence[Provenance], folder: st
     return Path(folder) / PAGE
 
 
-def _header(runs: RunComparison, what: str) -> tuple[str, ...]:
-    before, after = runs.names
-    return what, before, "95 % interval", after, "95 % interval", "difference", "its 95 % interval"
-
-
-def _cells(row: Any, unit: Unit, digits: str) -> tuple[str, ...]:
-    form = f".{digits}f"
+def _cells(row: Any) -> tuple[str, ...]:
+    form = ".1f" if row.quantity == "mean length" else ".3f"
     return (
         str(row.quantity),
-        unit.number(row.before, form),
-        unit.interval(row.before_low, row.before_high, form),
-        unit.number(row.after, form),
-        unit.interval(row.after_low, row.after_high, form),
-        unit.number(row.difference, f"+{form}"),
-        unit.interval(row.low, row.high, form),
+        PLAIN.number(row.before, form),
+        PLAIN.interval(row.before_low, row.before_high, form),
+        PLAIN.number(row.after, form),
+        PLAIN.interval(row.after_low, row.after_high, form),
+        PLAIN.number(row.difference, f"+{form}"),
+        PLAIN.interval(row.low, row.high, form),
     )
 
 
@@ -97,9 +85,9 @@ def comparison_notes(runs: RunComparison) -> Iterator[str]:
     common = int(runs.figures["n_common"].max())
     pairs = f"paired over the prompts that both runs have (up to {common:,})" if common else "not paired"
     yield (
-        f"Differences are {after} minus {before}. Those of rewards and dead groups are {pairs}, those of value errors "
-        "count as independent. Intervals are over prompts, and hold for these two runs only: two runs of one "
-        "configuration differ too, and only further seeds show by how much."
+        f"Differences are {after} minus {before}. Those of rewards and dead groups are {pairs}. Intervals are over "
+        "prompts, and hold for these two runs only: two runs of one configuration differ too, and only further seeds "
+        "show by how much."
     )
     yield (
         "Mean rewards are those of the sampled completions, and every prompt counts equally. If a sampler chooses "
@@ -111,8 +99,6 @@ def comparison_notes(runs: RunComparison) -> Iterator[str]:
         f"A difference counts as shown if 0 is outside {holds}. Tested are mean reward at the end, dead groups, "
         "lengths, and completions to an equal mean reward, where both runs have them."
     )
-    if runs.errors.empty:
-        yield "Value errors are not compared: in one run every visit has one completion, or no prompt comes back."
     if not common:
         yield (
             "Completions to an equal mean reward cannot be compared. Prompts of two logs are the same if their ids "

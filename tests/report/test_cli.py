@@ -75,11 +75,6 @@ def test_methods_that_are_not_scored_change_neither_the_answer_nor_other_rows(co
     assert sum(" to " in row for row in table) + more == len(default_methods()) + len(TUNED_METHODS)
 
 
-def test_default_methods_are_all_that_need_rewards_alone():
-    assert {"kae", "kae_eb", "grpo", "reinforce++", "spo"} <= set(default_methods())
-    assert not {"oracle"} & set(default_methods())
-
-
 def test_json_holds_what_the_library_computes(command, log):
     specifications = ["grpo", "kae:bandwidth=4,kernel=exponential"]
     options = [part for specification in specifications for part in ("--method", specification)]
@@ -95,15 +90,6 @@ def test_json_holds_what_the_library_computes(command, log):
         pd.testing.assert_frame_equal(mine, library.sort_values("method", ignore_index=True))
     assert document["bandwidth"] is None
     assert (document["provenance"]["seed"], document["provenance"]["min_visits"]) == (3, 2)
-
-
-def test_the_path_of_both_kernels_is_that_of_the_library(command, log, tmp_path):
-    assert command("analyze", log, "--method", "kae", "--n-boot", 40, "--out", tmp_path)[0] == 0
-    path = pd.read_csv(tmp_path / "bandwidth.csv")
-    assert set(path["kernel"]) == {"triangular", "exponential"}
-    rows = path.iloc[[0, 12, -1]]
-    methods = [f"kae:kernel={row.kernel},bandwidth={row.bandwidth!r}" for row in rows.itertuples()]
-    np.testing.assert_allclose(rows["risk"], value_risk(read_log(log), methods, n_boot=0)["mse"], rtol=1e-9)
 
 
 def test_bandwidth_agrees_with_select_bandwidth(command, log):
@@ -152,13 +138,6 @@ def test_visit_index_as_time_is_said_plainly(command, tmp_path):
     status, out, _ = command("analyze", path, "--hint", "group_size=4", "--n-boot", 0)
     assert status == 0
     assert "visit index of each prompt" in out and "groups of 4" in out and "count visits" in out
-
-
-def test_one_step_is_one_step(command, tmp_path):
-    (tmp_path / "run.csv").write_text(f"{HEADER}a,0,1\na,0,0\n")
-    _, out, err = command("analyze", tmp_path / "run.csv", *QUICK)
-    assert "2 completions of 1 prompt; 1 visit, 1 per prompt" in out and "; 1 step; " in out
-    assert "n_boot" not in err
 
 
 def test_methods_lists_all_with_what_they_need(command):
@@ -235,14 +214,6 @@ def test_advice_is_in_the_command_line_s_own_words(command, tmp_path, name, cont
     (tmp_path / name).write_text(content)
     status, _, err = command("analyze", tmp_path / name, *QUICK)
     assert status == 2 and words in err
-
-
-def test_python_s_advice_stays_python_s(tmp_path, command):
-    path = tmp_path / "run.csv"
-    path.write_text("prompt,s,reward\na,0,1\n")
-    command("analyze", path)
-    with pytest.raises(ValueError, match="Name it with step=, or call"):
-        read_log(path)
 
 
 def test_hints_given_several_times_are_lists():

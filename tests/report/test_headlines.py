@@ -208,16 +208,6 @@ def test_one_prompt_has_no_intervals_and_no_claim():
     assert any(note.startswith("With one prompt there") for note in analysis.notes)
 
 
-def test_of_tied_methods_the_simplest_is_taken():
-    log = small_run()
-    analysis = analyze(log, ["kae_eb:bandwidth=20", "kae:bandwidth=20", "rloo"], n_boot=200)
-    gap = risk_differences(log, ["kae:bandwidth=20"], "kae_eb:bandwidth=20", n_boot=200)
-    tied = gap["ci_low"].item() <= 0
-    assert (analysis.recommendation.method == "kae") == tied
-    same = analyze(log, ["kae_stream", "kae:kernel=exponential", "kae_stream:bandwidth=10"], n_boot=200)
-    assert same.recommendation.method in ("kae", "kae_stream")
-
-
 def test_a_log_of_visits_says_how_bandwidths_become_steps():
     frame = small_run().frame
     log = RewardLog(frame["prompt"], frame["step"], frame["reward"], time_axis="visit")
