@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kaestat.report.html_page import MEDIA_TYPES, Cell, Download, environment
+from kaestat.report.html_page import MEDIA_TYPES, Download, environment
 from paper_figures.report.claims import GPUS, REVERSED, claims
 from paper_figures.report.claims import VERDICTS as CLAIM_VERDICTS
 from paper_figures.report.logs import LogSection
@@ -27,7 +27,7 @@ def page(report: Report, provenance: dict[str, Any]) -> str:
     provenance: As in ``provenance.json``.
     """
     templates = environment("paper_figures.report")
-    templates.filters |= {"mood": mood, "cells": cells}
+    templates.filters["mood"] = mood
     findings = report.findings()
     table = claims(findings)
     return templates.get_template("reproduce.html").render(
@@ -65,26 +65,6 @@ def mood(cell: str) -> str:
     if cell in GOOD:
         return "good"
     return "bad" if cell.startswith(BAD) else ""
-
-
-def cells(table: PageTable) -> tuple[list[Cell], list[list[Cell]]]:
-    """Header and rows of a table: words on the left, numbers on the right, verdicts in their colours."""
-    header = [Cell(str(name), css=side) for name, side in zip(table.frame.columns, table.sides, strict=True)]
-    rows = [
-        [
-            Cell(text, css=" ".join(filter(None, (side, mood(text), _width(text, column)))))
-            for column, (text, side) in enumerate(zip(row, table.sides, strict=True))
-        ]
-        for row in table.frame.itertuples(index=False)
-    ]
-    return header, rows
-
-
-def _width(text: str, column: int) -> str:
-    """Class of cells that may break: long words in the first column, and sentences elsewhere."""
-    if column == 0:
-        return "long" if len(text) > 14 else ""
-    return "words" if len(text) > 28 else ""
 
 
 def _downloads(folder: Path, names: Sequence[str]) -> list[Download]:
