@@ -13,8 +13,8 @@ CAPTIONS = {
     "audit_claims": "Numbers in the paper's text, computed again from its tables.",
     "audit_averages": "Average column of the paper's Tables 3 and 4, computed again.",
     "audit_counts": "Accuracies of the paper's Tables 3 and 4 as k of n.",
-    "audit_differences": "KAE's differences in the paper's Tables 3 and 4 with their sampling errors, under two sets "
-    "of assumptions; the variation between training runs is in neither.",
+    "audit_differences": "KAE's differences in the paper's Tables 3 and 4 with their sampling errors, all completions "
+    "independent; the variation between training runs is not in them.",
 }
 
 _MAKE = {

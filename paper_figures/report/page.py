@@ -15,7 +15,7 @@ from paper_figures.report.sections import Built, PageTable, Section
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding
 from simulations import studies
 
-GOOD = (HOLDS, "exact", "within rounding", "k/n", "both", "near")
+GOOD = (HOLDS, "exact", "within rounding", "k/n", "clear", "near")
 BAD = ("differs", FAILS, REVERSED, "no multiple", "off by")
 PIXELS = 96  # per inch
 VERDICTS = (HOLDS, FAILS, OPEN)

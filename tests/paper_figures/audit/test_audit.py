@@ -3,7 +3,6 @@
 import io
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -85,15 +84,12 @@ def test_every_accuracy_is_a_count_over_the_benchmarks_size():
     }  # fmt: skip
 
 
-def test_difference_variance_is_binomial_without_intraclass_correlation():
-    variance = sampling_error.difference_variance(0.3, 0.2, 30, 32, intraclass=0.0, between=0.0)
-    assert variance == pytest.approx((0.3 * 0.7 + 0.2 * 0.8) / 960, abs=1e-15)
-
-
-def test_problems_on_which_both_methods_do_equally_well_add_no_variance():
-    rates = np.array([0.2, 0.8])
-    v = 0.25
-    intraclass = float(np.var(rates) / v)
-    exact = 2 * float(np.mean(rates * (1 - rates))) / 50
-    found = sampling_error.difference_variance(0.5, 0.5, 50, 1, intraclass=intraclass, between=1.0)
-    assert found == pytest.approx(exact, abs=1e-15)
+def test_the_error_of_a_difference_is_binomial_and_the_average_s_is_that_of_six_independent_ones():
+    frame = sampling_error.difference_errors().set_index(["table", "benchmark", "versus"]).sort_index()
+    accuracy = paper.accuracies().set_index(["table", "benchmark", "method"])["accuracy"].sort_index()
+    p, q = accuracy[3, "aime24", "kae"], accuracy[3, "aime24", "grpo"]
+    row = frame.loc[3, "aime24", "grpo"]
+    assert row["difference"] == pytest.approx(p - q)
+    assert row["se"] == pytest.approx(((p * (1 - p) + q * (1 - q)) / (30 * 32)) ** 0.5)
+    ses = frame.loc[3].xs("grpo", level="versus")["se"]
+    assert ses["average"] == pytest.approx((ses.drop("average") ** 2).sum() ** 0.5 / 6)
