@@ -76,14 +76,8 @@ class Kernel(ABC):
         return 3 * (self.roughness * self.mu1 / 2) ** (2 / 3)
 
     @property
-    def local_linear_mu2(self) -> float:
-        """``(m2^2 - m1 m3) / (m2 - m1^2)``: second moment of the equivalent kernel of a one-sided local linear fit."""
-        _, m1, m2, m3 = self.moments
-        return (m2**2 - m1 * m3) / (m2 - m1**2)
-
-    @property
     def local_linear_roughness(self) -> float:
-        """``int K^2 (m2 - m1 u)^2 / (m2 - m1^2)^2``: roughness of the same equivalent kernel."""
+        """Roughness ``int K^2 (m2 - m1 u)^2 / (m2 - m1^2)^2`` of the equivalent kernel of a local linear fit."""
         _, m1, m2, _ = self.moments
         r0, r1, r2 = self.square_moments
         return (m2**2 * r0 - 2 * m1 * m2 * r1 + m1**2 * r2) / (m2 - m1**2) ** 2
@@ -203,11 +197,11 @@ class CallableKernel(Kernel):
     def __init__(self, function: Callable[[Array], Array], support: float = math.inf):
         if not _is_number(support) or not support > 0:
             raise ValueError(f"kernel support must be positive, got {support!r}.")
-        object.__setattr__(self, "name", getattr(function, "__name__", "callable"))
-        object.__setattr__(self, "support", float(support))
-        object.__setattr__(self, "function", function)
-        if not self.at_zero > 0:
-            raise ValueError(f"kernel {self.name!r}: K(0) must be positive, got {self.at_zero!r}.")
+        name = getattr(function, "__name__", "callable")
+        for field, value in {"name": name, "support": float(support), "function": function}.items():
+            object.__setattr__(self, field, value)
+        if not self._at(0.0) > 0:
+            raise ValueError(f"kernel {self.name!r}: K(0) must be positive, got {self._at(0.0)!r}.")
         mass = self._integral(0, 1)
         if not abs(mass - 1) < 1e-4:
             raise ValueError(
@@ -230,30 +224,24 @@ class CallableKernel(Kernel):
         if self.support < math.inf:
             weight = xp.where(u <= self.support, weight, xp.zeros_like(weight))
         fine = (weight >= 0) & (weight < math.inf)
-        if not bool(xp.all(fine)):  # quadrature looks at some lags only
-            raise ValueError(self._wrong(float(u[~fine][0]), float(weight[~fine][0])))
+        if not bool(xp.all(fine)):
+            lag, value = float(u[~fine][0]), float(weight[~fine][0])
+            raise ValueError(f"kernel {self.name!r} must be finite and non-negative, got K({lag:g}) = {value!r}.")
         return _felt(weight, xp)
 
-    @property
-    def at_zero(self) -> float:
-        return self._evaluate(0.0)
-
-    def _evaluate(self, u: float) -> float:
+    def _at(self, u: float) -> float:
         try:
             weight = float(np.asarray(self.function(np.array([u], dtype=float)))[0])
         except (TypeError, ValueError, IndexError) as error:
             raise ValueError(f"kernel {self.name!r} must map an array of scaled lags to weights ({error}).") from error
         if not 0 <= weight < math.inf:
-            raise ValueError(self._wrong(u, weight))
+            raise ValueError(f"kernel {self.name!r} must be finite and non-negative, got K({u:g}) = {weight!r}.")
         return weight
-
-    def _wrong(self, u: float, weight: float) -> str:
-        return f"kernel {self.name!r} must be finite and non-negative, got K({u:g}) = {weight!r}."
 
     def _integral(self, power: int, exponent: int) -> float:
         from scipy.integrate import quad
 
-        return quad(lambda u: u**power * self._evaluate(u) ** exponent, 0, self.support, limit=200)[0]
+        return quad(lambda u: u**power * self._at(u) ** exponent, 0, self.support, limit=200)[0]
 
 
 def _felt(weight: Array, xp: Namespace) -> Array:
