@@ -363,11 +363,13 @@ def test_recipes_are_short():
         assert len(path.read_text().splitlines()) <= 80, path.name
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.filterwarnings("ignore:.*no prompt has come back")  # groups are counted as steps in prime-rl
+@pytest.mark.parametrize(
+    ("wrapper", "check"),
+    [pair for pair in itertools.product(WRAPPERS, conformance.CHECKS) if pair[1].__name__ not in pair[0].not_checked],
+    ids=lambda each: each.__name__,
+)
 def test_recipes_conform(wrapper, check, made):
-    if check.__name__ in wrapper.not_checked:
-        pytest.skip("the framework's hook does not have it")
     check(lambda estimator: made(wrapper, estimator))
 
 

@@ -45,6 +45,7 @@ def rows_of(completions, n_padding, rng):
     return rows, [number for number, _ in outputs], torch.tensor(rewards)
 
 
+@pytest.mark.filterwarnings("ignore:.*no group has more than one completion")
 @pytest.mark.parametrize(("method", "weights"), [*((method, "none") for method in METHODS), ("kae", "length")])
 @given(steps=runs(), n_padding=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
 def test_each_row_has_the_advantage_of_its_completion(method, weights, steps, n_padding, seed):
