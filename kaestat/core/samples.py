@@ -25,8 +25,8 @@ class Packing:
         The distinct ids.
     codes : ndarray of int, shape (N,)
         Row of each sample.
-    order : ndarray of int, shape (N,), or None
-        Samples sorted by row, original order kept within it; None if they are sorted already.
+    order : ndarray of int, shape (N,)
+        Samples sorted by row, original order kept within it.
     counts : ndarray of int, shape (P,)
         Samples of each row.
     mask : ndarray of bool, shape (P, G), or None
@@ -35,7 +35,7 @@ class Packing:
 
     keys: list[Hashable]
     codes: np.ndarray
-    order: np.ndarray | None
+    order: np.ndarray
     counts: np.ndarray
     mask: np.ndarray | None
 
@@ -44,14 +44,14 @@ class Packing:
         """The packing with one row for each distinct id; a TypeError if one is not hashable."""
         number = {key: row for row, key in enumerate(dict.fromkeys(ids))}
         codes = np.fromiter(map(number.__getitem__, ids), dtype=np.intp, count=len(ids))
-        order = None if (codes[1:] >= codes[:-1]).all() else np.argsort(codes, kind="stable")
         counts = np.bincount(codes, minlength=len(number))
         full = (counts == counts[:1]).all()
-        return cls(list(number), codes, order, counts, None if full else np.arange(counts.max()) < counts[:, None])
+        mask = None if full else np.arange(counts.max()) < counts[:, None]
+        return cls(list(number), codes, np.argsort(codes, kind="stable"), counts, mask)
 
     def pack(self, samples: np.ndarray) -> np.ndarray:
-        """Samples (N,) as an array (P, G), 0 in the padding; it may share memory with ``samples``."""
-        ordered = samples if self.order is None else samples[self.order]
+        """Samples (N,) as a new array (P, G), 0 in the padding."""
+        ordered = samples[self.order]
         if self.mask is None:
             return ordered.reshape(len(self.keys), self.counts.max(initial=0))
         packed = np.zeros(self.mask.shape, dtype=samples.dtype)
@@ -66,12 +66,9 @@ class Packing:
         return shared
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
-        """The inverse of `pack`; may share memory with ``packed``."""
-        ordered = packed.reshape(-1) if self.mask is None else packed[self.mask]
-        if self.order is None:
-            return ordered
-        samples = np.empty_like(ordered)
-        samples[self.order] = ordered
+        """The inverse of `pack`."""
+        samples = np.empty(len(self.codes), dtype=packed.dtype)
+        samples[self.order] = packed.reshape(-1) if self.mask is None else packed[self.mask]
         return samples
 
 

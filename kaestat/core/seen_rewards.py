@@ -57,5 +57,5 @@ class SeenRewards:
         count, *ends = plain
         low, high = (check_number("state: seen", end) for end in ends)
         if low > high:
-            raise ValueError(f"state: rewards cannot lie between {low!r} and {high!r}; the state was altered.")
+            raise ValueError(f"state: rewards cannot lie between {low!r} and {high!r}; the state is corrupted.")
         return cls(check_whole("state: seen", count, least=0), low, high)
