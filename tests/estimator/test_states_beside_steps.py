@@ -1,8 +1,6 @@
 """A state that one thread asks for beside the steps of another one is that after a whole step."""
 
-import copy
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -11,9 +9,7 @@ import numpy as np
 import pytest
 
 from kaestat import AdvantageEstimator, AsynchronousEstimator
-from kaestat.core.storage import load_state
 from kaestat.estimator.several_rewards import SeveralRewards
-from kaestat.history.history import RewardHistory
 
 STEPS, SNAPSHOTS = 60, 150
 MAKERS = {
@@ -66,30 +62,13 @@ def test_every_snapshot_is_a_state_after_a_whole_step(name, quick_switches):
     assert held.state_dict() == expected[-1]
 
 
-@pytest.mark.parametrize("ask", ["state_dict", "save"])
+@pytest.mark.parametrize("ask", ["state_dict", "save", "step"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_state_waits_for_the_rows_that_another_thread_writes(name, ask, monkeypatch, tmp_path):
+def test_states_and_steps_wait_for_the_lock(name, ask, tmp_path):
     held = MAKERS[name]()
-    take_step(held, 0)
-    take_step(held, 1)
-    amid, go_on, write, path = threading.Event(), threading.Event(), RewardHistory.carry_out, tmp_path / "state"
-    whole = copy.deepcopy(held)
-    whole.save(tmp_path / "whole")
-
-    def slow(history, given):
-        amid.set()
-        assert go_on.wait(60)
-        write(history, given)
-
-    monkeypatch.setattr(RewardHistory, "carry_out", slow)
-    with ThreadPoolExecutor(2) as pool:
-        writing = pool.submit(held.state_dict)
-        assert amid.wait(60)
-        asking = pool.submit(held.state_dict) if ask == "state_dict" else pool.submit(held.save, path)
-        done, _ = wait([asking], timeout=0.05)
-        go_on.set()
-        state = writing.result(60)
+    calls = {"save": lambda: held.save(tmp_path / "state"), "step": lambda: take_step(held, 0)}
+    with ThreadPoolExecutor(1) as pool:
+        with held.lock:
+            asking = pool.submit(calls.get(ask, held.state_dict))
+            assert not wait([asking], timeout=0.05).done
         asking.result(60)
-    assert not done and state == whole.state_dict()
-    if ask == "save":
-        np.testing.assert_equal(load_state(path), load_state(tmp_path / "whole"))
