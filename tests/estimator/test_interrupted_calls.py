@@ -171,34 +171,20 @@ def test_a_write_that_was_interrupted_is_repeated_by_the_next_reader(case):
         assert torn.state_dict() == expected
 
 
-def test_a_finished_call_is_not_repeated():
-    estimator = estimator_of("kae", {"bandwidth": 10})
-    estimator.step(IDS, REWARDS, 3)
-    with pytest.raises(ValueError, match="already recorded"):
-        estimator.step(IDS, REWARDS, 3)
-
-    estimator = estimator_of("kae", {"bandwidth": 10, "order": "any"})
-    for _ in range(3):
-        estimator.observe(IDS, REWARDS, 3)
-    assert estimator.history.visits(["b"], 4).count[0, -1] == 3
-
-
-def test_a_warning_that_is_an_error_leaves_the_step_to_be_made_again():
-    estimator = AdvantageEstimator("kae", bandwidth=10, prior={"elsewhere": (0.5, 8)})
+@pytest.mark.parametrize("several", [False, True])
+def test_a_warning_that_is_an_error_leaves_the_step_to_be_made_again_and_points_at_the_caller(several):
+    params, rewards = {"bandwidth": 10, "prior": {"elsewhere": (0.5, 8)}}, np.array(REWARDS)
+    if several:
+        estimator, rewards = SeveralRewards.of("kae", ["right"], normalize=False, **params), rewards[:, None]
+    else:
+        estimator = AdvantageEstimator("kae", **params)
+    before = estimator.state_dict()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="prior: the first step has 4 prompts, none with one"):
-            estimator.step(IDS, REWARDS, 0)
-    assert estimator.last_step == -1
-    with pytest.warns(UserWarning, match="prior"):
-        found = estimator.step(IDS, REWARDS, 0)
-    np.testing.assert_array_equal(found, AdvantageEstimator("kae", bandwidth=10).step(IDS, REWARDS, 0))
-
-
-@pytest.mark.parametrize("kind", [AdvantageEstimator, SeveralRewards.of])
-def test_warnings_point_at_the_caller(kind):
-    params, rewards = {"bandwidth": 10, "prior": {"elsewhere": (0.5, 8)}}, [1.0]
-    estimator = kind("kae", **params) if kind is AdvantageEstimator else kind("kae", ["right"], **params)
-    with pytest.warns(UserWarning, match="prior: the first step has 1 prompt, none") as caught:
-        estimator.step(["a"], rewards if kind is AdvantageEstimator else [rewards], 0)
+        with pytest.raises(UserWarning, match="prior"):
+            estimator.step(IDS, rewards, 0)
+    assert estimator.state_dict() == before
+    with pytest.warns(UserWarning, match="prior") as caught:
+        found = estimator.step(IDS, rewards, 0)
     assert {warning.filename for warning in caught} == {__file__}
+    np.testing.assert_array_equal(found, AdvantageEstimator("kae", bandwidth=10).step(IDS, REWARDS, 0))

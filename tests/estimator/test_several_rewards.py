@@ -51,11 +51,11 @@ def test_gdpo_is_trls_to_rounding(seed, missing):
     np.testing.assert_allclose(found, trl_advantages(rewards, weights, 4), atol=1e-12)
 
 
-@pytest.mark.parametrize("method", STATEFUL)
-def test_each_reward_has_the_advantages_of_an_estimator_of_its_own(method):
-    params = {"scale": "none"}
-    both = SeveralRewards.of(method, NAMES, weights=[1.0, 2.0, 0.5], normalize=False, **params)
-    alone = [AdvantageEstimator(method, **params) for _ in NAMES]
+@pytest.mark.parametrize(("method", "weighted"), [*((name, False) for name in STATEFUL), ("kae_eb", True)])
+def test_each_reward_has_the_advantages_of_an_estimator_of_its_own(method, weighted):
+    both = SeveralRewards.of(method, NAMES, weights=[1.0, 2.0, 0.5], normalize=False, scale="none")
+    alone = [AdvantageEstimator(method, scale="none") for _ in NAMES]
+    more = {"weights": np.random.default_rng(1).random(24) + 0.5} if weighted else {}
     for step in range(4):
         rewards = made(step)
         if method == "bayes_filter":
@@ -63,18 +63,8 @@ def test_each_reward_has_the_advantages_of_an_estimator_of_its_own(method):
         ids, expected = ids_of(rewards), np.zeros(len(rewards))
         for k, each in enumerate(alone):
             there = ~np.isnan(rewards[:, k])
-            expected += both.weights[k] * each.step(ids, np.nan_to_num(rewards[:, k]), step, mask=there)
-        np.testing.assert_array_equal(both.step(ids, rewards, step), expected)
-
-
-def test_weights_of_completions_reach_every_reward():
-    rewards, weights = made(4, missing=0.0), np.random.default_rng(1).random(24) + 0.5
-    both = SeveralRewards.of("kae_eb", NAMES, normalize=False)
-    alone = [AdvantageEstimator("kae_eb") for _ in NAMES]
-    for step in range(3):
-        expected = sum(each.step(ids_of(rewards), rewards[:, k], step, weights=weights) for k, each in enumerate(alone))
-        found = both.step(ids_of(rewards), rewards, step, weights=weights)
-        np.testing.assert_allclose(found, expected, atol=1e-12)
+            expected += both.weights[k] * each.step(ids, np.nan_to_num(rewards[:, k]), step, mask=there, **more)
+        np.testing.assert_array_equal(both.step(ids, rewards, step, **more), expected)
 
 
 def test_tensors_come_back_as_tensors():
@@ -91,36 +81,15 @@ def test_a_step_of_one_completion_is_left_as_it_is():
     assert both.step(["y"], np.array([[1.0, 1.0]]), 1).tolist() == [2.0]
 
 
-@pytest.mark.parametrize("method", STATEFUL)
-def test_saved_and_loaded_it_goes_on_bit_for_bit(method, tmp_path):
-    def rewards_of(step):
-        return np.where(np.isnan(made(step)), np.nan, made(step) > 0.5)
-
-    whole = SeveralRewards.of(method, NAMES, weights=[1.0, 2.0, 3.0])
+def test_saved_and_loaded_it_goes_on_bit_for_bit(tmp_path):
+    whole, from_file = (SeveralRewards.of("kae_eb", NAMES, weights=[1.0, 2.0, 3.0]) for _ in range(2))
     for step in range(2):
-        whole.step(ids_of(rewards_of(step)), rewards_of(step), step)
+        whole.step(ids_of(made(step)), made(step), step)
     whole.save(tmp_path / "state")
-    loaded, from_dict = SeveralRewards.load(tmp_path / "state"), SeveralRewards.of(method, NAMES, weights=[1, 2, 3])
-    from_dict.load_state_dict(whole.state_dict())
-    from_file = SeveralRewards.of(method, NAMES, weights=[1, 2, 3])
     from_file.load_state_dict(load_state(tmp_path / "state")["state"])  # as trainers' sessions do
-    expected = whole.step(ids_of(rewards_of(2)), rewards_of(2), 2)
-    for again in (loaded, from_dict, from_file):
-        np.testing.assert_array_equal(again.step(ids_of(rewards_of(2)), rewards_of(2), 2), expected)
-        again.save(tmp_path / "again")
-        whole.save(tmp_path / "whole")
-        assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
-
-
-def test_a_step_that_one_reward_refuses_records_nothing():
-    both = SeveralRewards({"right": AdvantageEstimator("kae", bandwidth=5.0), "format": AdvantageEstimator("bnpo")})
-    both.step(["a", "b"], np.array([[1.0, 0.0], [0.0, 1.0]]), 0)
-    before = both.state_dict()
-    with pytest.raises(ValueError, match="bnpo"):
-        both.step(["a", "b"], np.array([[1.0, 0.0], [0.0, 7.0]]), 1)
-    assert both.state_dict() == before
-    both.step(["a", "b"], np.array([[1.0, 0.0], [0.0, 1.0]]), 1)
-    assert both.last_step == 1
+    expected = whole.step(ids_of(made(2)), made(2), 2)
+    for again in (SeveralRewards.load(tmp_path / "state"), from_file):
+        np.testing.assert_array_equal(again.step(ids_of(made(2)), made(2), 2), expected)
 
 
 def test_a_state_of_which_a_part_does_not_fit_is_refused_whole():
