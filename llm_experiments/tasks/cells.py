@@ -80,18 +80,6 @@ def draw_cells(answers: Sequence[str], shares: Mapping[Kind, float], rng: np.ran
     return tuple(_cell(*each, rng) for each in zip(rng.permutation(kinds).tolist(), answers, strict=True))
 
 
-def rows_of(split: str, sizes: Mapping[str, int]) -> slice:
-    """Where a split's rows lie, the splits one behind another.
-
-    sizes: Of all splits, in order.
-    Raises ValueError if there is no such split.
-    """
-    if split not in sizes:
-        raise ValueError(f"split must be one of {', '.join(sizes)}, got {split!r}.")
-    begin = sum(sizes[name] for name in list(sizes)[: list(sizes).index(split)])
-    return slice(begin, begin + sizes[split])
-
-
 def thought(length: int, rng: np.random.Generator) -> str:
     """Free letters."""
     return "".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=length))

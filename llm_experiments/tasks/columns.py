@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from .base import Problem
-from .cells import KINDS, Cell, CellsTask, Kind, draw_cells, rows_of, thought
+from .cells import KINDS, Cell, CellsTask, Kind, draw_cells, thought
 
 SHARES: Mapping[Kind, float] = {"solved": 0.62, "right_mode": 0.15, "wrong_mode": 0.19, "hopeless": 0.04}
 """Of the kinds of columns. A sum's kind is that of its worst column; of sums that makes .24, .22, .43 and .12."""
@@ -31,11 +31,13 @@ def columns(world: int = 0, split: Literal["train", "validation", "test"] = "tra
         examples.
     Raises ValueError if the split is unknown.
     """
-    part = rows_of(split, SIZES)
+    if split not in SIZES:
+        raise ValueError(f"split must be one of {', '.join(SIZES)}, got {split!r}.")
+    begin = sum(SIZES[name] for name in list(SIZES)[: list(SIZES).index(split)])
     cells = _cells(world)
     rows = np.random.default_rng([world, 1]).choice(NUMBERS**2, size=sum(SIZES.values()), replace=False)
     found = {}
-    for row in rows[part].tolist():
+    for row in rows[begin : begin + SIZES[split]].tolist():
         problem, names = _problem(world, *divmod(row, NUMBERS), cells)
         found[problem] = frozenset(names)
     return CellsTask(tuple(found), {problem.id: names for problem, names in found.items()})

@@ -124,8 +124,7 @@ class RunConfig(Section):
     """A training run.
 
     name: Names the folders of the run and of its results.
-    seed: Of the data, the sampling and the order of prompts. The model's own seed is ``model_seed``.
-    model_seed: Of a model that is made here, so that runs of several seeds begin with the same one.
+    seed: Of the data, the sampling and the order of prompts. A model that is made here is the same for all seeds.
     model, task, sampling: As in the diagnostics. Without ``task.n_prompts`` all of its problems are trained on.
     method: A method of `kaestat` with its parameters, such as ``kae:bandwidth=10``.
     weights ({"none", "length", "score_norm", "exact", "adam"}): Of completions, for the variance-optimal forms.
@@ -142,7 +141,6 @@ class RunConfig(Section):
 
     name: str = Field(pattern=NAME)
     seed: int = Field(default=0, ge=0)
-    model_seed: int = Field(default=0, ge=0)
     model: ModelConfig
     task: TaskConfig
     sampling: SamplingConfig = SamplingConfig()

@@ -1,9 +1,8 @@
 """What a run takes of the disk, before it begins: counted from its weights, which is nearly all there is."""
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from llm_experiments.training.config import RunConfig
 from llm_experiments.training.shapes import BYTES, GIB, ModelShape
@@ -11,8 +10,7 @@ from llm_experiments.training.shapes import BYTES, GIB, ModelShape
 FULL = 4 + 8  # bytes of a trained weight in a checkpoint: itself and AdamW's two moments, in float32
 
 
-@dataclass(frozen=True)
-class DiskUse:
+class DiskUse(NamedTuple):
     """Bytes of a run at the worst moment.
 
     checkpoints: Those to go on from; one more than stay, since the oldest goes only when the newest is written.
@@ -23,11 +21,6 @@ class DiskUse:
     checkpoints: float
     snapshots: float
     model: float
-
-    @property
-    def total(self) -> float:
-        """All of it."""
-        return self.checkpoints + self.snapshots + self.model
 
 
 def disk_use(config: RunConfig, shape: ModelShape, *, backend: Literal["trl", "verl"]) -> DiskUse:
@@ -57,10 +50,10 @@ def check_disk(use: DiskUse, folder: Path) -> str:
     written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     free = shutil.disk_usage(there).free + written
     said = (
-        f"{use.total / GIB:,.1f} GiB of disk at the most (checkpoints to go on from {use.checkpoints / GIB:,.1f}, "
+        f"{sum(use) / GIB:,.1f} GiB of disk at the most (checkpoints to go on from {use.checkpoints / GIB:,.1f}, "
         f"snapshots {use.snapshots / GIB:,.1f}, model {use.model / GIB:,.1f}), {free / GIB:,.1f} GiB are free"
     )
-    if use.total > free:
+    if sum(use) > free:
         raise ValueError(
             f"{folder}: the run takes {said}. Make room, name another folder, raise updates.save_every or "
             "updates.snapshot_every, or lower updates.keep_checkpoints."

@@ -30,19 +30,9 @@ class ModelShape:
     biases: bool = True
 
     @property
-    def wide(self) -> int:
-        """Width of all heads' queries together."""
-        return self.heads * self.head_dim
-
-    @property
-    def narrow(self) -> int:
-        """Width of all heads' keys, or values, together."""
-        return self.key_value_heads * self.head_dim
-
-    @property
     def parameters(self) -> int:
         """Number of weights, exact."""
-        wide, narrow = self.wide, self.narrow
+        wide, narrow = self.heads * self.head_dim, self.key_value_heads * self.head_dim  # of queries, and of keys
         attention = self.hidden * (2 * wide + 2 * narrow) + (wide + 2 * narrow if self.biases else 0)
         layer = attention + 3 * self.hidden * self.feed_forward + 2 * self.hidden
         return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden

@@ -14,9 +14,6 @@ def snapshot(folder: Path, step: int | str) -> Path:
 
 def snapshots(folder: Path) -> dict[int, Path]:
     """Those that a run's folder holds, by step."""
-    found = {}
-    for path in (Path(folder) / SNAPSHOTS).glob("step-*"):
-        name = _NAME.fullmatch(path.name)
-        if name and path.is_dir():
-            found[int(name[1])] = path
+    places = (path for path in (Path(folder) / SNAPSHOTS).glob("step-*") if path.is_dir())
+    found = {int(name[1]): path for path in places if (name := _NAME.fullmatch(path.name))}
     return dict(sorted(found.items()))

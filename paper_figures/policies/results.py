@@ -29,6 +29,7 @@ def read_study(folder: Path) -> tuple[StudyConfig, pd.DataFrame, dict[str, str]]
             design.pop(gone, None)
     for gone in ("optimizer", "updates", "left_out"):
         content.pop(gone, None)
+    content["world"].pop("options", None)
     config = StudyConfig(**content)
     curves = pd.read_csv(file)
     run = set(curves["design"])

@@ -10,8 +10,6 @@ from llm_experiments.tasks.base import Problem, Task
 
 ID_COLUMN = "problem_id"
 
-RewardFunction = Callable[..., list[float | None]]
-
 
 def training_set(problems: Sequence[Problem], *, chat: bool, system: str | None, copies: int) -> Dataset:
     """One row for each problem and copy, ``prompt, problem_id``.
@@ -23,7 +21,7 @@ def training_set(problems: Sequence[Problem], *, chat: bool, system: str | None,
     return Dataset.from_list([row for row in rows for _ in range(copies)])
 
 
-def reward_function(task: Task) -> RewardFunction:
+def reward_function(task: Task) -> Callable[..., list[float | None]]:
     """A task's rewards as TRL calls them: for completions of all prompts at once, told apart by their ids.
 
     Ungraded completions have the reward None, which `BaselineGRPOTrainer` masks: advantage 0, and not recorded.

@@ -74,29 +74,21 @@ class Places:
     modules: tuple[str, ...] = (ADAPTER,)
 
 
-def verl_overrides(
-    config: RunConfig, machines: Machines, places: Places, *, max_prompt_length: int | None = None
-) -> list[str]:
+def verl_overrides(config: RunConfig, machines: Machines, places: Places) -> list[str]:
     """Arguments of ``python -m verl.trainer.main_ppo`` for a run.
 
-    max_prompt_length: Tokens of a prompt, with its template; None takes the paper's (`paper_prompt_length`).
     Returns: Hydra overrides, ``key=value``.
     Raises ValueError if verl can not do what a setting asks for.
     """
     options = {
         **_algorithm(config, places),
-        **_data(config, places, max_prompt_length or paper_prompt_length(config.task.name)),
+        **_data(config, places),
         **_model(config),
         **_actor(config, machines),
         **_rollout(config, places),
         **_trainer(config, machines, places),
     }
     return [f"{key}={_text(value)}" for key, value in options.items()]
-
-
-def paper_prompt_length(task: str) -> int:
-    """Tokens of a prompt in the paper's runs (appendix, policy-optimization configurations)."""
-    return 512 if task == "gsm8k" else 1024
 
 
 def _algorithm(config: RunConfig, places: Places) -> Options:
@@ -129,13 +121,14 @@ def _algorithm(config: RunConfig, places: Places) -> Options:
     return options | {"algorithm.use_kl_in_reward": False}
 
 
-def _data(config: RunConfig, places: Places, max_prompt_length: int) -> Options:
+def _data(config: RunConfig, places: Places) -> Options:
     updates = config.updates
     options: Options = {
         "data.train_files": str(places.train),
         "data.val_files": str(places.test),
         "data.train_batch_size": updates.prompts,
-        "data.max_prompt_length": max_prompt_length,
+        # Tokens with the template, as in the paper (appendix, policy-optimization configurations).
+        "data.max_prompt_length": 512 if config.task.name == "gsm8k" else 1024,
         "data.max_response_length": config.sampling.max_new_tokens,
         "data.filter_overlong_prompts": False,
         "data.seed": config.seed,

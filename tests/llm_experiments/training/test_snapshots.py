@@ -88,7 +88,7 @@ def test_the_disk_is_counted_from_weights_and_what_stays_of_them():
     on_trl, on_verl = (disk_use(run, shape, backend=backend) for backend in ("trl", "verl"))
     assert on_trl.checkpoints == 3 * 12 * weights and on_trl.snapshots == 19 * 2 * weights
     assert on_trl.model == 4 * weights
-    assert on_verl.checkpoints == 3 * 16 * weights and on_verl.total < 700 * GIB
+    assert on_verl.checkpoints == 3 * 16 * weights and sum(on_verl) < 700 * GIB
     everything = run.model_copy(
         update={"updates": run.updates.model_copy(update={"keep_checkpoints": None, "save_every": 5})}
     )
@@ -98,9 +98,9 @@ def test_the_disk_is_counted_from_weights_and_what_stays_of_them():
 def test_a_run_that_does_not_fit_on_the_disk_is_refused_with_the_remedy(tmp_path, monkeypatch):
     use = disk_use(verl_run_config(CONFIGS / "math_qwen2.5_math_7b_g8.yaml"), SHAPES["qwen2.5-math-7b"], backend="trl")
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, use.total + 1))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, sum(use) + 1))
     assert "Takes 553" in check_disk(use, tmp_path / "not" / "there")
-    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, use.total - 100))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, sum(use) - 100))
     with pytest.raises(ValueError, match=r"553.* GiB of disk .* Make room"):
         check_disk(use, tmp_path / "run")
     (tmp_path / "run").mkdir()

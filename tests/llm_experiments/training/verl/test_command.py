@@ -27,8 +27,8 @@ def changed(where, value, base=SMALL):
     return checked(RunConfig, "small", content)
 
 
-def command(config, gpus=2, nodes=1, **options):
-    return dict(each.split("=", 1) for each in verl_overrides(config, Machines(gpus, nodes), PLACES, **options))
+def command(config, gpus=2, nodes=1):
+    return dict(each.split("=", 1) for each in verl_overrides(config, Machines(gpus, nodes), PLACES))
 
 
 @pytest.mark.parametrize(("name", "method", "reuse"), RUNS)
@@ -98,7 +98,6 @@ def test_the_sizes_are_the_papers(name):
 OTHER = {
     "name": "other",
     "seed": 7,
-    "model_seed": 7,
     "model.name": "qwen2.5-math-7b",
     "model.chat": False,
     "model.system": "Be short.",
@@ -170,7 +169,6 @@ def test_a_value_is_tried_for_every_setting():
 BASES = {  # what another value of a setting needs, to make a difference
     "prior.path": {"prior": {"path": "prior.jsonl"}},
     "prior.step": {"prior": {"path": "prior.jsonl"}},
-    "model_seed": {"test": SMALL["test"] | {"task": SMALL["test"]["task"] | {"n_prompts": 4}}},  # which are drawn
 }
 
 
