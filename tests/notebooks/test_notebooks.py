@@ -92,14 +92,6 @@ def test_notebook_stores_outputs_and_nothing_of_the_machine(name):
     assert [place for place in here if f"{place}{os.sep}" in text] == []  # nothing of the machine
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_notebook_says_what_is_learnt_and_ends_with_what_to_try(name):
-    text = [cell.source for cell in stored(name).cells if cell.cell_type == "markdown"]
-    assert text[0].startswith("# ") and "You learn here" in text[0]
-    assert stored(name).cells[-1].cell_type == "markdown" and "## What to try" in text[-1]
-    assert len(re.findall(r"^- ", text[-1].partition("## What to try")[2], re.MULTILINE)) >= 3
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_notebook_runs_without_data_draws_labelled_figures_and_gives_what_is_stored(name, monkeypatch):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from simulations.comparison import real_log
-from simulations.comparison.compared import REWARDS_ALONE, needs_a_group
 
 
 def test_what_is_drawn_and_what_is_left_are_the_group():
@@ -12,13 +11,6 @@ def test_what_is_drawn_and_what_is_left_are_the_group():
     reward, rest = real_log.thinned(successes, 2, seed=0)
     assert reward.shape == (real_log.DRAWS, 3, 2, 2)
     np.testing.assert_array_equal(reward.sum(axis=-1) + rest, np.broadcast_to(successes.T, rest.shape))
-
-
-def test_every_completion_of_a_group_is_drawn_as_often():
-    successes = np.full((4000, 1), 3)
-    reward, _ = real_log.thinned(successes, 4, seed=0)
-    share = reward.mean(axis=(0, 1, 2))
-    np.testing.assert_allclose(share, 3 / 8, atol=6 * (0.25 / (4000 * real_log.DRAWS)) ** 0.5)
 
 
 @pytest.mark.parametrize("name", ["none", "rloo", "kae", "kae_eb", "dr_grpo"])
@@ -46,9 +38,3 @@ def test_errors_of_methods_that_pool_prompts_come_from_leaving_prompts_out():
     naive = real_log.squared_errors("kae_eb", *real_log.thinned(successes, 2, real_log.SEED))[:, 1:].mean(axis=(0, 1))
     assert rows["kae_eb"][0][3] == pytest.approx(naive.mean())
     assert rows["kae_eb"][0][4] != pytest.approx(naive.std(ddof=1) / 40**0.5, rel=1e-3)
-
-
-def test_methods_that_compare_within_a_group_need_one():
-    alone = {name for name in REWARDS_ALONE if needs_a_group(name)}
-    assert {"grpo", "rloo", "pooled", "mc_grpo", "krpo"} <= alone
-    assert not alone & {"none", "reinforce++", "kae", "kae_stream", "kae_eb", "kalman", "ebpo"}
