@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from kaestat.core.arrays import Array, namespace
-from kaestat.core.checks import check_mask
+from kaestat.core.checks import check_mask, check_numbers
 from kaestat.core.samples import as_type_of
 from kaestat.core.storage import load_state, reading, save_state
 from kaestat.estimator.advantage import AdvantageEstimator
@@ -255,12 +255,7 @@ class SeveralRewards:
             return cls(estimators, weights=content["weights"], normalize=content["normalize"])
 
     def _columns(self, rewards: Any) -> np.ndarray:
-        array = rewards.detach().cpu().numpy() if hasattr(rewards, "detach") else rewards
-        names = ", ".join(self.estimators)
-        try:
-            reward = np.asarray(array, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"rewards must be numbers in an array with the columns {names}: {error}.") from error
+        reward, names = check_numbers("rewards", rewards, finite=False), ", ".join(self.estimators)
         if reward.ndim != 2 or reward.shape[1] != len(self.estimators):
             raise ValueError(
                 f"rewards must have shape (N, {len(self.estimators)}), a column for each of {names}; got "

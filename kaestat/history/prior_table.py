@@ -19,20 +19,14 @@ def table_of_file(path: str | os.PathLike[str]) -> pd.DataFrame:
     """The table in a CSV, JSON lines or Parquet file; a ValueError for another ending, or if it cannot be read."""
     import pandas as pd
 
-    check_kind(path)
-    kind = Path(path).suffix.lower()
+    if (kind := Path(path).suffix.lower()) not in KINDS:
+        raise ValueError(f"{path}: a prior is kept in .csv, .jsonl or .parquet; give other tables to Prior.of_table.")
     try:
         if kind == ".jsonl":
             return pd.read_json(path, lines=True, dtype=False)
         return pd.read_parquet(path) if kind == ".parquet" else pd.read_csv(path)
     except (ValueError, pd.errors.ParserError) as error:
         raise ValueError(f"{path}: cannot be read ({error}).") from error
-
-
-def check_kind(path: str | os.PathLike[str]) -> None:
-    """Raise a ValueError unless the file's name ends in a known format."""
-    if Path(path).suffix.lower() not in KINDS:
-        raise ValueError(f"{path}: a prior is kept in .csv, .jsonl or .parquet; give other tables to Prior.of_table.")
 
 
 def usable_rows(table: Any, prompt: str, mean: str, count: str) -> tuple[list[Hashable], np.ndarray, np.ndarray]:
