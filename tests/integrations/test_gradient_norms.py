@@ -249,3 +249,12 @@ def test_norms_under_autocast_are_those_of_a_loop_under_autocast(name):
     with torch.autocast("cpu", torch.bfloat16):
         for units in (None, squares):
             torch.testing.assert_close(gradient_norms(made, batch.scores, units), slow(batch, units), rtol=1e-2, atol=0)
+
+
+def test_positions_that_all_rows_have_in_common_need_one_row_at_a_time():
+    made = policy("gpt2", {"gpt2": gpt2})
+    batch = Batch(made)
+    with pytest.raises(ValueError, match="completions meet in it"):
+        gradient_norms(made, batch.scores)
+    alone = [gradient_norms(made, partial(batch.scores, slice(row, row + 1))) for row in range(len(batch.ids))]
+    torch.testing.assert_close(torch.cat(alone), slow(batch), rtol=1e-4, atol=0)

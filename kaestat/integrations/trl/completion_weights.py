@@ -17,7 +17,6 @@ from kaestat.integrations.gradient_norms import gradient_norms
 WEIGHTS = ("none", "length", "score_norm", "exact", "adam")
 NORMS = WEIGHTS[2:]
 OF_PARAMETERS = NORMS[1:]
-LOGITS_AT_ONCE = 2**28  # elements
 
 _OF_IMAGES = (  # arguments of `_get_per_token_logps_and_entropies` for models that see images
     "pixel_values",
@@ -84,9 +83,9 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 
     The score is the gradient of the sum of log-probabilities of the tokens in the loss, under the tempered
     distribution; importance ratios and limitations are as in `score_norms`. It takes one more forward and backward pass
-    over the generation batch, without gradient checkpointing. If that is on, rows are processed one by one, otherwise
-    as many as ``per_device_train_batch_size`` and `LOGITS_AT_ONCE` allow. In Adam's units, norms before the optimiser's
-    first step are plain. A ValueError if completions see images, or norms in the model's parameters cannot be computed.
+    over the generation batch, one completion at a time, without gradient checkpointing. In Adam's units, norms before
+    the optimiser's first step are plain. A ValueError if completions see images, or norms in the model's parameters
+    cannot be computed.
     """
     if any(name in output for name in _OF_IMAGES):
         raise ValueError("weights: 'exact' and 'adam' are for text models; use 'score_norm' if there are images.")
@@ -95,27 +94,24 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
     attention = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
     completions, counted = output["completion_ids"], token_weights(trainer, output)
     width = completions.size(1)
-    model = bare_model(trainer)
-    options = {"logits_to_keep": width + 1} if "logits_to_keep" in signature(model.forward).parameters else {}
+    can_cut = "logits_to_keep" in signature(bare_model(trainer).forward).parameters
+    options = {"logits_to_keep": width + 1} if can_cut else {}
 
-    def scores(rows: torch.Tensor) -> torch.Tensor:
-        given = {"input_ids": tokens[rows], "attention_mask": attention[rows], "use_cache": False}
+    def scores(row: torch.Tensor) -> torch.Tensor:
+        given = {"input_ids": tokens[row], "attention_mask": attention[row], "use_cache": False}
         logits = trainer.model(**given, **options).logits[:, -width - 1 : -1].float() / trainer.temperature
-        return (selective_log_softmax(logits, completions[rows]) * counted[rows]).sum(dim=1)
+        return (selective_log_softmax(logits, completions[row]) * counted[row]).sum(dim=1)
 
-    widest = trainer.accelerator.gather(torch.tensor([width], device=tokens.device)).max()  # FSDP: as many calls in all
-    at_once = LOGITS_AT_ONCE // ((int(widest) + 1) * model.config.get_text_config().vocab_size)
-    at_once = 1 if trainer.model.is_gradient_checkpointing else min(at_once, trainer.args.per_device_train_batch_size)
-    cuts = torch.arange(len(tokens), device=tokens.device).split(max(1, at_once))
+    rows = torch.arange(len(tokens), device=tokens.device).split(1)
     with disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
-        return torch.cat([gradient_norms(trainer.model, partial(scores, rows), squares) for rows in cuts])
+        return torch.cat([gradient_norms(trainer.model, partial(scores, row), squares) for row in rows])
 
 
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
     """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
 
     So where processes neither have whole models (DDP) nor share one by FSDP2 without offload, and if trained parameters
-    belong to unsupported modules, such as experts or positions common to all rows.
+    belong to unsupported modules, such as experts.
     """
     kind = trainer.accelerator.distributed_type
     readable = kind == DistributedType.NO or kind.value.startswith("MULTI_")
