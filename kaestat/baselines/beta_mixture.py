@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaestat.core.arrays import NUMPY, Array, as_like, namespace, not_negative
+from kaestat.core.arrays import Array, as_like, log_beta, namespace, not_negative
 
 # Kinds of moves of a logit from visit to visit: the standard deviation of a walk, and a drift
 KINDS = (
@@ -97,12 +97,8 @@ def shifted(a: Array, b: Array, by: Array) -> Beta:
 
 def likelihood(beta: Beta, count: Array, total: Array) -> Array:
     """Probability of ``total`` successes of ``count`` under the Beta distributions, relative to the largest."""
-    from scipy.special import gammaln
-
-    xp, (a, b) = namespace(beta[0]), beta
-    log_gamma = gammaln if xp is NUMPY else xp.lgamma
-    log = log_gamma(a + total) - log_gamma(a) + log_gamma(b + count - total) - log_gamma(b)
-    return relative(log + log_gamma(a + b) - log_gamma(a + b + count))
+    a, b = beta
+    return relative(log_beta(a + total, b + count - total) - log_beta(a, b))
 
 
 def mean_and_size(belief: Array, learned: Learned) -> Beta:

@@ -1,6 +1,5 @@
 """KAE with empirical Bayes that shrinks towards a given value, such as a value model's prediction."""
 
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -50,9 +49,7 @@ class OutsideValue(KaeEb):
         return missing("outside", self.outside)
 
     def less(self, center: float) -> Self:
-        found = copy(self)
-        object.__setattr__(found, "center", self.center + center)
-        return found
+        return self._with("center", self.center + center)
 
     def values_at(self, groups: Groups, visits: Visits, bandwidth: Array | float, step: int | Array) -> Array:
         xp, value = groups.xp, self._given(groups, step)

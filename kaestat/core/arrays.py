@@ -268,6 +268,14 @@ def as_like(value: Any, model: Array) -> Array:
     return namespace(model).asarray(value, dtype=model.dtype, device=device(model))
 
 
+def log_beta(a: Array, b: Array) -> Array:
+    """Logarithm of the Beta function."""
+    from scipy.special import gammaln
+
+    log_gamma = gammaln if namespace(a) is NUMPY else namespace(a).lgamma
+    return log_gamma(a) + log_gamma(b) - log_gamma(a + b)
+
+
 def ratio(numerator: Array, denominator: Array, otherwise: Array | float, xp: Namespace) -> Array:
     """``numerator / denominator`` where the denominator is positive, ``otherwise`` elsewhere; never warns."""
     positive = denominator > 0

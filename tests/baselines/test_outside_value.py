@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator
+from kaestat import AdvantageEstimator, Groups, Visits
+from kaestat.baselines import KaeEb, OutsideValue
 from tests.helpers.method_case import TRUTH, MethodCase
 from tests.helpers.references import kae_eb
 
@@ -61,6 +62,19 @@ def test_prompts_of_which_nothing_else_is_known_are_predicted_at_the_outside_val
     estimator.step(ids, reward, 0)
     predicted = estimator.predict(list(range(12)), 1).value
     np.testing.assert_allclose(predicted[10:], [0.7, 0.75], atol=1e-9)
+
+
+@pytest.mark.parametrize("bandwidth", [5.0, "auto"])
+def test_completions_that_the_past_is_worth_are_counted_of_the_differences(bandwidth):
+    """Along a run the value was subtracted twice."""
+    value, reward = drawn(0, 3)
+    lag = np.tile([3.0, 1.0], (P, 1))
+    past = np.stack([drawn(1, 4)[1], drawn(2, 4)[1]], axis=1)
+    outside, plain = OutsideValue(outside=value, bandwidth=bandwidth), KaeEb(bandwidth=bandwidth)
+    carry = plain.initial_carry()
+    found = outside.effective_completions(Groups(reward), Visits.of(lag, past), step=9, carry=carry)
+    less = Groups(reward - value[:, None]), Visits.of(lag, past - value[:, None, None])
+    np.testing.assert_allclose(found, plain.effective_completions(*less, step=9, carry=carry), rtol=1e-9)
 
 
 def outside_value(case, *, outside, **params):

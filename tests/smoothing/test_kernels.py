@@ -94,12 +94,6 @@ def test_an_integer_uniform_bandwidth_spans_that_many_lags():
     assert weight.tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
 
 
-def test_the_exponential_kernel_decays_by_rho_per_bandwidth():
-    weight = Exponential(rho=0.7)(np.arange(4.0))
-    np.testing.assert_allclose(weight, -math.log(0.7) * 0.7 ** np.arange(4), rtol=1e-14)
-    assert KERNELS["exponential"] == Exponential(rho=math.exp(-1))
-
-
 @pytest.mark.parametrize("kernel", ALL[:-1], ids=IDS[:-1])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_torch_agrees_with_numpy_and_keeps_its_type(kernel, dtype):
@@ -115,10 +109,6 @@ def test_a_callable_kernel_with_the_triangular_formula_is_the_triangular_kernel(
     assert by_hand.square_moments == pytest.approx(Triangular().square_moments, rel=1e-7)
     assert by_hand.local_linear_roughness == pytest.approx(24 / 5, rel=1e-6)
     assert by_hand.at_zero == 2.0
-
-
-def test_a_callable_kernel_keeps_its_weight_at_the_end_of_its_support():
-    assert CallableKernel(np.ones_like, support=1)(np.array([1.0, 1.000001])).tolist() == [1.0, 0.0]
 
 
 @each_kernel

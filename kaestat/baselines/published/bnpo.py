@@ -3,12 +3,9 @@
 import warnings
 from dataclasses import dataclass
 
-import numpy as np
-from array_api_compat import device, to_device
-
 from kaestat.baselines.base import Baseline
 from kaestat.baselines.group_mean import GroupMean
-from kaestat.core.arrays import Array, Groups, Namespace, Visits, ratio
+from kaestat.core.arrays import Array, Groups, Visits, log_beta, ratio
 
 LEAST_DENSITY = 1e-6  # the authors' code multiplies by at most 1e6
 
@@ -56,7 +53,7 @@ class Bnpo(GroupMean):
         alpha, beta = _fitted(groups, p)
         tiny = float(xp.finfo(p.dtype).tiny)  # groups of equal rewards have advantage 0, whatever the density
         success, failure = (xp.log(xp.clip(share, tiny, None)) for share in (p, 1 - p))
-        log_density = (alpha - 1) * success + (beta - 1) * failure - _log_beta(alpha, beta, xp)
+        log_density = (alpha - 1) * success + (beta - 1) * failure - log_beta(alpha, beta)
         return xp.clip(xp.exp(log_density), LEAST_DENSITY, None)
 
     def leave_one_out(self) -> Baseline:
@@ -72,10 +69,3 @@ def _fitted(groups: Groups, p: Array) -> tuple[Array, Array]:
     variance = ratio(groups.pooled(there * (p - mean) ** 2), n - 1, 0.0, xp)
     concentration = ratio(mean * (1 - mean), variance, 1.0, xp) - 1
     return tuple(xp.clip(1 + concentration * share / 3, 1.0, None) for share in (mean, 1 - mean))
-
-
-def _log_beta(alpha: Array, beta: Array, xp: Namespace) -> Array:
-    from scipy.special import betaln
-
-    found = betaln(np.asarray(to_device(alpha, "cpu")), np.asarray(to_device(beta, "cpu")))
-    return to_device(xp.asarray(found, dtype=alpha.dtype), device(alpha))

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, RewardLog, Visits, make_baseline, select_bandwidth
+from kaestat import RewardLog, Visits, make_baseline, select_bandwidth
 from kaestat.logs.replay import replay
 from kaestat.smoothing.kernels import as_kernel
 from kaestat.smoothing.selectors import SELECTORS, as_selector, make_selector
 from kaestat.smoothing.selectors.data_driven import DataDriven
-from tests.helpers.selector_logs import GRID, LOGS, random_log, reward_log, stretched, visits_of
+from tests.helpers.selector_logs import GRID, random_log, reward_log, stretched, visits_of
 from tests.helpers.tiers import slow_after
 
 DATA_DRIVEN = [name for name, kind in SELECTORS.items() if issubclass(kind, DataDriven)]
@@ -84,16 +84,6 @@ def test_each_leading_index_gets_the_bandwidth_of_its_own_past(name):
     assert len(np.unique(actual)) > 2, "the parts should disagree, or nothing is tested"
 
 
-@pytest.mark.parametrize("padding", ["left", "between"])
-@pytest.mark.parametrize("log", LOGS)
-@pytest.mark.parametrize("name", DATA_DRIVEN)
-def test_padding_means_nothing(name, log, padding):
-    selector = make_selector(name)
-    expected = numbers(resolve(selector, visits_of(LOGS[log])))
-    actual = numbers(resolve(selector, visits_of(LOGS[log], padding=padding)))
-    np.testing.assert_allclose(actual, expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize("kernel", ["triangular", "exponential"])
 @pytest.mark.parametrize("name", DATA_DRIVEN)
 def test_bandwidth_scales_with_the_time_axis(name, kernel):
@@ -126,23 +116,6 @@ def test_torch_tensors_give_the_same_bandwidth(name):
 @pytest.mark.parametrize("name", DATA_DRIVEN)
 def test_without_two_visits_of_a_prompt_the_bandwidth_is_ten_steps(name, past, grid, expected):
     assert resolve(make_selector(name, grid=grid), visits_of(past, now=5.0)) == [(expected, 1.0)]
-
-
-@pytest.mark.parametrize("name", list(SELECTORS))
-def test_estimator_continues_bit_for_bit_after_save_and_load(name, tmp_path):
-    def advance(estimator, steps):
-        rng = np.random.default_rng(0)
-        rewards = (rng.random((12, 8)) < 0.5).astype(float)
-        return [estimator.step(list("aabbccdd"), rewards[step], step=step) for step in steps]
-
-    through = AdvantageEstimator("kae", bandwidth=name)
-    expected = advance(through, range(12))[6:]
-    stopped = AdvantageEstimator("kae", bandwidth=name)
-    advance(stopped, range(6))
-    stopped.save(tmp_path / "state")
-    resumed = AdvantageEstimator.load(tmp_path / "state")
-    assert resumed.baseline == through.baseline
-    np.testing.assert_array_equal(advance(resumed, range(6, 12)), expected)
 
 
 @pytest.mark.parametrize(
