@@ -79,7 +79,7 @@ def analyze(
     hint: Hint = [],  # noqa: B006
     missing: Missing = None,
     sampling: Annotated[
-        bool, typer.Option("--sampling", help="Also tell what drawing prompts by predicted values would be worth.")
+        bool, typer.Option("--sampling", help="Also estimate what drawing prompts by predicted values would be worth.")
     ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Score every method, and show all rows, not ten.")] = False,
     n_boot: Draws = 1000,

@@ -64,7 +64,8 @@ class Setting:
             words.append(f"+algorithm.kaestat.weights={weights}")
         if weights == "score_norm":
             words.append("actor_rollout_ref.actor.calculate_sum_pi_squared=True")
-        if weights == "score_norm" or looks_further(risk_baseline(self.method)):
+        baseline = risk_baseline(self.method)  # may need more than one step's groups: the past, or all of a prompt
+        if weights == "score_norm" or baseline.horizon > 0 or baseline.stepwise or isinstance(baseline, Pooled):
             words.append("trainer.v1.trainer_mode=kaestat_sync")
         return " ".join(words)
 
@@ -89,11 +90,6 @@ class Setting:
         """Whether the method's own scaling would cancel the weights."""
         method = get_method(self.method)
         return weights != "none" and cancels_weights(make_baseline(self.method), method.scale)
-
-
-def looks_further(baseline: Baseline) -> bool:
-    """Whether a baseline needs more than one step's groups: the past, or all groups of a prompt."""
-    return baseline.horizon > 0 or baseline.stepwise or isinstance(baseline, Pooled)
 
 
 def returns(log: RewardLog) -> bool:
