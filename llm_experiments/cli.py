@@ -22,7 +22,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 FAILED, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
 UsageError, Abort = typer.BadParameter.__base__, typer.Abort  # typer exports the first under no name of its own
 
-Data = Annotated[Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the tasks.")]
+Data = Annotated[Path | None, typer.Option(envvar="KAESTAT_DATA", help="Folder of local files, such as math500.jsonl.")]
 STAGES = ("pools", "value", "gradient")  # of the diagnostic, each reading what those before it have written
 
 
@@ -40,9 +40,7 @@ def diagnose(
     ] = "all",
     runs: Annotated[Path, typer.Option(help="Folder of models, checkpoints and pools.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Folder of result tables, a run's in NAME below it.")] = Path("results"),
-    data: Annotated[
-        Path | None, typer.Option(envvar="KAESTAT_DATA", help="With --run: folder of local files of its task.")
-    ] = None,
+    data: Data = None,
     prompts: Annotated[
         Prompts | None, typer.Option(help="With --run: the minibatch before each step (default with reuse), or random.")
     ] = None,
@@ -96,10 +94,7 @@ def evaluate(
     ] = None,
     system: Annotated[str | None, typer.Option(help="System message; by default as in the model's run.")] = None,
     limit: Annotated[int | None, typer.Option(help="First problems of each set only.")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(envvar="KAESTAT_DATA", help="Folder of local files of the sets, such as math500.jsonl."),
-    ] = None,
+    data: Data = None,
     workers: Annotated[int | None, typer.Option(help="Processes that grade; by default one for each core.")] = None,
     seed: Annotated[int, typer.Option(help="Of the answers.")] = 0,
     regrade: Annotated[bool, typer.Option("--regrade", help="Grade stored answers anew; sample nothing.")] = False,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # names folders
+
+
+StepFolders = Annotated[str, Field(pattern=r"\{step\}")]
+"""Model folders by step, such as ``runs/math7b/checkpoint-{step}``."""
 
 
 class Section(BaseModel):

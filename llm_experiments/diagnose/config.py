@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, TaskConfig
+from llm_experiments.config import NAME, ModelConfig, SamplingConfig, Section, StepFolders, TaskConfig
 
 
 class CheckpointUpdatesConfig(Section):
@@ -105,7 +105,7 @@ class Config(Section):
     task: TaskConfig
     sampling: SamplingConfig = SamplingConfig()
     training: CheckpointUpdatesConfig | None = None
-    checkpoints: str | None = None
+    checkpoints: StepFolders | None = None
     problem_ids: tuple[str, ...] | None = None
     diagnostic: DiagnosticConfig
     gradient: GradientDiagnosticConfig = GradientDiagnosticConfig()
@@ -114,6 +114,4 @@ class Config(Section):
     def _one_source_of_checkpoints(self) -> Config:
         if (self.training is None) == (self.checkpoints is None):
             raise ValueError("give either training (updates made here) or checkpoints (a path with {step}).")
-        if self.checkpoints is not None and "{step}" not in self.checkpoints:
-            raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
         return self

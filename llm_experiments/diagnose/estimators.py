@@ -54,11 +54,6 @@ class Estimator:
     baseline: Baseline
     weighting: str = ""
 
-    @property
-    def reads_history(self) -> bool:
-        """Whether past steps enter its values."""
-        return self.baseline.horizon > 0 or self.baseline.initial_carry() is not None
-
     def values(self, drawn: DrawnGroups) -> np.ndarray:
         """Value assigned to each drawn completion of the current groups, shape (R, P, G).
 
@@ -76,7 +71,8 @@ class Estimator:
                     step=pool.step - pool.n_history + position,
                 )
         weighting = self.weighting
-        visits = drawn.visits(weighting if self.reads_history else "")
+        past = self.baseline.horizon > 0 or carry is not None  # enters its values
+        visits = drawn.visits(weighting if past else "")
         return self.baseline.values(drawn.groups(weighting), visits, step=pool.step, carry=carry)
 
 

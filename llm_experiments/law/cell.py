@@ -73,7 +73,9 @@ class Cell:
         whole = pd.concat(completions, ignore_index=True)[COMPLETION_COLUMNS]
         write_table(self.folder / COMPLETIONS, whole, DIGITS)
         write_table(self.folder / PROMPTS, pd.concat(prompts, ignore_index=True)[PROMPT_COLUMNS], DIGITS)
-        write_atomically(self.folder / MEANS, _archive(means))
+        archive = io.BytesIO()
+        np.savez(archive, **means)
+        write_atomically(self.folder / MEANS, archive.getvalue())
         facts = {"seconds_of_last_call": round(time.perf_counter() - begin, 1)}
         write_atomically(self.folder / PROVENANCE, json.dumps(facts))
 
@@ -170,10 +172,11 @@ class Cell:
                 products.setdefault(name, []).append(each["products"])
                 means.setdefault(name, []).append(each["mean"])
         completions = pd.concat(rows, ignore_index=True)
+        stacked = {name: np.stack(each).astype(float) for name, each in means.items()}
         return (
             completions,
             prompt_table(completions, {name: np.stack(each) for name, each in products.items()}),
-            {f"{step}|{name}": _gram(np.stack(each)) for name, each in means.items()},
+            {f"{step}|{name}": vectors @ vectors.T for name, vectors in stacked.items()},
         )
 
     @cached_property
@@ -268,13 +271,3 @@ class Cell:
 
     def _load(self, step: int) -> None:
         self._policy.load_weights(self._checkpoint(step))
-
-
-def _gram(vectors: np.ndarray) -> np.ndarray:
-    return vectors.astype(float) @ vectors.astype(float).T
-
-
-def _archive(arrays: dict[str, np.ndarray]) -> bytes:
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    return content.getvalue()

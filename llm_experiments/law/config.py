@@ -15,6 +15,7 @@ from llm_experiments.config import (
     PretrainingConfig,
     SamplingConfig,
     Section,
+    StepFolders,
     TaskConfig,
     checked,
     read_yaml,
@@ -48,7 +49,7 @@ class CellConfig(Section):
     sampling: SamplingConfig = SamplingConfig()
     teaching: PretrainingConfig | None = None
     training: CheckpointUpdatesConfig | None = None
-    checkpoints: str | None = None
+    checkpoints: StepFolders | None = None
     steps: tuple[int, ...] = (0,)
     completions: int = Field(ge=4)
     history: int = Field(default=16, ge=2)
@@ -61,8 +62,6 @@ class CellConfig(Section):
             raise ValueError("give training (updates made here) or checkpoints (a path with {step}), not both.")
         if self.training is None and self.checkpoints is None and self.steps != (0,):
             raise ValueError(f"steps {list(self.steps)}: steps after 0 need training, or checkpoints to read.")
-        if self.checkpoints is not None and "{step}" not in self.checkpoints:
-            raise ValueError(f"checkpoints {self.checkpoints!r} must contain {{step}}.")
         if self.task.n_prompts == 1:
             raise ValueError("task.n_prompts must be at least 2: the law compares the gradients of different prompts.")
         if self.sampling.engine != "transformers":

@@ -46,12 +46,8 @@ def needs(runs_of: dict[Path, list[RunConfig]], machinery: Machinery) -> list[st
         lines.append(f"Diagnostics and evaluations take one GPU each, {machinery.gpus} side by side.")
     source = f"local files in {machinery.data}" if machinery.data else "the public hub (or local files with --data)"
     lines.append(f"Problems are read from {source}.")
-    missing = [name for name in _packages(machinery, runs_of) if find_spec(name) is None]
+    sampled = {run.sampling.engine for runs in runs_of.values() for run in runs}
+    missing = [name for name in (machinery.backend, *({"vllm"} & sampled)) if find_spec(name) is None]
     if missing:
         lines.append(f"Not installed here, and needed to run: {', '.join(missing)}.")
     return lines
-
-
-def _packages(machinery: Machinery, runs_of: dict[Path, list[RunConfig]]) -> list[str]:
-    sampled = {run.sampling.engine for runs in runs_of.values() for run in runs}
-    return [machinery.backend, *(["vllm"] if "vllm" in sampled else [])]

@@ -40,7 +40,11 @@ def sample_pool(
     missing = set(store.missing(step))
     for problem_id in store.problem_ids:
         if problem_id not in missing:
-            _check_checkpoint(store.read(step, problem_id), checkpoint)
+            if store.read(step, problem_id).checkpoint != checkpoint:
+                raise ValueError(
+                    f"the pool of {problem_id} at step {step} was sampled from other weights than the checkpoint that "
+                    "is here now. Remove the folder of the pools, or bring that checkpoint back."
+                )
     for start in range(0, len(task.problems), at_once):
         part = task.problems[start : start + at_once]
         if missing & {problem.id for problem in part}:
@@ -71,14 +75,6 @@ def weights_digest(folder: str | Path) -> str:
         with path.open("rb") as file:
             digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()
-
-
-def _check_checkpoint(pool: PromptPool, checkpoint: str) -> None:
-    if pool.checkpoint != checkpoint:
-        raise ValueError(
-            f"the pool of {pool.problem_id} at step {pool.step} was sampled from other weights than the checkpoint "
-            "that is here now. Remove the folder of the pools, or bring that checkpoint back."
-        )
 
 
 def check_log_probs(

@@ -15,7 +15,6 @@ from llm_experiments.training.tables import CURVE, PROVENANCE, TEST
 KEYS = ["method", "weights", "scale", "reuse", "seed"]
 VARIANT = KEYS[:-1]
 BINS = 40  # of a training curve
-COMPRESSED = ("curves",)  # the long one
 LAST_TESTS = 3  # whose mean stands for the end of a run
 TESTED = ("greedy", "accuracy", "pass_at_samples")
 OUTCOMES = (*TESTED, "average", "gain")
@@ -38,7 +37,7 @@ def collect(folder: Path, results: Path) -> list[Path]:
         ends = run_ends(tests)
         frames |= {"tests": tests, "final": final(ends), "differences": differences(ends)}
     for name, frame in frames.items():
-        write_table(results / f"{name}.csv{'.gz' if name in COMPRESSED else ''}", frame, digits=5)
+        write_table(results / f"{name}.csv{'.gz' if name == 'curves' else ''}", frame, digits=5)
     origin = {run.name: json.loads((run / PROVENANCE).read_text()) for run in done}
     write_atomically(results / PROVENANCE, json.dumps(_shared(origin), indent=1))
     return done

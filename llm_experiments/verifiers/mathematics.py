@@ -84,10 +84,6 @@ class MathVerifier:
         """End the worker processes; a later call starts new ones."""
         self._pool.close()
 
-    def processes(self) -> list[int]:
-        """Process ids of the workers that run now."""
-        return self._pool.processes()
-
     def rewards(self, answer: str, texts: Sequence[str]) -> list[float]:
         """1.0 for each completion whose answer equals ``answer``, else 0.0, however long that takes together.
 

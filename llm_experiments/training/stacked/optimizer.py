@@ -28,7 +28,7 @@ class StackedOptimizer:
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Go down the sum of the runs' losses; returns the norms of their gradients before clipping, shape (runs,)."""
         loss.backward()
-        gradients = [_gradient(each) for each in self._parameters]
+        gradients = [each.grad for each in self._parameters]  # every parameter of the model is used
         norms = torch.stack([each.flatten(1).norm(dim=1) for each in gradients]).norm(dim=0)
         factor = (MAX_NORM / (norms + 1e-6)).clamp(max=1.0)
         for gradient, parts in zip(gradients, self._parts, strict=True):
@@ -53,8 +53,3 @@ class StackedOptimizer:
         unbiased = 1 / (1 - MOMENTS[1] ** steps)
         means = (torch.stack([state[part]["exp_avg_sq"] for part in parts]).mul_(unbiased) for parts in self._parts)
         return [mean.sqrt_().add_(EPSILON).square_() for mean in means]
-
-
-def _gradient(parameter: torch.Tensor) -> torch.Tensor:
-    assert parameter.grad is not None  # every parameter of the model is used
-    return parameter.grad

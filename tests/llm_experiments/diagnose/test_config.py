@@ -53,7 +53,7 @@ def test_a_checkpoint_s_pool_is_as_large_as_its_largest_use(tmp_path):
         (None, {"name": "a/b"}, "name"),
         (None, {"training": None}, "either training"),
         (None, {"checkpoints": "a-{step}"}, "either training"),
-        (None, {"training": None, "checkpoints": "a"}, "{step}"),
+        (None, {"training": None, "checkpoints": "a"}, "step"),
         ("diagnostic", {"steps": [3]}, "history = 4"),
         ("diagnostic", {"steps": []}, "must not be empty"),
         ("diagnostic", {"steps": [5, 5]}, "must differ"),
