@@ -54,31 +54,6 @@ def test_exact_slopes_in_the_worst_case_are_those_of_stones_rate(rates):
     assert (worst["theory_slope"] == -2 / 3).all()
 
 
-def kernel_mean(cell: Cell, *, ahead: float = 0.0, own_mass: float = 1.0) -> np.ndarray:
-    """Errors of the kernel mean written out anew, with what may go wrong in it."""
-    groups, visits = value_rates.draw(cell, Streams(SEED, value_rates.STUDY.seed_key(cell), range(20_000)))
-    weight = np.maximum(1 - (visits.lag - ahead) / value_rates.bandwidth(cell), 0)
-    weight = weight * (visits.lag < value_rates.bandwidth(cell) + ahead)
-    own = groups.reward[:, 0]
-    others = value_rates.GROUP_SIZE - 1
-    mass = (weight * visits.count).sum(axis=-1)[:, 0] + own_mass * others
-    return ((weight * visits.total).sum(axis=-1)[:, 0] + own.sum(axis=-1) - own[:, 0]) / mass - value_rates.VALUE
-
-
-def test_looking_one_step_ahead_or_forgetting_to_normalise_is_caught():
-    cell = Cell({"design": "bandwidth", "step": 60, "h": 0.1})
-    exact = value_rates.exact(cell, "kae")
-
-    def check(errors: np.ndarray, detect: float) -> None:
-        check_mean(errors**2, target=float(exact.mse), detect=detect * float(exact.mse))
-
-    check(kernel_mean(cell), 0.1)
-    with pytest.raises(Discrepancy):  # each past reward weighed as if it were a step nearer
-        check(kernel_mean(cell, ahead=1.0), 0.1)
-    with pytest.raises(Discrepancy):  # the rest of the group enters the sum and not the mass
-        check(kernel_mean(cell, own_mass=0.0), 2.0)
-
-
 @pytest.fixture(scope="module")
 def selected() -> Samples:
     cell = Cell({"path": "random_walk", "group_size": 8})
@@ -94,12 +69,8 @@ def test_the_exact_risk_of_a_fixed_bandwidth_is_its_mean_squared_error(selected)
             check_mean((simulated_mse - 0.7 * risk) / risk.mean(), target=0.0, detect=0.2)
 
 
-def gradient_cell(**changes) -> Cell:
-    return Cell(gradient_mse.BASE | changes)
-
-
 def test_the_excess_gradient_mse_is_the_identity_of_theorem_2():
-    cell = gradient_cell(batch=8, m=16, group_size=2)
+    cell = Cell(gradient_mse.BASE | {"batch": 8, "m": 16, "group_size": 2})
     samples = simulated(gradient_mse.STUDY, cell, 4_000)
     bandit = gradient_mse._bandit(cell)
     gradient2 = (bandit.prompt_gradients(np.zeros(gradient_mse.N_ACTIONS)) ** 2).sum(axis=1)
