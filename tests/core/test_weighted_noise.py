@@ -87,16 +87,3 @@ def test_constant_weights_are_none(method, params, group_size):
     expected, found = (expected_noise(plan.prediction, group_size=group_size) for plan in (plain, heavy))
     np.testing.assert_allclose(found, 3.0 * expected, rtol=1e-9)
     np.testing.assert_allclose(heavy.expected, plain.expected, rtol=1e-9)
-
-
-def test_the_state_has_the_weights():
-    def made():
-        return PromptSampler(["a", "b", "c"], 6, predictor=AdvantageEstimator("kae_eb", bandwidth=5))
-
-    sampler, again = made(), made()
-    sampler.predictor.step(["a", "a", "b"], [1.0, 0.0, 1.0], 0, weights=[0.5, 0.9, 0.1])
-    sampler.observe(["a", "a", "b"], [1.0, 0.0, 1.0], 0)
-    again.predictor.load_state_dict(sampler.predictor.state_dict())
-    again.load_state_dict(sampler.state_dict())
-    assert again.draw(1).plan.expected.tolist() == sampler.draw(1).plan.expected.tolist()
-    assert len(set(sampler.draw(2).plan.expected.round(6))) > 2

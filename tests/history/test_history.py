@@ -29,16 +29,6 @@ def test_every_visit_within_the_horizon_is_kept_and_memory_stays_bounded(gaps, p
         assert history.width <= max(horizon, 1) + 1
 
 
-def test_a_million_prompts_with_ten_visits_of_rewards_0_and_1_take_less_than_500_mb():
-    history, prompts = RewardHistory(horizon=10), 20_000
-    for step in range(30):
-        rows = np.ones(prompts)
-        history.record(range(prompts), step=step, count=rows, total=rows, total_sq=rows)
-
-    assert len(seen(history, 7, 30)) == 10
-    assert history.nbytes * (1_000_000 / prompts) < 500e6
-
-
 def test_capacity_grows_without_mixing_up_prompts():
     history = RewardHistory()
     for step in range(50):
@@ -65,28 +55,26 @@ def test_weighted_and_divergence_fields_are_kept_where_asked_for():
 
 
 REFUSED = {
-    "a step recorded twice": (ValueError, "already recorded at step 5", {"step": 5}),
-    "a step that goes backwards": (ValueError, "went backwards", {"step": 4}),
-    "a negative step": (ValueError, "step", {"step": -1}),
-    "half a step": (ValueError, "step", {"step": 5.5}),
-    "a key twice": (ValueError, "distinct", {"keys": ["a", "a"], "count": [1, 1], "total": [0, 0], "total_sq": [0, 0]}),
-    "sums of the wrong length": (ValueError, "total has 2 entries for 1 rows", {"total": [1.0, 2.0]}),
-    "sums that are not finite": (ValueError, "total_sq must be finite", {"total_sq": [np.inf]}),
-    "half a completion": (ValueError, "count must hold whole numbers", {"count": [1.5]}),
-    "a negative count": (ValueError, "count must hold whole numbers", {"count": [-1]}),
-    "a field it does not keep": (ValueError, "this history records", {"weight": [1.0]}),
+    "a step recorded twice": ("prompt 'a' was already recorded at step 5", {"step": 5}),
+    "a step that goes backwards": ("went backwards", {"step": 4}),
+    "half a step": ("step", {"step": 5.5}),
+    "a key twice": ("distinct", {"keys": ["a", "a"], "count": [1, 1], "total": [0, 0], "total_sq": [0, 0]}),
+    "sums of the wrong length": ("total has 2 entries for 1 rows", {"total": [1.0, 2.0]}),
+    "sums that are not finite": ("total_sq must be finite", {"total_sq": [np.inf]}),
+    "half a completion": ("count must hold whole numbers", {"count": [1.5]}),
+    "a field it does not keep": ("this history records", {"weight": [1.0]}),
 }
 
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_bad_records_are_refused_and_change_nothing(reason):
-    error, message, change = REFUSED[reason]
+    message, change = REFUSED[reason]
     history = RewardHistory()
     record(history, ["a"], 5)
     before = history.state_dict()
     good = {"keys": ["a"], "step": 6, "count": [1], "total": [1.0], "total_sq": [1.0]}
 
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         history.record(**{**good, **change})
     after = history.state_dict()
     np.testing.assert_equal(after, before)
@@ -121,13 +109,6 @@ def test_steps_and_counts_go_as_far_as_32_bits():
         history.record(["b"], step=LAST_STEP, count=[LAST_STEP + 1], total=[1.0], total_sq=[1.0])
 
 
-@pytest.mark.parametrize("step", [6, 6.0, np.int64(6), np.array(6)])
-def test_a_step_may_be_a_whole_number_of_any_kind(step):
-    history = RewardHistory()
-    record(history, ["a"], step)
-    assert type(history.last_step) is int and history.last_step == 6
-
-
 def test_prompts_without_completions_leave_the_sums_of_the_others_where_they_belong():
     history = RewardHistory()
     record(history, ["b"], 0)
@@ -136,15 +117,6 @@ def test_prompts_without_completions_leave_the_sums_of_the_others_where_they_bel
     assert seen(history, "c", 2) == [(1, 2, 0.75)]
     assert history.visits(["c"], 2).total_sq[0, -1] == 0.5
     assert len(history) == 2
-
-
-def test_the_prompt_recorded_twice_is_the_one_named():
-    history = RewardHistory()
-    record(history, ["a", "b"], 5)
-    with pytest.raises(ValueError, match="prompt 'b' was already recorded at step 5"):
-        record(history, ["new", "b"], 5)
-    record(history, ["new"], 5)
-    assert seen(history, "new", 6) == [(1, 2, 1.0)]
 
 
 def test_no_more_than_the_stated_number_of_visits_is_kept():

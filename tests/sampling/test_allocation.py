@@ -41,15 +41,6 @@ def test_expected_numbers_are_those_of_bisection_and_drawn_ones_next_to_them(sco
     assert drawn.sum() == budget and (np.abs(drawn - expected) < 1 + 1e-9).all()
 
 
-def test_it_has_the_least_variance_at_its_cost():
-    """No exchange between two prompts lowers sum pi^2 m / nu at the same cost."""
-    rng = np.random.default_rng(0)
-    share, noise, cost = rng.dirichlet(np.ones(9)), rng.random(9), 1 + rng.random(9)
-    found = allocated(share * np.sqrt(noise / cost), 12, share)
-    slope = share**2 * noise / found**2 / cost  # of the variance, per unit of cost
-    np.testing.assert_allclose(slope, slope[0])
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -37,12 +37,6 @@ def test_the_noise_is_that_of_the_posterior(value, completions, lag, group_size)
     np.testing.assert_allclose(found, [slowly(value, completions, lag, group_size)])
 
 
-def test_values_that_are_posterior_means_are_not_drawn_twice():
-    population = replace(POPULATION, drift=0.0)
-    found = expected_noise(prediction(0.9, 20.0, shrunk=True, population=population))
-    np.testing.assert_allclose(found, [0.9 * 0.1])
-
-
 def test_one_completion_makes_no_prompt_certain_even_if_the_method_did_not_shrink_it():
     """As if one more completion of the population had been seen: p is (1 + .4) / 2, and .4 / 2."""
     population = replace(POPULATION, drift=0.0)
@@ -50,6 +44,8 @@ def test_one_completion_makes_no_prompt_certain_even_if_the_method_did_not_shrin
         found = expected_noise(prediction(value, 1.0, shrunk=True, population=population))
         np.testing.assert_allclose(found, [p * (1 - p)])
     assert expected_noise(prediction(1.0, 100.0, shrunk=True, population=population))[0] < 0.01
+    found = expected_noise(prediction(0.9, 20.0, shrunk=True, population=population))
+    np.testing.assert_allclose(found, [0.9 * 0.1])  # a posterior mean is not drawn twice
 
 
 @pytest.mark.parametrize("shrunk", [False, True])
@@ -64,11 +60,6 @@ def test_where_all_prompts_were_right_noise_is_small_and_positive_and_falls_with
     np.testing.assert_allclose(noise, [each * (1 - each) for each in p])
 
 
-def test_an_unknown_prompt_has_the_noise_of_the_population():
-    found = expected_noise(prediction(0.4, 0.0, lag=math.inf))
-    np.testing.assert_allclose(found, [0.4 * 0.6])
-
-
 def test_rewards_that_are_not_binary_have_a_variance_of_their_own():
     population = replace(POPULATION, sums=(2.0, 1.0, 0.5), drift=0.0)
     found = expected_noise(prediction(0.4, 5.0, population=population))
@@ -77,6 +68,7 @@ def test_rewards_that_are_not_binary_have_a_variance_of_their_own():
     np.testing.assert_allclose(found, [variance + variance / (5 + of_prior)])
 
 
-def test_nothing_known_is_all_alike():
+def test_an_unknown_prompt_has_the_noise_of_the_population_and_without_one_all_are_alike():
+    np.testing.assert_allclose(expected_noise(prediction(0.4, 0.0, lag=math.inf)), [0.4 * 0.6])
     nothing = AdvantageEstimator("kae").predict(["a", "b"], 0)
     assert expected_noise(nothing).tolist() == [1.0, 1.0]

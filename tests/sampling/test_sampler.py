@@ -61,17 +61,14 @@ def test_budgets_are_exact_and_the_corrected_mean_is_unbiased_under_every_policy
         assert abs(plain.mean() - truth) > 5 * plain.std() / np.sqrt(1_000)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [*POLICIES, "of the predictor"])
 def test_draws_do_not_depend_on_the_coding_of_rewards(policy):
-    expected = train(PromptSampler(IDS, 16, policy=policy), 8)
-    coded = PromptSampler(IDS, 16, policy=policy, low=-0.3, high=0.4)
-    same(train(coded, 8, coded=lambda success: -0.3 + 0.7 * success), expected, 1e-6)
-
-
-def test_the_range_is_that_of_the_predictors_method():
-    expected = train(PromptSampler(IDS, 16, predictor="spo"), 8)
-    coded = PromptSampler(IDS, 16, predictor=AdvantageEstimator("spo", low=-1.0, high=1.0))
-    same(train(coded, 8, coded=lambda success: 2 * success - 1), expected, 1e-6)
+    if policy == "of the predictor":
+        options, range_of = {"predictor": "spo"}, {"predictor": AdvantageEstimator("spo", low=-0.3, high=0.4)}
+    else:
+        options, range_of = {"policy": policy}, {"policy": policy, "low": -0.3, "high": 0.4}
+    expected = train(PromptSampler(IDS, 16, **options), 8)
+    same(train(PromptSampler(IDS, 16, **range_of), 8, coded=lambda success: -0.3 + 0.7 * success), expected, 1e-6)
 
 
 def test_a_reward_outside_the_range_counts_as_its_end_with_one_warning():
@@ -181,11 +178,10 @@ def test_shares_costs_and_policies_of_ones_own_move_the_allocation():
     ("arguments", "message"),
     [
         (dict(budget=10, group_size=4), "not a multiple of group_size=4"),
-        (dict(budget=52, group_size=4), "13 groups of 4 are more than 12 prompts can take"),
-        (dict(budget=32, group_size=8, floor=0.5, share=[0.89] + [0.01] * 11), "1.78 groups of 8, .* floor to 0.28"),
+        (dict(budget=52, group_size=4), "more than 12 prompts can take"),
+        (dict(budget=32, group_size=8, floor=0.5, share=[0.89] + [0.01] * 11), "floor to 0.28"),
         (dict(budget=8, floor=1), "floor"),
         (dict(budget=8, policy="best"), "unknown 'best'"),
-        (dict(budget=8, correction="half"), "unknown 'half'"),
         (dict(budget=8, predictor="rloo"), "keeps no history"),
         (dict(budget=8, policy="near_half", floor=0), "gives some prompts no chance"),
         (dict(budget=8, policy=Policy(len, memory={"value": 0.0})), "memory: 'value' is taken"),
