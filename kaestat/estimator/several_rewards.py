@@ -45,10 +45,9 @@ class SeveralRewards:
     Raises
     ------
     ValueError
-        If there is no estimator, one is not in strict order, two are the same object, or weights are not finite or
-        their number is wrong.
+        If there is no estimator, two are the same object, or weights are not finite or their number is wrong.
     TypeError
-        If the argument is not a mapping from names to estimators.
+        If the argument is not a mapping from names to estimators in strict order.
 
     Examples
     --------
@@ -67,14 +66,11 @@ class SeveralRewards:
         normalize: bool = True,
     ):
         if not isinstance(estimators, Mapping) or not all(
-            isinstance(name, str) and isinstance(each, AdvantageEstimator) for name, each in estimators.items()
+            isinstance(name, str) and getattr(each, "order", "") == "strict" for name, each in estimators.items()
         ):
-            raise TypeError("estimators must map names of rewards to kaestat.AdvantageEstimator objects.")
+            raise TypeError("estimators must map names of rewards to plain kaestat.AdvantageEstimator objects.")
         if not estimators:
             raise ValueError("estimators: give at least one.")
-        for name, each in estimators.items():
-            if each.order != "strict":
-                raise ValueError(f"estimators: the one for {name!r} is no plain AdvantageEstimator; take one.")
         if len({id(each) for each in estimators.values()}) < len(estimators):
             raise ValueError("estimators: one is used for two rewards; each needs its own history.")
         self.estimators = dict(estimators)

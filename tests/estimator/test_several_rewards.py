@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         (lambda: SeveralRewards({}), ValueError, "at least one"),
         (lambda: SeveralRewards(one), TypeError, "must map names"),
         (lambda: SeveralRewards({"a": one, "b": one}), ValueError, "used for two rewards"),
-        (lambda: SeveralRewards({"a": AsynchronousEstimator("kae")}), ValueError, "plain AdvantageEstimator"),
+        (lambda: SeveralRewards({"a": AsynchronousEstimator("kae")}), TypeError, "plain kaestat.AdvantageEstimator"),
         (lambda: SeveralRewards.of("kae", ["a", "a"]), ValueError, "names must be distinct"),
         (lambda: gdpo(["a", "b"], weights=[1.0]), ValueError, "weights must be 2 finite numbers"),
         (lambda: gdpo(["a"], weights=[np.nan]), ValueError, "weights must be 1 finite"),
