@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 import kaestat
-from kaestat import AdvantageEstimator, AsynchronousEstimator
+from kaestat import AdvantageEstimator
 from kaestat.estimator.several_rewards import SeveralRewards
+from tests.helpers.estimators import OF_EVERY_STATE
 
 QUICK = 12  # random places of a case in the quick suite, beside the last 20
 IDS, REWARDS = ["a", "a", "b", "c", "c", "new"], [1.0, 0.0, 1.0, 0.0, 1.0, 1.0]
 SOURCE = str(Path(kaestat.__file__).parent)
-CALLS = ("step", "observe", "advantages")
+pytestmark = pytest.mark.usefixtures("one_sender")
 
 
 class Places:
@@ -70,41 +71,20 @@ class Places:
             sys.settrace(before)
 
 
-@pytest.fixture(autouse=True)
-def one_sender(monkeypatch):
-    """Estimators number their deltas under one name, so that their states can be compared."""
-    monkeypatch.setattr("kaestat.asynchronous.estimator.secrets.token_hex", lambda size: "sender")
-
-
-def estimator_of(method: str, params: dict) -> AdvantageEstimator:
+def made(name: str):
     """After steps that leave no room for another visit."""
-    kind = AsynchronousEstimator if params.get("order") == "any" else AdvantageEstimator
-    estimator = kind(method, **{name: value for name, value in params.items() if name != "order"})
+    estimator = OF_EVERY_STATE[name]()
     for step in range(3):
-        estimator.step(["a", "a", "b"], [1.0, float(step == 1), 0.0], step)
+        rewards = np.array([1.0, float(step == 1), 0.0])
+        estimator.step(["a", "a", "b"], np.stack([rewards] * 2, axis=1) if name == "several rewards" else rewards, step)
     return estimator
 
 
-def several() -> SeveralRewards:
-    both = SeveralRewards.of("kae", ["right", "format"], bandwidth=10)
-    both.step(["a", "b"], np.array([[1.0, 0.0], [0.0, 1.0]]), 0)
-    return both
-
-
-PARAMS = {"kae": {"bandwidth": 10}, "kae_eb": {}, "kalman": {}, "spo": {"rho": 0.9}, "bayes_filter": {}}
-CASES = {
-    f"{method} {order} {name}": (partial(estimator_of, method, params | {"order": order}), name)
-    for method, params in PARAMS.items()
-    for order in ("strict", "any")[: 1 if method == "bayes_filter" else 2]
-    for name in CALLS[: 3 if order == "any" else 2]
-} | {
-    "kae any, deltas kept": (
-        partial(estimator_of, "kae", {"bandwidth": 10, "order": "any", "keep_deltas": True}),
-        "step",
-    ),
-    "several rewards step": (several, "step"),
-    "several rewards observe": (several, "observe"),
-}
+CASES = [
+    (name, call)
+    for name in OF_EVERY_STATE
+    for call in ("step", "observe", "advantages")[: 3 if "any order" in name else 2]
+]
 
 
 def content(estimator) -> tuple:
@@ -119,11 +99,11 @@ def call_of(estimator, name: str):
     return partial(getattr(estimator, name), IDS, rewards, 3)
 
 
-def check_places(make, name: str, *, operations: bool = False, most: int | None = None) -> int:
+def check_places(name: str, call: str, *, operations: bool = False, most: int | None = None) -> int:
     """Interrupt the call at ``most`` random places, or at every place; returns the number of trials."""
-    fresh = make()
+    fresh = made(name)
     before, whole, places = content(fresh), copy.deepcopy(fresh), Places(operations=operations)
-    result = places.run(call_of(whole, name))
+    result = places.run(call_of(whole, call))
     after, result = content(whole), None if result is None else result.tolist()
     every, passed_over = np.arange(places.seen), 0
     if most is not None and most < len(every):
@@ -132,37 +112,36 @@ def check_places(make, name: str, *, operations: bool = False, most: int | None 
     for at in every.tolist():
         estimator, where = copy.deepcopy(fresh), f"at place {at} of {places.seen}"
         trial = Places(at, operations=operations)
-        trial.run(call_of(estimator, name))
+        trial.run(call_of(estimator, call))
         if not trial.ended:  # Python passes over what is raised where a generator is closed
             assert content(estimator) == after, f"passed over an interrupt {where}, and did not come to its end"
             passed_over += 1
             continue
         assert content(estimator) == before, f"torn {where}"
-        again = call_of(estimator, name)()
+        again = call_of(estimator, call)()
         assert (None if again is None else again.tolist()) == result, f"other advantages after an interrupt {where}"
         assert content(estimator) == after, f"counted twice, or lost, after an interrupt {where}"
     assert passed_over <= 2
     return len(every)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_an_interrupted_call_changes_nothing_and_a_retry_counts_once(case):
-    assert check_places(*CASES[case], most=QUICK) >= QUICK
+@pytest.mark.parametrize(("name", "call"), CASES)
+def test_an_interrupted_call_changes_nothing_and_a_retry_counts_once(name, call):
+    assert check_places(name, call, most=QUICK) >= QUICK
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_at_every_line_and_at_a_thousand_operations(case):
-    check_places(*CASES[case])
-    check_places(*CASES[case], operations=True, most=1000)
+@pytest.mark.parametrize(("name", "call"), CASES)
+def test_at_every_line_and_at_a_thousand_operations(name, call):
+    check_places(name, call)
+    check_places(name, call, operations=True, most=1000)
 
 
-@pytest.mark.parametrize("case", ["kae strict step", "kae any step", "several rewards step"])
-def test_a_write_that_was_interrupted_is_repeated_by_the_next_reader(case):
-    make, name = CASES[case]
-    estimator, whole = make(), make()
+@pytest.mark.parametrize("name", ["kae", "kae, any order", "several rewards"])
+def test_a_write_that_was_interrupted_is_repeated_by_the_next_reader(name):
+    estimator, whole = made(name), made(name)
     for each in (estimator, whole):
-        call_of(each, name)()
+        call_of(each, "step")()
     expected, places = whole.state_dict(), Places()
     places.run(copy.deepcopy(estimator).state_dict)
     for at in range(places.seen):

@@ -3,23 +3,16 @@
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
 
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, AsynchronousEstimator
-from kaestat.estimator.several_rewards import SeveralRewards
+from kaestat import SeveralRewards
+from tests.helpers.estimators import OF_EVERY_STATE
 
 STEPS, SNAPSHOTS = 60, 150
-MAKERS = {
-    "kae": partial(AdvantageEstimator, "kae", bandwidth=10),
-    "kae, any order": partial(AsynchronousEstimator, "kae", bandwidth=10),
-    "kae, deltas kept": partial(AsynchronousEstimator, "kae", bandwidth=10, keep_deltas=True),
-    "kae_eb": partial(AdvantageEstimator, "kae_eb"),  # has a carry
-    "bayes_filter": partial(AdvantageEstimator, "bayes_filter"),  # has numbers of each prompt
-    "several rewards": partial(SeveralRewards.of, "kae", ["right", "format"], bandwidth=10),
-}
+
+pytestmark = pytest.mark.usefixtures("one_sender")
 
 
 def take_step(held, step: int) -> None:
@@ -28,12 +21,6 @@ def take_step(held, step: int) -> None:
     ids = np.repeat(np.arange(2 * step, 2 * step + 24), 2).tolist()
     columns = (2,) if isinstance(held, SeveralRewards) else ()
     held.step(ids, rng.integers(0, 2, (len(ids), *columns)).astype(float), step)
-
-
-@pytest.fixture(autouse=True)
-def one_sender(monkeypatch):
-    """Estimators number their deltas under one name, so that their states can be compared."""
-    monkeypatch.setattr("kaestat.asynchronous.estimator.secrets.token_hex", lambda size: "sender")
 
 
 @pytest.fixture
@@ -45,9 +32,9 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", OF_EVERY_STATE)
 def test_every_snapshot_is_a_state_after_a_whole_step(name, quick_switches):
-    serial, held = MAKERS[name](), MAKERS[name]()
+    serial, held = OF_EVERY_STATE[name](), OF_EVERY_STATE[name]()
     expected = [serial.state_dict()]
     for step in range(STEPS):
         take_step(serial, step)
@@ -63,9 +50,9 @@ def test_every_snapshot_is_a_state_after_a_whole_step(name, quick_switches):
 
 
 @pytest.mark.parametrize("ask", ["state_dict", "save", "step"])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", OF_EVERY_STATE)
 def test_states_and_steps_wait_for_the_lock(name, ask, tmp_path):
-    held = MAKERS[name]()
+    held = OF_EVERY_STATE[name]()
     calls = {"save": lambda: held.save(tmp_path / "state"), "step": lambda: take_step(held, 0)}
     with ThreadPoolExecutor(1) as pool:
         with held.lock:
