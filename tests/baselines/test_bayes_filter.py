@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
-from scipy.special import betaln
 
 from kaestat import Groups, Visits, make_baseline
 from kaestat.baselines import bayes_filter as module
-from kaestat.baselines.beta_mixture import likelihood, shifted
+from kaestat.baselines.beta_mixture import shifted
 from simulations.bandits import regimes
 from simulations.bandits.paths import START_MEAN, START_WITHIN
 from simulations.harness import Streams
@@ -135,32 +133,6 @@ def test_the_order_of_prompts_does_not_matter_and_replicates_do_not_mix():
     np.testing.assert_allclose([each[1, ::-1] for each in both], alone, atol=1e-12)
 
 
-def test_masks_hide_and_tensors_are_served_as_tensors():
-    rng = np.random.default_rng(3)
-    reward = soft_or_not(rng, rng.random((4, 70)), 3, 0.2)
-    expected = [answer.values for *_, answer in stepped(reward)]
-    for dtype, atol in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-        for (*_, answer), values in zip(
-            stepped(reward, convert=lambda array, dtype=dtype: torch.as_tensor(array, dtype=dtype)),
-            expected,
-            strict=True,
-        ):
-            assert answer.values.dtype is dtype
-            np.testing.assert_allclose(answer.values, values, atol=atol)
-    wide = np.concatenate([reward[0], np.full((70, 1), 0.3)], axis=-1)
-    masked = Groups(wide, mask=np.arange(4) < np.full((70, 1), 3))
-    values = make_baseline("bayes_filter").values(masked, Visits.empty(masked), step=0)
-    np.testing.assert_allclose(values[:, :3], expected[0])
-
-
-def test_prompts_of_few_steps_bring_up_no_shock(monkeypatch):
-    rng = np.random.default_rng(15)
-    reward = soft_or_not(rng, np.broadcast_to(rng.random((32, 1, 40)), (32, 16, 40)), 1, 0.0)
-    few = served(make_baseline("bayes_filter"), reward)
-    monkeypatch.setattr(module, "SHOCK", 0.0)
-    np.testing.assert_array_equal(served(make_baseline("bayes_filter"), reward), few)
-
-
 def test_values_stay_numbers_where_rewards_are_certain():
     """Jumps make every other hypothesis impossible; prompts that are never solved come back for ever."""
     rng = np.random.default_rng(25)
@@ -191,9 +163,3 @@ def test_a_belief_moves_as_far_as_its_values(a, b, by):
     exact = (weight / (1 + np.exp(-logit - by))).sum() / weight.sum()
     after = shifted(*np.array([[a], [b]]), np.array([by]))
     assert after[0] / sum(after) == pytest.approx(exact, abs=0.01)
-
-
-def test_likelihoods_are_of_beta_distributions():
-    a, b, n, s = np.array([0.05, 2, 1, 40]), np.array([3.0, 500, 1, 3]), np.array([8.0]), np.array([2.5])
-    exact = np.exp(betaln(a + s, b + n - s) - betaln(a, b))
-    np.testing.assert_allclose(likelihood((a, b), n, s), exact / exact.max())

@@ -5,7 +5,7 @@ import pytest
 
 from kaestat import make_baseline
 from tests.helpers import references as ref
-from tests.helpers.cases import NO_PAST, groups, visits
+from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import kae_eb
 from tests.helpers.strategies import groups_of, visits_of
@@ -55,16 +55,6 @@ def test_values_are_those_of_the_slow_reference(seed, n_prompts, weighted, param
     )
 
 
-def test_the_cases_above_do_shrink_and_do_drift():
-    """Else the comparison with the reference would be one of plain KAE with itself."""
-    change = [
-        np.concatenate(values_of(case)) - np.concatenate(ref.kae(case, bandwidth=20.0))
-        for case in (random_case(0, 20), random_case(1, 20, drift=0.03))
-    ]
-    assert np.abs(change[0]).max() > 0.01
-    assert change[1].mean() > 0.05 > abs(change[0].mean())
-
-
 def test_identical_prompts_are_pooled_almost_completely():
     # Group means do not spread at all, so tau^2 is v / K with v = sigma^2 / 4 and lambda = (1/3) / (1/3 + 1/(4 K))
     rows, k = groups(*[[1, 0, 1, 0]] * 40), 39
@@ -77,34 +67,6 @@ def test_others_of_one_completion_each_tell_nothing_of_the_noise_so_that_nothing
     rows = groups([1, 0, 1], *[[1]] * 6, *[[0]] * 6)
     values = make_baseline("kae_eb", bandwidth=20).values(rows, visits(*[[]] * 13), step=0)
     np.testing.assert_allclose(values[0], [0.5, 1.0, 0.5], rtol=1e-12)
-
-
-def test_nothing_known_is_the_cold_start():
-    assert make_baseline("kae_eb", bandwidth=20).values(groups([1]), NO_PAST, step=0).tolist() == [[0.0]]
-    assert make_baseline("kae_eb", bandwidth=20, cold_start=0.3).values(groups([1]), NO_PAST, step=0).tolist() == [
-        [0.3]
-    ]
-    others = make_baseline("kae_eb", bandwidth=20).values(groups([1], [0, 1, 1]), visits([], []), step=0)
-    assert others[0, 0] == pytest.approx(2 / 3)
-
-
-def test_pasts_that_never_vary_tell_nothing_of_the_drift_of_one_that_does():
-    """Others went from always to never: f is 0 for all of them, so there is no slope per unit of f to pool."""
-    others = 10
-    rows = groups([1, 0, 1], *[[0, 0, 0]] * others)
-    past = visits([(4, [1, 0]), (2, [1, 1])], *[[(4, [1, 1]), (2, [1, 1])]] * others)
-    value = make_baseline("kae_eb", bandwidth=20).values(rows, past, step=9)[0, 0]
-    case = ref.Case(
-        step=9,
-        prompts=[f"p{k}" for k in range(others + 1)],
-        rewards=[[1.0, 0.0, 1.0], *[[0.0] * 3] * others],
-        weights=[[1.0] * 3] * (others + 1),
-        past=[
-            [ref.PastVisit(5, [1.0, 0.0], [1.0] * 2), ref.PastVisit(7, [1.0, 1.0], [1.0] * 2)],
-            *[[ref.PastVisit(at, [1.0, 1.0], [1.0] * 2) for at in (5, 7)]] * others,
-        ],
-    )
-    assert value == pytest.approx(ref.kae_eb(case)[0][0], rel=1e-9)
 
 
 CASES = [

@@ -2,17 +2,9 @@
 
 import numpy as np
 
-from kaestat import AdvantageEstimator, make_baseline
-from tests.helpers.cases import groups, visits
+from kaestat import AdvantageEstimator
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import KERNELS, other_prompts_mean, others, per_completion, weighted_mean
-
-
-def test_visits_weigh_alike_whatever_their_number_of_completions():
-    # K = 1.4, 1.8, 2 at lags 3, 1, 0; group means 1/2, 3/4; the others of [1, 0, 1] average 1/2, 1, 1/2
-    # (1.4/2 + 1.8*3/4 + 2/2) / 5.2 = 3.05 / 5.2; (0.7 + 1.35 + 2) / 5.2
-    values = make_baseline("kae_stream").values(groups([1, 0, 1]), visits([(3, [1, 0]), (1, [1, 1, 1, 0])]), step=20)
-    np.testing.assert_allclose(values, [[3.05 / 5.2, 4.05 / 5.2, 3.05 / 5.2]], rtol=1e-12)
 
 
 def test_each_copy_of_the_prompt_is_a_stream_of_its_own():

@@ -11,10 +11,6 @@ from tests.helpers.cases import groups, visits
 RANGED = [name for name, method in METHODS.items() if issubclass(method.baseline, RangedBaseline)]
 
 
-def test_these_methods_have_a_range():
-    assert {"kalman", "spo"} <= set(RANGED)
-
-
 @pytest.mark.parametrize("name", RANGED)
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 100.0), (-0.3, 0.1)])
 def test_values_move_with_the_labels_of_the_rewards(name, low, high):
@@ -27,13 +23,6 @@ def test_values_move_with_the_labels_of_the_rewards(name, low, high):
     labelled = visits([(lag, label(rewards)) for lag, rewards in past])
     values = make_baseline(name, low=low, high=high).values(groups(label(now)), labelled, step=20)
     np.testing.assert_allclose(values, low + (high - low) * plain, rtol=1e-10, atol=1e-12)
-
-
-def test_noise_is_the_variance_of_the_past_rewards_and_the_pseudo_completions():
-    # .2, .4 and two pseudo-completions 0 and 1: mean .4, mean square (.04 + .16 + 1) / 4 = .3, variance .14
-    past, group = visits([(2, [0.2, 0.4])]), groups([0.5, 0.1])
-    given = make_baseline("kalman", reward_variance=0.14).values(group, past, step=5)
-    np.testing.assert_allclose(make_baseline("kalman").values(group, past, step=5), given, rtol=1e-12)
 
 
 def test_a_range_given_is_kept():

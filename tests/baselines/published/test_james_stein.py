@@ -1,4 +1,4 @@
-"""James-Stein shrinkage (Zeng et al., 2025); golden numbers of the design's table."""
+"""James-Stein shrinkage (Zeng et al., 2025)."""
 
 from statistics import fmean, pvariance
 
@@ -8,17 +8,6 @@ from kaestat import make_baseline
 from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import others, per_completion, weighted_mean
-
-THREE = groups([1, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0])
-
-
-def test_lambdas_of_the_designs_table():
-    # Group variances .25, .25, 0, over m = 4: .0625, .0625, 0. Group means .25, .75, 0.
-    # 1: v = .03125, means .75, 0: s = .140625;  2: v = .03125, means .25, 0: s = .015625;  3: v = s = .0625
-    lambdas = make_baseline("james_stein").shrinkage(THREE)[:, 0]
-    np.testing.assert_allclose(lambdas, [0.181817, 0.666652, 0.499996], atol=1e-6)
-    exact = [0.03125 / (0.171875 + 1e-6), 0.03125 / (0.046875 + 1e-6), 0.0625 / (0.125 + 1e-6)]
-    np.testing.assert_allclose(lambdas, exact, rtol=1e-12)
 
 
 def test_without_eps_others_that_agree_and_never_vary_do_not_shrink():

@@ -10,16 +10,6 @@ from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import others, per_completion
 
-KNOWN = {"drift_variance": 0.1, "initial_mean": 0.5, "initial_variance": 0.3, "reward_variance": 0.2}
-
-
-def test_one_visit_and_a_group_by_hand():
-    # visit, two successes: gain .3 / (.3 + .2/2) = .75, mean .5 + .75*.5 = .875, variance .25*.3 = .075
-    # two steps on: .075 + 2*.1 = .275; the other completion: gain .275 / (.275 + .2) = .275/.475
-    values = make_baseline("kalman", **KNOWN).values(groups([1, 0]), visits([(2, [1, 1])]), step=5)
-    gain = 0.275 / 0.475
-    np.testing.assert_allclose(values, [[0.875 * (1 - gain), 0.875 + gain * 0.125]], rtol=1e-12)
-
 
 @pytest.mark.parametrize(
     ("name", "value"),
@@ -36,14 +26,6 @@ def test_the_plug_in_variance_of_a_prompt_that_always_succeeds_is_kept_from_zero
     plugged_in = make_baseline("kalman", **given).values(group, past, step=5)
     known = make_baseline("kalman", **given, reward_variance=1e-4).values(group, past, step=5)
     np.testing.assert_allclose(plugged_in, known, rtol=1e-12)
-
-
-@pytest.mark.parametrize("params", [{}, KNOWN], ids=["plugged in", "known"])
-def test_padding_is_divided_by_nowhere(params):
-    past = visits([(9, [1, 0]), (2, [1])], [(4, [1, 1, 0])], [])
-    with np.errstate(divide="raise", invalid="raise", over="raise"):
-        values = make_baseline("kalman", **params).values(groups([1, 0], [1, 0, 1], [1, 1]), past, step=10)
-    assert np.isfinite(values).all()
 
 
 def kalman(case, *, drift=2e-4, mean=0.5, variance=1 / 12, reward_variance=None, pseudo=2.0):

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from kaestat import AdvantageEstimator, Groups, make_baseline
-from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import per_completion
 
@@ -35,18 +34,6 @@ def test_without_ties_the_pivot_is_the_completion_that_the_author_drops(size):
     rewards = np.random.default_rng(0).random((40, size))
     pivot = make_baseline("mc_grpo").pivot(Groups(rewards))
     np.testing.assert_array_equal(~pivot.reshape(-1), authors(rewards.reshape(-1), size)[1])
-
-
-def test_every_group_has_one_pivot_which_is_the_first_of_its_ties():
-    packed = groups([0, 1, 1, 0, 0], [1, 1, 1], [0.5], [0.2, 0.8])
-    pivot = make_baseline("mc_grpo").pivot(packed)
-    assert pivot.tolist() == [
-        [True, False, False, False, False],
-        [True, False, False, False, False],
-        [True, False, False, False, False],
-        [True, False, False, False, False],
-    ]
-    assert (packed.reward - make_baseline("mc_grpo").values(packed, NO_PAST, step=0))[pivot].tolist() == [0.0] * 4
 
 
 def test_a_pivot_is_never_padding():

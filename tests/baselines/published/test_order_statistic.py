@@ -37,21 +37,6 @@ def test_left_out_a_value_is_a_reward_of_the_others_and_does_not_depend_on_its_o
 
 
 @every_one
-@given(rows=st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=6), min_size=1, max_size=4))
-def test_own_derivative_is_the_change_of_the_value_when_a_reward_of_a_mixed_group_is_flipped(name, rows):
-    baseline = make_baseline(name)
-    own = np.asarray(baseline.own_derivative(groups(*rows), NO_PAST, step=0))
-    for p, row in enumerate(rows):
-        for g in range(len(row)):
-            ends = [values_of(baseline, [[*row[:g], z, *row[g + 1 :]]])[0][g] for z in (0.0, 1.0)]
-            if min(row) < max(row):
-                assert own[p, g] == ends[1] - ends[0]
-            else:  # to both sides
-                sides = [values_of(baseline, [[*row[:g], row[0] + d, *row[g + 1 :]]])[0][g] - row[0] for d in (-1, 1)]
-                assert own[p, g] == (sides[1] - sides[0]) / 2
-
-
-@every_one
 def test_a_log_scores_it_without_its_own_reward_by_name_and_as_an_object(name):
     left_out = make_baseline(name).leave_one_out()
     assert risk_baseline(name) == risk_baseline(make_baseline(name)) == left_out

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, Groups, make_baseline
+from kaestat import AdvantageEstimator, make_baseline
 from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.method_case import TRUTH, MethodCase
 from tests.helpers.references import per_completion
@@ -25,11 +25,6 @@ def test_arrays_stand_for_themselves_and_mappings_want_ids():
     ]
     with pytest.raises(ValueError, match="remax: groups carry no prompt_ids"):
         make_baseline("remax", greedy={"a": 1.0}).values(packed, NO_PAST, step=0)
-
-
-def test_without_greedy_rewards_there_are_no_values():
-    with pytest.raises(ValueError, match="remax: give it greedy="):
-        make_baseline("remax").values(Groups(np.ones((1, 2))), NO_PAST, step=0)
 
 
 def remax(case, *, greedy):

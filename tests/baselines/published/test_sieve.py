@@ -1,4 +1,4 @@
-"""Sieve least squares: hand-computed fits, and what happens when the visits do not determine the value now."""
+"""Sieve least squares where the visits do not determine the value now, and parameters out of range."""
 
 import numpy as np
 import pytest
@@ -8,13 +8,6 @@ from kaestat import make_baseline
 from tests.helpers.cases import groups, visits
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import other_prompts_mean, others, per_completion, weighted_mean
-
-
-def test_a_line_through_two_visits_and_the_group():
-    # means 0 at lag 4, 1 at lag 2 extrapolate to f = 2 z2 - z1 = 2 with relative variance h = 4 + 1 = 5;
-    # the other completion z: (2 + 5 z) / 6
-    values = make_baseline("sieve", n_basis=2).values(groups([1, 0]), visits([(4, [0]), (2, [1])]), step=9)
-    np.testing.assert_allclose(values, [[2 / 6, 7 / 6]], rtol=1e-9)
 
 
 def test_after_a_long_gap_the_last_spline_has_no_data_and_is_not_taken_for_certain_zero():
@@ -30,14 +23,6 @@ def test_after_a_long_gap_the_last_spline_has_no_data_and_is_not_taken_for_certa
 def test_parameters_out_of_range_are_refused(parameters):
     with pytest.raises(ValueError, match=next(iter(parameters))):
         make_baseline("sieve", **parameters)
-
-
-def test_a_prompt_has_no_more_basis_functions_than_visits_whoever_stands_beside_it():
-    # Steps of a function: three thirds, of which visits at lags 3 and 2 of 10 share the last; of four quarters they
-    # would not. The other prompt has visits enough for four: those at lags 2 and 1 of 8 lie in the last.
-    past = visits([(10, [0]), (3, [1]), (2, [0])], [(8, [0]), (5, [0]), (3, [1]), (2, [0]), (1, [1])])
-    values = make_baseline("sieve", degree=0, n_basis=4).values(groups([1], [1]), past, step=20)
-    np.testing.assert_allclose(values, [[1 / 2], [1 / 2]])
 
 
 def sieve(case, *, n_basis=3, degree=1):

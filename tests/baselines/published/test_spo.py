@@ -9,15 +9,6 @@ from tests.helpers.method_case import MethodCase
 from tests.helpers.references import per_completion
 
 
-def test_constant_forgetting_by_hand():
-    # a, b = 2.7, .3; visit 1, 0, 0: a = 1.35 + 1 = 2.35, b = .15 + 2 = 2.15; visit 1: a = 2.175, b = 1.075
-    baseline = make_baseline("spo", rho=0.5, prior_mean=0.9, prior_count=3)
-    values = baseline.values(groups([1, 0]), visits([(4, [1, 0, 0])]), step=9)
-    np.testing.assert_allclose(values, 2.35 / 4.5, rtol=1e-12)
-    values = baseline.values(groups([1, 0]), visits([(4, [1, 0, 0]), (3, [1])]), step=9)
-    np.testing.assert_allclose(values, 2.175 / 3.25, rtol=1e-12)
-
-
 @pytest.mark.parametrize("rewards", [[1.5, 0.0], [-0.5, 1.0], [2.0, -1.0]], ids=["above", "below", "outweighed"])
 def test_rewards_outside_the_unit_interval_are_refused_even_where_their_sum_looks_fine(rewards):
     estimator = AdvantageEstimator("spo")
