@@ -52,50 +52,28 @@ def everybody(steps):
 
 
 @pytest.mark.parametrize(
-    ("name", "order"), [*((name, "strict") for name in STRICT), *((name, "any") for name in METHODS)]
+    ("name", "order", "columns"),
+    [*((name, "strict", {}) for name in STRICT), *((name, "any", {}) for name in METHODS), *PAIRS],
 )
 @settings(max_examples=8)
-@given(seed=seeds, binary=st.booleans(), several=st.booleans())
-def test_priors_are_visits_made_at_their_dates_however_they_come(name, order, seed, binary, several):
-    several = several and (order == "any" or "learned" not in name)  # scores of steps have none of priors
+@given(seed=seeds, binary=st.booleans(), several=st.booleans(), shift=st.integers(0, 1))
+def test_priors_are_visits_made_at_their_dates(name, order, columns, seed, binary, several, shift):
+    """However they come, with ratios of 1; and only the time since them matters."""
+    several = several and not columns and (order == "any" or "learned" not in name)  # their steps have no scores
+    shift = 0 if name == "kae, fraction" else shift  # of the steps' number
     early, late, *later = everybody(run(seed, 9, binary=binary or name in SERVED))
     dates = {0: early, 2: late} if several else {0: early}
     visited, known = make(name, order=order), make(name, order=order)
 
     for step, part in dates.items():
-        visited.observe(part.ids, part.reward, step)
+        own = part.weight if "weights" in columns else np.ones(len(part))
+        visited.observe(part.ids, part.reward, step, **dict.fromkeys(columns, own))
     for step, part in reversed(dates.items()):
-        known.add_prior(Prior.of_samples(part.ids, part.reward, step=step))
+        weights = part.weight if columns else None
+        known.add_prior(Prior.of_samples(part.ids, part.reward, weights=weights, step=step - shift))
 
-    for one, other in zip(values(visited, later, 3), values(known, later, 3), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", [name for name in STRICT if name != "kae, fraction"])  # of the steps' number
-@settings(max_examples=6)
-@given(seed=seeds)
-def test_only_the_time_since_a_prior_matters(name, seed):
-    first, *later = everybody(run(seed, 9))
-    visited, known = make(name), make(name, prior=Prior.of_samples(first.ids, first.reward))
-
-    visited.observe(first.ids, first.reward, 0)
-
-    for one, other in zip(values(visited, later, 1), values(known, later, 0), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(("name", "order", "columns"), PAIRS)
-@settings(max_examples=6)
-@given(seed=seeds)
-def test_weighted_priors_are_weighted_visits_and_ratios_of_a_prior_are_1(name, order, columns, seed):
-    first, *later = everybody(run(seed, 7))
-    visited, known = make(name, order=order), make(name, order=order)
-    own = first.weight if "weights" in columns else np.ones(len(first))
-
-    visited.observe(first.ids, first.reward, 0, **{next(iter(columns)): own})
-    known.add_prior(Prior.of_samples(first.ids, first.reward, weights=first.weight, step=0))
-
-    for one, other in zip(values(visited, later, 1, **columns), values(known, later, 1, **columns), strict=True):
+    expected, found = values(visited, later, 3, **columns), values(known, later, 3 - shift, **columns)
+    for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
