@@ -7,28 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaestat import AdvantageEstimator
-from tests.helpers.method_table import carry_before, every_method, flat, only, present, values_of
+from tests.helpers.method_table import METHODS, carry_before, every_method, flat, present, values_of
 from tests.helpers.strategies import Step, case_at, groups_of, runs, visits_of
 from tests.helpers.tensors import as_torch
 
 pytestmark = pytest.mark.filterwarnings("ignore:bnpo:", "ignore:.*no group has more than one completion")
 
 
-@every_method
-@given(run=runs(), scatter_padding=st.booleans(), spare=st.integers(0, 2))
-def test_values_are_those_of_the_slow_reference_and_padding_never_matters(method, run, scatter_padding, spare):
-    values, groups = values_of(method, run, scatter_padding=scatter_padding, spare=spare, padding=1.0)
+with_and_without_weights = pytest.mark.parametrize(
+    ("method", "weighted"),
+    [(method, weighted) for method in METHODS for weighted in (False, True)[: 1 + method.weighted]],
+    ids=lambda given: getattr(given, "id", "weighted" if given is True else "plain"),
+)
+
+
+@with_and_without_weights
+@given(data=st.data(), scatter_padding=st.booleans(), spare=st.integers(0, 2), padding=st.sampled_from([0.5, 1.0]))
+def test_values_are_those_of_the_slow_reference_and_padding_never_matters(method, weighted, data, **layout):
+    run = data.draw(runs(weighted=weighted))
+    values, groups = values_of(method, run, weighted=weighted, **layout)
 
     assert np.isfinite(values).all()
-    expected = flat(method.expected(case_at(run, len(run) - 1)))
-    np.testing.assert_allclose(present(values, groups), expected, rtol=1e-9, atol=1e-9)
-
-
-@only(lambda method: method.weighted)
-@given(run=runs(weighted=True), scatter_padding=st.booleans())
-def test_weighted_values_are_those_of_the_slow_reference(method, run, scatter_padding):
-    values, groups = values_of(method, run, weighted=True, scatter_padding=scatter_padding, padding=0.5)
-
     expected = flat(method.expected(case_at(run, len(run) - 1)))
     np.testing.assert_allclose(present(values, groups), expected, rtol=1e-9, atol=1e-9)
 
@@ -74,21 +73,13 @@ def step_through(
     return values
 
 
-@every_method
-@given(run=runs(max_steps=9))
-def test_streaming_gives_the_slow_references_values_at_every_step(method, run):
-    estimator = AdvantageEstimator(method.name, **method.params)
-
-    for index, step in enumerate(run):
-        expected = flat(method.expected(case_at(run, index)))
-        np.testing.assert_allclose(step_through(estimator, step, interleave=True), expected, rtol=1e-9, atol=1e-9)
-
-
-@only(lambda method: method.weighted)
-@given(run=runs(max_steps=9, weighted=True))
-def test_so_does_streaming_with_weights(method, run):
+@with_and_without_weights
+@given(data=st.data())
+def test_streaming_gives_the_slow_references_values_at_every_step(method, weighted, data):
+    run = data.draw(runs(max_steps=9, weighted=weighted))
     estimator = AdvantageEstimator(method.name, **method.params, scale="none")
 
     for index, step in enumerate(run):
         expected = flat(method.expected(case_at(run, index)))
-        np.testing.assert_allclose(step_through(estimator, step, weighted=True), expected, rtol=1e-9, atol=1e-9)
+        values = step_through(estimator, step, weighted=weighted, interleave=True)
+        np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
