@@ -1,5 +1,7 @@
 """REINFORCE++: the batch mean, advantages whitened over the batch (design, section 4)."""
 
+from itertools import chain
+
 import numpy as np
 
 from kaestat import AdvantageEstimator, make_baseline
@@ -34,17 +36,9 @@ def test_a_step_of_no_weight_has_value_and_own_weight_zero():
         np.testing.assert_array_equal(of(weightless, NO_PAST, step=0), np.zeros((2, 2)))
 
 
-def batch_mean(case, *, without_own):
-    def value(p, g):
-        kept = [
-            (z, w)
-            for q in range(len(case.rewards))
-            for k, (z, w) in enumerate(zip(case.rewards[q], case.weights[q], strict=True))
-            if not (without_own and (q, k) == (p, g))
-        ]
-        return weighted_mean([z for z, _ in kept], [w for _, w in kept])
-
-    return per_completion(case, value)
+def batch_mean(case):
+    mean = weighted_mean([*chain(*case.rewards)], [*chain(*case.weights)])
+    return per_completion(case, lambda p, g: mean)
 
 
-CASES = [MethodCase("reinforce++", lambda case: batch_mean(case, without_own=False), weighted=True, sees_own=True)]
+CASES = [MethodCase("reinforce++", batch_mean, weighted=True, sees_own=True)]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits, make_baseline
-from kaestat.baselines import bayes_filter as module
 from kaestat.baselines.beta_mixture import shifted
 from simulations.bandits import regimes
 from simulations.bandits.paths import START_MEAN, START_WITHIN
@@ -56,12 +55,6 @@ def ratio_to_exact(regime, size):
 )
 def test_its_error_is_that_of_exact_bayes_on_the_same_model(regime, most, size):
     assert 0.95 < ratio_to_exact(regime, size) < most
-
-
-def test_without_its_chance_of_jumps_it_is_far_from_exact(many):
-    many.setattr(module, "JUMPS", {1e-9: 1.0})
-    many.setattr(grid_filter, "JUMPS", {0.05: 1.0})
-    assert ratio_to_exact("jumps, .05 a visit", 8) > 1.3
 
 
 @pytest.mark.usefixtures("many")

@@ -1,4 +1,4 @@
-"""One-sided kernels: every constant by quadrature and by the digits of the design's table, identities, bad input."""
+"""One-sided kernels: every constant by quadrature, identities, bad input."""
 
 import math
 import re
@@ -9,29 +9,11 @@ import torch
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 
-from kaestat.smoothing.kernels import KERNELS, CallableKernel, Exponential, Triangular, as_kernel
+from kaestat.smoothing.kernels import KERNELS, CallableKernel, Exponential, as_kernel
 
 ALL = [*KERNELS.values(), Exponential(rho=0.7), CallableKernel(lambda u: 3 * (1 - u) ** 2, support=1.0)]
 IDS = [f"{kernel.name}{index}" for index, kernel in enumerate(ALL)]
 each_kernel = pytest.mark.parametrize("kernel", ALL, ids=IDS)
-
-# name: (mu1, R, Lipschitz-optimal h constant, worst-case MSE constant, local linear R*), with the
-# tolerance that the printed digits allow.
-TABLE = {
-    "uniform": (1 / 2, 1, 1.2599, 1.1906, 4),
-    "triangular": (1 / 3, 4 / 3, 1.8171, 1.1006, 24 / 5),
-    "epanechnikov": (3 / 8, 6 / 5, 1.6219, 1.1098, 4.498),
-    "exponential": (1, 1 / 2, 0.6300, 1.1906, 5 / 4),
-    "half-normal": (math.sqrt(2 / math.pi), 1 / math.sqrt(math.pi), 0.7624, 1.1101, 1.78601),
-}
-DIGITS = {
-    "uniform": (1e-14, 1e-14, 5e-5, 5e-5, 1e-13),
-    "triangular": (1e-14, 1e-14, 5e-5, 5e-5, 1e-13),
-    "epanechnikov": (1e-14, 1e-14, 5e-5, 5e-5, 5e-4),
-    "exponential": (1e-14, 1e-14, 5e-5, 5e-5, 1e-13),
-    # The last printed digit of 1.78601 is off: quadrature (below) gives 1.78596.
-    "half-normal": (1e-14, 1e-14, 5e-5, 5e-5, 6e-5),
-}
 
 
 def integrate(function, kernel) -> float:
@@ -43,24 +25,11 @@ def at(kernel, u: float) -> float:
     return float(kernel(np.array([u]))[0])
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_constants_agree_with_the_printed_table(name):
-    kernel = KERNELS[name]
-    constants = (
-        kernel.mu1,
-        kernel.roughness,
-        kernel.lipschitz_bandwidth_constant,
-        kernel.worst_case_mse_constant,
-        kernel.local_linear_roughness,
-    )
-    for constant, printed, digits in zip(constants, TABLE[name], DIGITS[name], strict=True):
-        assert constant == pytest.approx(printed, abs=digits, rel=0)
-
-
 @each_kernel
 def test_moments_agree_with_quadrature(kernel):
     for power, moment in enumerate(kernel.moments):
         assert moment == pytest.approx(integrate(lambda u, k=power: u**k * at(kernel, u), kernel), rel=1e-9)
+    assert (kernel.mu1, kernel.roughness) == (kernel.moments[1], kernel.square_moments[0])
     for power, moment in enumerate(kernel.square_moments):
         assert moment == pytest.approx(integrate(lambda u, k=power: u**k * at(kernel, u) ** 2, kernel), rel=1e-9)
 
@@ -89,11 +58,6 @@ def test_the_optimal_constants_minimise_squared_bias_plus_variance(kernel):
     assert (h * kernel.mu1) ** 2 == pytest.approx(kernel.roughness / h / 2, rel=1e-12)
 
 
-def test_an_integer_uniform_bandwidth_spans_that_many_lags():
-    weight = KERNELS["uniform"](np.arange(8) / 5.0)
-    assert weight.tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
-
-
 @pytest.mark.parametrize("kernel", ALL[:-1], ids=IDS[:-1])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_torch_agrees_with_numpy_and_keeps_its_type(kernel, dtype):
@@ -101,14 +65,6 @@ def test_torch_agrees_with_numpy_and_keeps_its_type(kernel, dtype):
     weight = kernel(torch.from_numpy(u))
     assert weight.dtype == dtype
     np.testing.assert_allclose(weight.numpy(), kernel(u), rtol=1e-6 if dtype == torch.float32 else 1e-14)
-
-
-def test_a_callable_kernel_with_the_triangular_formula_is_the_triangular_kernel():
-    by_hand = as_kernel(lambda u: 2 * (1 - u) * (u < 1))
-    assert by_hand.moments == pytest.approx(Triangular().moments, rel=1e-7)
-    assert by_hand.square_moments == pytest.approx(Triangular().square_moments, rel=1e-7)
-    assert by_hand.local_linear_roughness == pytest.approx(24 / 5, rel=1e-6)
-    assert by_hand.at_zero == 2.0
 
 
 @each_kernel

@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from kaestat.baselines import Kalman
-from kaestat.core.arrays import Groups, Visits
 from kaestat.smoothing.kernels import KERNELS, Triangular
 from kaestat.theory import (
     integer_bandwidth_error,
@@ -135,16 +133,6 @@ def test_optimal_integer_bandwidth_equals_an_exhaustive_search(n, noise):
 def test_local_slopes_of_the_exact_mse_approach_two_thirds_as_in_the_design():
     slopes = local_rate_slopes([10**3, 10**4, 10**5, 10**6, 10**7])
     np.testing.assert_allclose(slopes, [-0.66370, -0.66603, -0.66653, -0.66664], atol=5e-6, rtol=0)
-    # Negative control: the digits tell another noise variance apart.
-    assert np.abs(local_rate_slopes([10**3, 10**4], noise_variance=0.5)[0] + 0.66370) > 5e-5
-
-
-def test_a_bandwidth_of_the_wrong_order_has_the_wrong_slope():
-    n = np.array([10**6, 10**7])
-    mse = [
-        integer_bandwidth_error(round(float(size) ** 0.5), lipschitz=1 / size, noise_variance=0.25).mse for size in n
-    ]
-    assert np.diff(np.log(mse))[0] / np.log(10) == pytest.approx(-0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -159,24 +147,6 @@ def test_optimal_bandwidth_minimises_the_asymptotic_worst_case_mse(name):
     least = kernel.worst_case_mse_constant * (lipschitz * noise / per_step) ** (2 / 3)
     assert mse(h) == pytest.approx(least)
     assert mse(h) < min(mse(0.999 * h), mse(1.001 * h))
-
-
-@pytest.mark.parametrize("count", [1, 8])
-def test_the_kalman_baseline_settles_to_the_exponential_kernel(count):
-    drift, noise, n_visits = 4e-4, 0.2, 600
-    baseline = Kalman(drift_variance=drift, reward_variance=noise)
-    lag = np.arange(n_visits, 0.0, -1)
-
-    # One row per visit, with a reward only there: the value minus that of a row without any is the visit's weight.
-    total = np.concatenate([np.eye(n_visits)[-60:], np.zeros((1, n_visits))]) * count
-    visits = Visits(lag=lag + 0 * total, count=np.full_like(total, count), total=total, total_sq=total)
-    values = baseline.values(Groups(np.zeros((61, 1))), visits, step=n_visits)[:, 0]
-    weights = (values[:-1] - values[-1])[::-1]  # lags 1, 2, ...
-
-    signal = drift * count / noise  # K^2 / (1 - K), of the gain K at which the filter settles
-    gain = 2 * signal / (signal + np.sqrt(signal**2 + 4 * signal))
-    np.testing.assert_allclose(weights, gain * (1 - gain) ** np.arange(60), rtol=1e-9)
-    np.testing.assert_allclose(weights[1:] / weights[:-1], 1 - gain, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,6 @@ def test_rewards_outside_the_unit_interval_are_refused_even_where_their_sum_look
         make_baseline("spo").values(groups([1]), visits([(1, rewards)]), step=3)
 
 
-def test_bounds_must_be_in_order():
-    with pytest.raises(ValueError, match="rho_min"):
-        make_baseline("spo", rho_min=0.97)
-    assert make_baseline("spo", rho_min=0.96).rho_min == 0.96  # the bounds may meet
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -34,6 +28,7 @@ def test_bounds_must_be_in_order():
         ("prior_count", 0),
         ("prior_count", -1),
         ("rho_min", 0),
+        ("rho_min", 0.97),  # above rho_max
         ("rho_max", 1.01),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from kaestat import RewardLog, Visits, make_baseline, select_bandwidth
 from kaestat.logs.replay import replay
 from kaestat.smoothing.kernels import as_kernel
-from kaestat.smoothing.selectors import SELECTORS, as_selector, make_selector
+from kaestat.smoothing.selectors import SELECTORS, make_selector
 from kaestat.smoothing.selectors.data_driven import DataDriven
 from tests.helpers.selector_logs import GRID, random_log, reward_log, stretched, visits_of
 from tests.helpers.tiers import slow_after
@@ -145,10 +145,3 @@ def test_errors_of_bandwidths_are_finite_for_the_largest_rewards_and_grids(name,
     selection = select_bandwidth(RewardLog(prompts, steps, rewards), name, kernel, grid, n_boot=20)
     assert math.isfinite(selection.se) and selection.bandwidth > 0
     assert np.isfinite(selection.path.iloc[:, 2]).all()
-
-
-def test_unknown_selectors_and_parameters_are_refused():
-    with pytest.raises(ValueError, match=r"unknown name 'cv'; choose one of fixed, .*auto"):
-        as_selector("cv")
-    with pytest.raises(ValueError, match="unknown parameter 'c'; it takes grid"):
-        make_selector("forward_cv", c=1)

@@ -80,35 +80,6 @@ def test_sums_over_the_past_are_those_of_a_loop(layout, kernel, bandwidth):
     np.testing.assert_allclose(actual[1], (carried - center * mass)[there], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("layout", ["common", "irregular", "scattered"])
-def test_forward_prediction_falls_back_on_the_visit_before(layout):
-    series = make_series(layout, weighted=True, seed=1)
-    smoother, (there, center) = CausalSmoother(series), used(series)
-    with np.errstate(all="raise"):
-        prediction = smoother.forward(as_kernel("triangular"), 2.5)
-    np.testing.assert_array_equal(prediction[~smoother.has_past & smoother.present], 0.0)
-    mass, carried = (column[there] for column in past_by_loops(series, "triangular", 2.5))
-    weight, total = series.mass[there], series.carried[there]
-    fell_back = 0
-    for p, i in np.argwhere(smoother.has_past):
-        before = [v for v in range(i) if weight[p, v] > 0][-1]
-        expected = carried[p, i] / mass[p, i] if mass[p, i] > 0 else total[p, before] / weight[p, before]
-        assert prediction[p, i] == pytest.approx(expected - center, abs=1e-12)
-        fell_back += mass[p, i] == 0
-    assert fell_back > 0 or layout == "common", "some visit should have no weighted past, or the fallback is untested"
-
-
-def test_visit_statistics_are_those_of_the_completions():
-    rewards, padding = [[0.0, 1.0, 1.0], [0.5]], [(0.0, 0, 0, 0)]
-    sums = [[*((9.0 - v, len(z), sum(z), sum(x * x for x in z)) for v, z in enumerate(rewards)), *padding], padding * 3]
-    smoother = CausalSmoother(Visits(*np.moveaxis(np.array(sums), -1, 0)))
-    np.testing.assert_allclose(smoother.mean, [[2 / 3 - 2.5 / 4, 0.5 - 2.5 / 4]])
-    np.testing.assert_allclose(smoother.scatter, [[2 / 9, 0.0]], atol=1e-15)
-    np.testing.assert_allclose(smoother.variance, [[1 / 3, 0.0]])
-    assert smoother.has_past.tolist() == [[False, True]]
-    np.testing.assert_allclose(smoother.mean_before, [[0.0, 2 / 3 - 2.5 / 4]])
-
-
 @pytest.mark.parametrize("shape", [(2, 0), (0, 2), (0, 0), (2, 3)])
 def test_a_series_without_visits_has_no_past(shape):
     none = np.zeros(shape)
