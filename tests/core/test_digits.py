@@ -31,6 +31,7 @@ def test_workers_with_other_first_rewards_merge_what_they_recorded_far_from_zero
         np.testing.assert_allclose(again.step(IDS[0], 1e8 + REWARDS[1], 10), expected, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*few of the 12 prompts")
 def test_a_log_far_from_zero_is_analysed_as_its_differences():
     step = np.repeat(np.arange(10), 36)
     near, far = (RewardLog(np.concatenate(IDS), step, low + np.concatenate(REWARDS)) for low in (0.0, 1e8))

@@ -43,31 +43,17 @@ def test_what_is_saved_is_loaded(tmp_path):
     np.testing.assert_equal(load_state(tmp_path / "s"), STATE)
 
 
-def test_a_file_cut_anywhere_is_refused(tmp_path):
-    whole, torn = tmp_path / "whole", tmp_path / "torn"
-    estimator_with_state().save(whole)
-    content = whole.read_bytes()
-
-    for length in [*range(0, len(content), 50), len(content) - 1]:
-        torn.write_bytes(content[:length])
-        with pytest.raises(ValueError, match="kaestat state file"):
-            AdvantageEstimator.load(torn)
-
-
-def test_a_file_with_any_byte_flipped_or_appended_is_refused(tmp_path):
-    whole, torn = tmp_path / "whole", tmp_path / "torn"
-    estimator_with_state().save(whole)
-    content = whole.read_bytes()
-
+def test_a_file_cut_anywhere_or_with_any_byte_flipped_or_appended_and_a_foreign_one_are_refused(tmp_path):
+    path = tmp_path / "state"
+    estimator_with_state().save(path)
+    content = path.read_bytes()
+    changed = [content[:length] for length in [*range(0, len(content), 50), len(content) - 1]]
     for position in [*range(90), *range(90, len(content), 7)]:
-        flipped = bytearray(content)
-        flipped[position] ^= 0x10
-        torn.write_bytes(flipped)
+        changed.append(content[:position] + bytes([content[position] ^ 0x10]) + content[position + 1 :])
+    for other in (*changed, content + b"\0", b"kaestat-state", b"PK\x03\x04", b"{}", b"\x80\x04N."):
+        path.write_bytes(other)
         with pytest.raises(ValueError, match="kaestat"):
-            AdvantageEstimator.load(torn)
-    torn.write_bytes(content + b"\0")
-    with pytest.raises(ValueError, match="cut short or corrupted"):
-        AdvantageEstimator.load(torn)
+            AdvantageEstimator.load(path)
 
 
 def test_a_checksum_that_was_made_to_fit_hides_nothing():
@@ -76,13 +62,6 @@ def test_a_checksum_that_was_made_to_fit_hides_nothing():
         line = b" ".join([*first.split()[:2], hashlib.sha256(other).hexdigest().encode()])
         with pytest.raises(ValueError, match="state: cannot be read"):
             parse_state(line + b"\n" + other, "state")
-
-
-@pytest.mark.parametrize("content", [b"", b"kaestat-state", b"PK\x03\x04", b"{}", b"\x80\x04N."])
-def test_foreign_files_are_refused(tmp_path, content):
-    (tmp_path / "s").write_bytes(content)
-    with pytest.raises(ValueError, match="not a kaestat state file"):
-        load_state(tmp_path / "s")
 
 
 def test_another_version_a_missing_file_and_another_kind_of_state_are_named(tmp_path):

@@ -68,6 +68,7 @@ def test_rewards_in_a_small_part_of_the_range_of_a_method_are_noticed_once(metho
         assert ["high=" in str(each.message) for each in caught] == [True] * said
 
 
+@pytest.mark.filterwarnings("ignore:.*lies far outside")
 def test_the_far_reward_is_in_its_own_advantage_in_full_and_not_in_its_own_value():
     found = []
     for far in (0, 100):
@@ -78,6 +79,7 @@ def test_the_far_reward_is_in_its_own_advantage_in_full_and_not_in_its_own_value
     assert found[0][0] == found[1][0] and found[0][1] != found[1][1] and advantages[0] == 100 - found[1][0]
 
 
+@pytest.mark.filterwarnings("ignore:.*lies far outside", "ignore:.*give it as low=")
 @pytest.mark.parametrize("method", ["kae_eb", "bayes_filter:high=100"])
 def test_a_log_with_far_rewards_is_replayed_as_it_was_trained_on(method):
     steps = rewards(2, 100)[0]

@@ -214,6 +214,7 @@ def test_with_one_completion_a_visit_the_noise_is_that_of_the_last_two_visits():
     assert found.drift == 0 and found.binary
 
 
+@pytest.mark.filterwarnings("ignore:prior")
 @pytest.mark.parametrize("method", ["kae", "kae_eb"])
 def test_bandwidths_that_reach_no_visit_of_a_prompt_do_not_pull_its_value_to_0(method):
     """A learned bandwidth mixes candidates. Those that reach nothing gave 0, which may be no reward at all."""
