@@ -58,9 +58,19 @@ def test_spo_says_how_to_give_the_range_of_other_rewards():
         estimator.step(["a"], [1.1], 1)
 
 
-def test_a_state_in_the_unit_of_another_range_is_refused():
-    saved = AdvantageEstimator("bayes_filter", low=-1, high=1)
-    saved.step(["a", "a"], [-1.0, 1.0], 0)
-    with pytest.raises(ValueError, match="built with the parameters that were saved"):
-        AdvantageEstimator("bayes_filter").load_state_dict(saved.state_dict())
-    AdvantageEstimator("bayes_filter", low=-1, high=1).load_state_dict(saved.state_dict())
+OUTSIDE = {"bnpo": (-1.0, 1.5), "maxrl": (-1.0,), "spo": (-0.5, 1.5)}
+
+
+@pytest.mark.parametrize(("name", "bad"), [(name, bad) for name, rewards in OUTSIDE.items() for bad in rewards])
+def test_rewards_without_a_meaning_are_refused_and_nothing_is_recorded_unless_they_are_masked(name, bad):
+    estimator = AdvantageEstimator(name)
+    with pytest.raises(ValueError, match=name):
+        estimator.step(["a", "a"], [bad, 1.0 - bad], 0)  # their mean is fine
+    assert estimator.last_step == -1 and estimator.history is None
+    masked = estimator.step(["a"] * 3, [1.0, 0.0, bad], 0, mask=[True, True, False])
+    assert masked[0] > 0 > masked[1] and masked[2] == 0
+
+
+def test_so_are_those_of_the_past():
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        make_baseline("spo").values(groups([1]), visits([(1, [2.0, -1.0])]), step=3)

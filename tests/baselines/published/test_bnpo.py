@@ -1,4 +1,4 @@
-"""BNPO (Xiao et al., 2025): the numbers of the authors' code, its corners, and rewards that are not successes."""
+"""BNPO (Xiao et al., 2025): the numbers of the authors' code and its corners."""
 
 import math
 import statistics
@@ -49,15 +49,6 @@ def test_a_lone_completion_has_advantage_zero_and_its_reward_counts_among_the_me
     found = AdvantageEstimator("bnpo").step(["a", "b", "b", "c", "c"], [1.0, 1.0, 0.0, 0.0, 0.0], 0)
     assert found[0] == 0.0
     assert found.tolist() == pytest.approx(authors([1.0, 1.0, 0.0, 0.0, 0.0], list("abbcc")), rel=1e-9)
-
-
-@pytest.mark.parametrize("bad", [-1.0, 1.5])
-def test_rewards_that_are_no_successes_are_refused_and_nothing_is_recorded(bad):
-    estimator = AdvantageEstimator("bnpo")
-    with pytest.raises(ValueError, match="rewards: bnpo treats them as successes"):
-        estimator.step(["a", "a"], [bad, 1.0], 0)
-    assert estimator.last_step == -1
-    assert estimator.step(["a"] * 3, [1.0, 0.0, bad], 0, mask=[True, True, False]).tolist() == [0.5, -0.5, 0.0]
 
 
 def test_empty_groups_do_not_enter_the_moments():

@@ -30,10 +30,6 @@ def test_advantages_are_verls(scale, by_std, levels):
     assert np.count_nonzero(expected) > 5
 
 
-def test_a_lone_completion_has_advantage_zero():
-    assert AdvantageEstimator("grpo_passk").step(["a", "b", "b"], [1.0, 1.0, 0.0], 0)[0] == 0.0
-
-
 def test_the_mean_update_is_the_gradient_of_pass_at_the_groups_size():
     # One logit: a success has score 1 - p, a failure -p; pass@G = 1 - (1 - p)^G has slope G (1 - p)^(G - 1) p (1 - p).
     size, p = 4, 0.3

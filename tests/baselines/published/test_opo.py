@@ -30,11 +30,6 @@ def test_advantages_are_verls_in_groups_of_two_and_more(seed):
     assert not np.allclose(found, AdvantageEstimator("dr_grpo").step(index, rewards, 0))
 
 
-def test_a_lone_completion_has_advantage_zero_where_verl_gives_its_reward():
-    assert AdvantageEstimator("opo").step(["a"], [1.0], 0, weights=[7.0]).tolist() == [0.0]
-    assert verls([1.0], [7.0], ["a"]) == [1.0]
-
-
 def test_completions_without_lengths_are_refused_and_nothing_is_recorded():
     estimator = AdvantageEstimator("opo")
     with pytest.raises(ValueError, match=r"weights: opo weighs .* weights='length'"):
