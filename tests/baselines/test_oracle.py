@@ -19,19 +19,24 @@ def test_value_is_looked_up(value):
     np.testing.assert_array_equal(values, [[0.25, 0.25], [0.5, 0.5]])
 
 
-def test_a_missing_prompt_is_named():
-    with pytest.raises(ValueError, match="no value given for prompt 'b'"):
-        AdvantageEstimator("oracle", value={"a": 0.5}).step(["a", "b"], [1.0, 0], 0)
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a": 0.5}, "no value given for prompt 'b'"),
+        (lambda prompts, step: [0.5], "must return 2 numbers"),
+        ({"a": np.nan, "b": 0.5}, "prompt 'a' is nan; give a finite number"),
+    ],
+    ids=["missing", "too few", "not finite"],
+)
+def test_values_that_are_not_there_are_refused(value, message):
+    with pytest.raises(ValueError, match=message):
+        AdvantageEstimator("oracle", value=value).step(["a", "b"], [1.0, 0], 0)
 
 
-def test_a_function_of_the_wrong_length_is_refused():
-    with pytest.raises(ValueError, match="must return 2 numbers"):
-        AdvantageEstimator("oracle", value=lambda prompts, step: [0.5]).step(["a", "b"], [1.0, 0], 0)
-
-
-def test_values_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match="value of prompt 'a' is nan; give a finite number"):
-        AdvantageEstimator("oracle", value={"a": np.nan}).step(["a"], [1.0], 0)
+@pytest.mark.parametrize(("name", "given"), [("oracle", "value"), ("remax", "greedy")])
+def test_a_mapping_wants_ids(name, given):
+    with pytest.raises(ValueError, match=f"{name}: groups carry no prompt_ids"):
+        make_baseline(name, **{given: {"a": 1.0}}).values(groups([1, 0]), NO_PAST, step=0)
 
 
 def oracle(case, *, value):

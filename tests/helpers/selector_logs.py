@@ -35,10 +35,10 @@ LOGS = {
 GRID = (1.5, 2.5, 4.0, 7.0, 12.0, 30.0)
 
 
-def visits_of(log: Log, *, now: float | None = None, padding: str = "right") -> Visits:
-    """The whole log as past visits seen from ``now``; padding on the right, on the left, or between the visits."""
+def visits_of(log: Log, *, now: float | None = None) -> Visits:
+    """The whole log as past visits seen from ``now``."""
     now = 1.0 + max(prompt[-1][0] for prompt in log) if now is None else now
-    return visits(*[[(now - time, rewards) for time, rewards in prompt] for prompt in log], padding=padding)
+    return visits(*[[(now - time, rewards) for time, rewards in prompt] for prompt in log])
 
 
 def reward_log(log: Log) -> RewardLog:

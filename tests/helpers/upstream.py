@@ -7,7 +7,6 @@ checked on ``trl`` and ``verl``.
 
 import importlib.machinery
 import os
-import subprocess
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -29,22 +28,6 @@ def package_folders():
     """Folders to import the projects' packages from."""
     found = [(checkout(project), folders) for project, folders in PACKAGES.items()]
     return [str(root / folder) for root, folders in found if root is not None for folder in folders]
-
-
-def commits():
-    """Lines that say which source is there."""
-    if not os.environ.get("KAESTAT_UPSTREAM"):
-        return []
-    lines = []
-    for project in (*PACKAGES, "nemo-rl"):
-        root = checkout(project)
-        log = ["git", "-C", str(root), "log", "-1", "--format=%h of %cs"]
-        is_clone = root is not None and (root / ".git").exists()
-        said = (
-            subprocess.run(log, capture_output=True, text=True, check=True).stdout.strip() if is_clone else "no clone"
-        )
-        lines.append(f"{project}: {'no folder' if root is None else said}")
-    return lines
 
 
 class EmptyPackages:

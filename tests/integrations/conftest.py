@@ -2,11 +2,6 @@
 
 import sys
 
-from tests.helpers.upstream import commits, package_folders
+from tests.helpers.upstream import package_folders
 
 sys.path += [folder for folder in package_folders() if folder not in sys.path]
-
-
-def pytest_report_header():
-    """Which source the tests take."""
-    return commits()

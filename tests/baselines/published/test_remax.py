@@ -1,10 +1,6 @@
 """ReMax (Li et al., 2023): greedy rewards that change from step to step, and who gives them."""
 
-import numpy as np
-import pytest
-
-from kaestat import AdvantageEstimator, make_baseline
-from tests.helpers.cases import NO_PAST, groups
+from kaestat import AdvantageEstimator
 from tests.helpers.method_case import TRUTH, MethodCase
 from tests.helpers.references import per_completion
 
@@ -15,16 +11,6 @@ def test_a_mapping_is_looked_up_at_every_step():
     assert estimator.step(["a", "a"], [1.0, 0.0], 0).tolist() == [0.0, -1.0]
     greedy["a"] = 0.0
     assert estimator.step(["a", "a"], [1.0, 0.0], 1).tolist() == [1.0, 0.0]
-
-
-def test_arrays_stand_for_themselves_and_mappings_want_ids():
-    packed = groups([1, 0], [1, 1])
-    assert make_baseline("remax", greedy=np.array([0.25, 1.0])).values(packed, NO_PAST, step=0).tolist() == [
-        [0.25, 0.25],
-        [1.0, 1.0],
-    ]
-    with pytest.raises(ValueError, match="remax: groups carry no prompt_ids"):
-        make_baseline("remax", greedy={"a": 1.0}).values(packed, NO_PAST, step=0)
 
 
 def remax(case, *, greedy):

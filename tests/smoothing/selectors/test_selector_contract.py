@@ -123,9 +123,7 @@ def test_without_two_visits_of_a_prompt_the_bandwidth_is_ten_steps(name, past, g
     [
         ([], "empty"),
         ([1.0, 0.0], r"positive and at most 1e\+50, got 0"),
-        ([-1.0], r"positive and at most 1e\+50, got -1"),
         ([1.0, np.nan], r"positive and at most 1e\+50, got nan"),
-        ([1.0, np.inf], r"positive and at most 1e\+50, got inf"),
         ([1.0, 1e51], r"positive and at most 1e\+50, got 1e\+51"),
         ([2.0, 1.0], "increasing"),
         ([2.0, 2.0], "increasing"),

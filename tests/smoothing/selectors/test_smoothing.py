@@ -80,13 +80,6 @@ def test_sums_over_the_past_are_those_of_a_loop(layout, kernel, bandwidth):
     np.testing.assert_allclose(actual[1], (carried - center * mass)[there], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(2, 0), (0, 2), (0, 0), (2, 3)])
-def test_a_series_without_visits_has_no_past(shape):
-    none = np.zeros(shape)
-    mass, carried = CausalSmoother(Visits(none, none, none, none)).past(as_kernel("triangular"), 5.0)
-    assert mass.size == carried.size == 0
-
-
 @pytest.mark.parametrize("kernel", ["triangular", "exponential"])
 def test_a_series_in_single_precision_is_smoothed_in_double(kernel):
     series = make_series("irregular")
