@@ -191,21 +191,6 @@ def test_rewards_that_a_step_refuses_are_not_observed_either():
     assert estimator.history is None
 
 
-def test_importance_alone_weighs_the_mean_and_beside_weights_multiplies_them_by_its_square():
-    rng = np.random.default_rng(0)
-    alone, weighed, both, squared = (AdvantageEstimator("kae_eb", bandwidth=9) for _ in range(4))
-    for step, part in enumerate(run(5, 10)):
-        ratio = rng.gamma(5.0, 0.2, len(part))
-        advantages = [
-            alone.step(part.ids, part.reward, step, importance=ratio),
-            weighed.step(part.ids, part.reward, step, weights=ratio),
-            both.step(part.ids, part.reward, step, importance=ratio, weights=part.weight),
-            squared.step(part.ids, part.reward, step, weights=part.weight * ratio**2),
-        ]
-        np.testing.assert_array_equal(advantages[0], advantages[1])
-        np.testing.assert_array_equal(advantages[2], advantages[3])
-
-
 def test_what_is_predicted_with_importance_alone_is_the_reweighted_reward():
     reward, ratio = np.array([1.0, 0.0, 1.0]), np.array([0.5, 2.0, 1.0])
     alone, weighed = (AdvantageEstimator("kae", bandwidth=5) for _ in range(2))
