@@ -14,18 +14,10 @@ from tests.helpers import grid_filter
 CASES = []  # its reference takes whole runs, and stands below
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def many(monkeypatch):
     """Regimes of 256 prompts, so that little of an error comes from what all prompts have to teach."""
     monkeypatch.setattr(regimes, "N_PROMPTS", 256)
-    return monkeypatch
-
-
-def drawn(regime, size):
-    """Values (1, T, P) of a regime, and rewards of 0 and 1."""
-    streams = Streams(0, regime, [0])
-    value = regimes.REGIMES[regime](streams)[0]
-    return value, regimes.rewards_of(value, size, streams)
 
 
 def error(values, truth):
@@ -33,15 +25,6 @@ def error(values, truth):
     return ((values - truth[..., None])[:, 1:] ** 2).mean()
 
 
-def ratio_to_exact(regime, size):
-    value, reward = drawn(regime, size)
-    within = START_WITHIN / (START_MEAN * (1 - START_MEAN))
-    prior = grid_filter.beta_prior(*(np.array([START_MEAN, 1 - START_MEAN]) * within / (1 - within)))
-    exact = error(grid_filter.values(reward[0], prior)[None], value)
-    return error(served(make_baseline("bayes_filter"), reward), value) / exact
-
-
-@pytest.mark.usefixtures("many")
 @pytest.mark.parametrize("size", [1, 2, 8])
 @pytest.mark.parametrize(
     ("regime", "most"),
@@ -54,10 +37,15 @@ def ratio_to_exact(regime, size):
     ],
 )
 def test_its_error_is_that_of_exact_bayes_on_the_same_model(regime, most, size):
-    assert 0.95 < ratio_to_exact(regime, size) < most
+    streams = Streams(0, regime, [0])
+    value = regimes.REGIMES[regime](streams)[0]
+    reward = regimes.rewards_of(value, size, streams)
+    within = START_WITHIN / (START_MEAN * (1 - START_MEAN))
+    prior = grid_filter.beta_prior(*(np.array([START_MEAN, 1 - START_MEAN]) * within / (1 - within)))
+    exact = error(grid_filter.values(reward[0], prior)[None], value)
+    assert 0.95 < error(served(make_baseline("bayes_filter"), reward), value) / exact < most
 
 
-@pytest.mark.usefixtures("many")
 @pytest.mark.parametrize("size", [1, 2, 8])
 @pytest.mark.parametrize("regime", ["Beta rewards", "all +2.5 logits"])
 def test_it_keeps_up_with_the_filter_that_knows_the_noise_of_rewards_or_the_shock(regime, size):
@@ -66,12 +54,12 @@ def test_it_keeps_up_with_the_filter_that_knows_the_noise_of_rewards_or_the_shoc
     assert error(values, world.value) < 1.15 * error(world.known, world.value)
 
 
-def stepped(reward, *, convert=np.asarray):
+def stepped(reward):
     """What is served at each step of a run of all prompts; rewards (T, ..., P, G)."""
     baseline, carry, state = make_baseline("bayes_filter"), None, None
     for t, now in enumerate(reward):
-        seen = convert(np.ones((*now.shape[:-1], min(t, 1))))
-        groups, visits = Groups(convert(now)), Visits(seen, seen, seen, seen, state=state)
+        seen = np.ones((*now.shape[:-1], min(t, 1)))
+        groups, visits = Groups(now), Visits(seen, seen, seen, seen, state=state)
         answer = baseline.serve(groups, visits, step=t, carry=carry)
         yield groups, visits, carry, answer
         carry, state = answer.carry, answer.state

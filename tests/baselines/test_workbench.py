@@ -144,7 +144,10 @@ def test_a_planted_fault_gets_its_own_name(name):
     assert list(caught.value.faults) == [name]
 
 
-@pytest.mark.parametrize("method", [*methods(), *(f"kae:bandwidth={name}" for name in SELECTORS)])
+OTHERS = [f"{name}:bandwidth=forward_cv" for name in ("kae_eb", "kae_stream", "local_linear")]
+
+
+@pytest.mark.parametrize("method", [*methods(), *(f"kae:bandwidth={name}" for name in SELECTORS), *OTHERS])
 def test_every_method_of_ours_passes(method):
     with_torch = find_spec("torch") is not None
     name, params = parse_method(method)
