@@ -41,4 +41,4 @@ def batch_mean(case):
     return per_completion(case, lambda p, g: mean)
 
 
-CASES = [MethodCase("reinforce++", batch_mean, weighted=True, sees_own=True)]
+CASES = [MethodCase("reinforce++", batch_mean, weighted=True)]

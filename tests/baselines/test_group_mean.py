@@ -40,6 +40,6 @@ def test_a_group_of_no_weight_has_value_and_own_weight_zero():
 
 
 CASES = [
-    MethodCase("grpo", lambda case: group_mean(case, without_own=False), weighted=True, sees_own=True),
+    MethodCase("grpo", lambda case: group_mean(case, without_own=False), weighted=True),
     MethodCase("rloo", lambda case: group_mean(case, without_own=True), weighted=True),
 ]

@@ -17,8 +17,6 @@ class MethodCase:
     reference: Callable
     params: dict = field(default_factory=dict)
     weighted: bool = False  # takes weights, and so does its reference
-    sees_own: bool = False
-    by_rank: bool = False  # a reward of the group in place of a mean
 
     @property
     def id(self) -> str:

@@ -4,6 +4,7 @@ A log is a list of prompts; a prompt is a list of ``(time, rewards)``, oldest fi
 """
 
 import math
+from functools import partial
 from statistics import fmean, variance
 
 from tests.helpers.references import KERNELS
@@ -55,12 +56,4 @@ def cv_path(log: Log, kernel: str, grid, *, with_own: bool) -> list[float]:
     return path
 
 
-def forward_cv_path(log, kernel, grid):
-    return cv_path(log, kernel, grid, with_own=False)
-
-
-def loo_cv_path(log, kernel, grid):
-    return cv_path(log, kernel, grid, with_own=True)
-
-
-PATHS = {"forward_cv": forward_cv_path, "loo_cv": loo_cv_path}
+PATHS = {"forward_cv": partial(cv_path, with_own=False), "loo_cv": partial(cv_path, with_own=True)}

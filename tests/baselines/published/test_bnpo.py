@@ -67,4 +67,4 @@ def test_one_group_alone_is_warned_of_as_it_is_dr_grpo():
     np.testing.assert_array_equal(found, AdvantageEstimator("dr_grpo").step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0))
 
 
-CASES = [MethodCase("bnpo", lambda case: group_mean(case, without_own=False), weighted=True, sees_own=True)]
+CASES = [MethodCase("bnpo", lambda case: group_mean(case, without_own=False), weighted=True)]

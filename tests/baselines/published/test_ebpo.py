@@ -63,4 +63,4 @@ def ebpo(case):
     return per_completion(case, value)
 
 
-CASES = [MethodCase("ebpo", ebpo, sees_own=True)]
+CASES = [MethodCase("ebpo", ebpo)]

@@ -51,4 +51,4 @@ def grpo_passk(case):
     return per_completion(case, value)
 
 
-CASES = [MethodCase("grpo_passk", grpo_passk, sees_own=True, by_rank=True)]
+CASES = [MethodCase("grpo_passk", grpo_passk)]

@@ -40,4 +40,4 @@ def krpo(case):
     return [[x for x, _ in krpo_filter(row)] for row in case.rewards]
 
 
-CASES = [MethodCase("krpo", krpo, sees_own=True)]
+CASES = [MethodCase("krpo", krpo)]

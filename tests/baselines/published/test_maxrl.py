@@ -52,4 +52,4 @@ def test_the_divisor_is_the_success_rate_whatever_the_weights():
     assert baseline.deviation(empty, NO_PAST, step=0).tolist() == [[1e-6]]
 
 
-CASES = [MethodCase("maxrl", lambda case: group_mean(case, without_own=False), weighted=True, sees_own=True)]
+CASES = [MethodCase("maxrl", lambda case: group_mean(case, without_own=False), weighted=True)]

@@ -48,4 +48,4 @@ def mc_grpo(case):
     return per_completion(case, lambda p, g: sorted(case.rewards[p])[(len(case.rewards[p]) - 1) // 2])
 
 
-CASES = [MethodCase("mc_grpo", mc_grpo, sees_own=True, by_rank=True)]
+CASES = [MethodCase("mc_grpo", mc_grpo)]

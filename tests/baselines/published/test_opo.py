@@ -47,4 +47,4 @@ def test_leaving_the_sample_out_keeps_the_lengths():
         left_out.values(groups([1, 0, 1]), NO_PAST, step=0)
 
 
-CASES = [MethodCase("opo", lambda case: group_mean(case, without_own=False), weighted=True, sees_own=True)]
+CASES = [MethodCase("opo", lambda case: group_mean(case, without_own=False), weighted=True)]

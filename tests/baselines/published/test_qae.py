@@ -43,6 +43,6 @@ def qae(case, *, quantile=0.4):
 
 
 CASES = [
-    MethodCase("qae", qae, sees_own=True, by_rank=True),
-    MethodCase("qae", qae, {"quantile": 0.75}, sees_own=True, by_rank=True),
+    MethodCase("qae", qae),
+    MethodCase("qae", qae, {"quantile": 0.75}),
 ]
