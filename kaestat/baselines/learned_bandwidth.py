@@ -27,19 +27,6 @@ def serve(baseline: KernelBaseline, groups: Groups, visits: Visits, *, step: int
     return Served(_mixed(ahead, of_each, groups), after, baseline.settled(ahead.pairs()))
 
 
-def serve_along(baseline: KernelBaseline, groups: Groups, visits: Visits, *, step: Array, carry: Any = None) -> Served:
-    """`serve` for consecutive steps along the first axis, each with the carry of the one before it."""
-    running, ways = _running(baseline), baseline.ways(groups, visits)
-    carry = running.initial_carry() if carry is None else carry
-    begun = running.begun(carry, groups, visits, step=step, ways=len(ways))
-    ahead = _ahead(baseline, begun, groups, visits, step)
-    of_each, after = _of_each(baseline, ahead, groups, visits, step), carry
-    for _ in ways:  # losses of ways follow from the shares of the candidates within each
-        before, after = running.along(carry, begun, ahead, of_each, groups, step=step)
-        ahead = _ahead(baseline, before, groups, visits, step)
-    return Served(_mixed(ahead, of_each, groups), after, baseline.settled(ahead.pairs()))
-
-
 def scores(baseline: KernelBaseline, groups: Groups, visits: Visits, *, step: int) -> dict[str, np.ndarray]:
     """Scores of the candidates on one step alone (`RunningScores.of_step`)."""
     running = _running(baseline)

@@ -226,39 +226,6 @@ class RunningScores:
         after[..., 4] = np.where(gap > 0, np.minimum(gap, nearest), nearest)
         return {"loss": kept[..., None] * carry["loss"] + loss, "scored": after} | mixed
 
-    def begun(
-        self, carry: dict[str, np.ndarray], groups: Groups, visits: Visits, *, step: Array, ways: int
-    ) -> dict[str, np.ndarray]:
-        """The carry before each of consecutive steps (first axis), without what rewards say: all losses are 0."""
-        nearest, now, (first, gap) = Lags.of(visits).nearest, step.ravel(), carry["scored"][[2, 4]]
-        gaps = np.minimum.accumulate(np.append(gap if gap > 0 else math.inf, nearest))[:-1]
-        fresh = {name: np.tile(array, (len(now), 1)) for name, array in self.initial_carry(ways).items()}
-        fresh["scored"][:, 2] = first if first >= 0 else now[0]
-        fresh["scored"][:, 4] = np.where(gaps < math.inf, gaps, -1.0)
-        return fresh
-
-    def along(
-        self, carry: dict[str, np.ndarray], begun: Any, ahead: Ahead, values: Array, groups: Groups, *, step: Array
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """The carry before each of consecutive steps (first axis), and after the last; see `after`.
-
-        ``ahead`` and ``values`` are from the carry `begun`: they depend on no rewards of these steps but their own.
-        """
-        apart, last = self.after(begun, ahead, values, groups, step=step), carry["scored"][3]
-        carry = self._of_ways(carry, len(values) // len(ahead.place))
-        now, counted = step.ravel().astype(float), apart["scored"][:, 0] > 0
-        last = np.maximum.accumulate(np.append(last, np.where(counted, now, -1.0)))
-        elapsed = np.where(last[:-1] >= 0, np.maximum(now - last[:-1], 0.0), 0.0) / ahead.mean_lag
-        pace = np.where(counted, elapsed * _informed(groups, ahead.lags.returning.astype(float))[1], 0.0)
-        found = {}
-        for name, new in apart.items():
-            found[name] = np.concatenate([carry[name][None], new])
-            for t, kept in enumerate((self.discount ** (pace / SLOWER if name == "ways" else pace)).tolist()):
-                found[name][t + 1] += kept * found[name][t]
-        found["scored"][:, 2:] = np.concatenate([begun["scored"], apart["scored"][-1:]])[:, 2:]
-        found["scored"][:, 3] = last
-        return {name: array[:-1] for name, array in found.items()}, {name: array[-1] for name, array in found.items()}
-
     def of_step(
         self, ahead: Ahead, values: Array, groups: Groups, *, step: int, kernel: Kernel
     ) -> dict[str, np.ndarray]:
