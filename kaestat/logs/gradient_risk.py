@@ -13,7 +13,7 @@ estimate that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -199,7 +199,6 @@ def gradient_scores(
     min_visits: int = 1,
     again: bool = False,
     seed: int = 0,
-    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> PromptRisks:
     """The scores of all rows after replay, from which the tables of gradient noise are made.
 
@@ -214,7 +213,7 @@ def gradient_scores(
             f"column, or leave it out of the log."
         )
     scored = [_scored(log, row) for row in rows]
-    return scored_prompts(log, scored, Measure(True, column), eligible, again=again, seed=seed, track=track)
+    return scored_prompts(log, scored, Measure(True, column), eligible, again=again, seed=seed)
 
 
 def measure_of(log: RewardLog, weights: str | None) -> str:

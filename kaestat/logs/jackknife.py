@@ -9,7 +9,9 @@ LARGEST_SQUARE = LARGEST**2 * 1e3  # of estimates that are mean squares of rewar
 GROUPS = 10
 REPLAYS = 5  # groups without which a log is replayed; each costs as much as the log itself
 FEWEST = 4  # groups with a line through their changes
-LARGE = 1_000_000  # visits of a log, from which on it is replayed without `FEWEST` groups: a replay takes many seconds
+# Scored visits, beyond which a log is not replayed without groups: they show how prompts depend on each other to some
+# per cent of an interval's width, and a replay of more would take as long as all else.
+LARGE = 100_000
 
 
 def jackknife_groups(n_clusters: int, *, seed: int, n_groups: int = GROUPS) -> np.ndarray:

@@ -248,7 +248,15 @@ class RewardLog:
         """
         if not chosen.any():
             raise ValueError("chosen is False for every prompt: a log needs one at least.")
-        rows = chosen[self.arrays["prompt"]]
+        return self._part(chosen[self.arrays["prompt"]], chosen)
+
+    def until(self, step: int) -> tuple[RewardLog, np.ndarray]:
+        """The log up to a step, and which prompts it has."""
+        rows = self.arrays["step"] <= step
+        chosen = np.bincount(self.arrays["prompt"][rows], minlength=len(self.prompts)) > 0
+        return self._part(rows, chosen), chosen
+
+    def _part(self, rows: np.ndarray, chosen: np.ndarray) -> RewardLog:
         arrays = {name: column[rows] for name, column in self.arrays.items()}
         arrays["prompt"] = (np.cumsum(chosen, dtype=np.int32) - 1)[arrays["prompt"]]
         part = object.__new__(type(self))  # already checked and sorted by `__init__`

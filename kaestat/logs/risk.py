@@ -12,8 +12,8 @@ of them, and such intervals are too short; there the log is replayed again witho
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from kaestat.baselines.workbench import check_unknown
 from kaestat.core.checks import check_whole
 from kaestat.core.spelling import named
 from kaestat.history.prior import Prior
-from kaestat.logs.jackknife import FEWEST, LARGE, REPLAYS, jackknife_groups
+from kaestat.logs.jackknife import LARGE, REPLAYS, jackknife_groups
 from kaestat.logs.prior_visits import log_with_prior
 from kaestat.logs.prompt_risks import PromptRisks, contributions, sized_mean, warn_of_few
 from kaestat.logs.reward_log import RewardLog, as_log
@@ -187,14 +187,12 @@ def prompt_risks(
     differences_only: bool = False,
     again: bool = False,
     seed: int = 0,
-    track: Callable[[Sequence[Baseline]], Iterable[Baseline]] = iter,
 ) -> PromptRisks:
     """The risks of every method, from a replay; the last one is the reference of the tables.
 
     With ``differences_only`` the log may have one completion per visit; its risks are known up to a constant. With
     ``again`` methods that pool prompts are also replayed without each group of prompts, drawn from ``seed``, for
-    intervals. ``track`` wraps the sequence of replays (one baseline each), for a progress bar. Errors are as for
-    `value_risk`.
+    intervals. Errors are as for `value_risk`.
     """
     log = as_log(log)
     if len(methods) < 2:
@@ -208,59 +206,69 @@ def prompt_risks(
     eligible = eligible_visits(log, min_visits, absolute)
 
     rows = [Scored(method, baseline) for method, baseline in zip(methods, baselines, strict=True)]
-    return scored_prompts(log, rows, Measure(absolute), eligible, again=again, seed=seed, track=track)
+    return scored_prompts(log, rows, Measure(absolute), eligible, again=again, seed=seed)
 
 
 def scored_prompts(
-    log: RewardLog,
-    rows: Sequence[Scored],
-    measure: Measure,
-    eligible: np.ndarray,
-    *,
-    again: bool,
-    seed: int,
-    track: Callable[[Sequence[Any]], Iterable[Any]],
+    log: RewardLog, rows: Sequence[Scored], measure: Measure, eligible: np.ndarray, *, again: bool, seed: int
 ) -> PromptRisks:
     """The scores of every row on the eligible visits, and for pooling rows also without each group of prompts."""
+    per_prompt, size, scored = _scores(log, rows, measure, eligible)
+    pooled = tuple(row.baseline.pools_prompts for row in rows)
+    left_out = apart = None
+    if again and any(pooled) and len(size) > 1:
+        group = np.full(len(log.prompts), -1)
+        group[scored] = jackknife_groups(len(size), seed=seed, n_groups=REPLAYS)
+        left_out, apart = _without_groups(log, rows, measure, eligible, group, (per_prompt, size, scored))
+    risks = contributions(per_prompt, size)
+    names = tuple(row.name for row in rows)
+    return PromptRisks(names, risks, int(eligible.sum()), measure.absolute, pooled, left_out, apart)
+
+
+def _scores(
+    log: RewardLog, rows: Sequence[Scored], measure: Measure, eligible: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means of each scored prompt, (C, M), its size, (C,), and which prompts are scored."""
     prompt = log.prompt_units.visit_prompt[eligible]
     scored = np.bincount(prompt, minlength=len(log.prompts)) > 0
     size: np.ndarray = np.ones(int(scored.sum()))
     if measure.column is not None:
         size = np.bincount(prompt, weights=measure.visit_sizes(log)[eligible], minlength=len(log.prompts))[scored]
-    pooled = tuple(row.baseline.pools_prompts for row in rows)
-    group = np.full(len(log.prompts), -1)
-    most = REPLAYS if log.n_visits < LARGE else FEWEST
-    group[scored] = jackknife_groups(len(size), seed=seed, n_groups=most)
-    n_groups = int(group.max()) + 1 if again and any(pooled) and len(size) > 1 else 0
-    alike = rows_alike(rows)
-    pooling = [columns for columns in alike if pooled[columns[0]]]
-    replays = [*((None, columns) for columns in alike), *((k, columns) for k in range(n_groups) for columns in pooling)]
-    per_prompt, left_out = np.empty((len(size), len(rows))), np.empty((n_groups, len(rows)))
-    at, rest, part, counted = None, np.ones(len(group), dtype=bool), log, eligible
-    baselines = [rows[columns[0]].baseline for _, columns in replays]
-    for _, (k, columns) in zip(track(baselines), replays, strict=True):
-        if k != at:
-            at, rest, part = k, group != k, log  # the part before is freed before the next is made
-            part, counted = log.subset(rest), eligible[rest[log.prompt_units.visit_prompt]]
-        risk = prompt_means(part, rows[columns[0]], counted, measure)
-        if k is None:
-            per_prompt[:, columns] = risk[:, None]
-        else:
-            left_out[k, columns] = sized_mean(risk, size[rest[scored]])
-    apart = np.empty_like(left_out)
-    for k in range(n_groups):
-        outside = group[scored] != k
-        apart[k] = sized_mean(per_prompt[outside], size[outside, None])
-    left_out = np.where(pooled, left_out, apart)
-    return PromptRisks(
-        tuple(row.name for row in rows),
-        contributions(per_prompt, size),
-        int(eligible.sum()),
-        measure.absolute,
-        pooled,
-        left_out if n_groups else None,
-        apart if n_groups else None,
-    )
+    per_prompt = np.empty((len(size), len(rows)))
+    for columns in rows_alike(rows):
+        per_prompt[:, columns] = prompt_means(log, rows[columns[0]], eligible, measure)[:, None]
+    return per_prompt, size, scored
+
+
+def _without_groups(
+    log: RewardLog,
+    rows: Sequence[Scored],
+    measure: Measure,
+    eligible: np.ndarray,
+    group: np.ndarray,
+    scores: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means of every row without each group of prompts: of a replay where it pools prompts, and of the same scores.
+
+    Both have shape (K, M). Of a large log only the beginning is replayed. Pasts are short there, so prompts depend most
+    on each other.
+    """
+    seen = np.flatnonzero(eligible)
+    if len(seen) > LARGE:
+        log, there = log.until(int(log.prompt_units.visit_step[seen[LARGE - 1]]))
+        eligible, group = eligible[: log.n_visits], group[there]
+        scores = _scores(log, rows, measure, eligible)
+    per_prompt, size, scored = scores
+    apart = np.empty((int(group.max()) + 1, len(rows)))
+    left_out = np.empty_like(apart)
+    for k in range(len(apart)):
+        rest = group != k
+        part, counted, kept = log.subset(rest), eligible[rest[log.prompt_units.visit_prompt]], rest[scored]
+        apart[k] = left_out[k] = sized_mean(per_prompt[kept], size[kept, None])
+        for columns in rows_alike(rows):
+            if (row := rows[columns[0]]).baseline.pools_prompts:
+                left_out[k, columns] = sized_mean(prompt_means(part, row, counted, measure), size[kept])
+    return left_out, apart
 
 
 def draws_of(n_boot: int) -> int:

@@ -211,3 +211,20 @@ def test_a_table_carried_by_few_prompts_warns_of_its_intervals_by_name():
     with warnings.catch_warnings():
         warnings.simplefilter("error", FewPromptsWarning)
         value_risk(log_of(*((f"p{k}", step, [1, 0]) for k in range(8) for step in (0, 1))), ["grpo"], n_boot=0)
+
+
+def test_of_a_large_log_only_the_beginning_is_replayed_without_groups(monkeypatch):
+    """Groups are the same prompts in both, and the means are those of the beginning alone."""
+    rng = np.random.default_rng(0)
+    prompt, step = np.tile(np.repeat(np.arange(12), 2), 10), np.repeat(np.arange(10), 24)
+    columns = prompt, step, rng.integers(2, size=240)
+    monkeypatch.setattr("kaestat.logs.risk.LARGE", 36)  # scored visits: those of steps 1 to 3
+    whole, beginning = (
+        prompt_risks(
+            RewardLog(*(column[step <= last] for column in columns)), ["james_stein", "grpo"], again=True, seed=2
+        )
+        for last in (9, 3)
+    )
+    np.testing.assert_allclose(whole.left_out, beginning.left_out)
+    np.testing.assert_allclose(whole.apart, beginning.apart)
+    assert not np.allclose(whole.per_prompt, beginning.per_prompt)
