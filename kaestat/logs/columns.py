@@ -26,6 +26,7 @@ ALIASES = {
     ),
     "importance": ("importance_ratio", "importance_weight", "importance_sampling_ratio", "is_ratio"),
 }  # fmt: skip
+USUAL = {*ALIASES, *(alias for aliases in ALIASES.values() for alias in aliases)}
 MEASURES = ("weight", "length", "importance")  # non-negative numbers that a log may have of each completion
 REQUIRED = ("prompt", "step", "reward")
 LEFT_OUT = "none"  # given for a measure: the log is read without it
@@ -52,12 +53,9 @@ def choose_columns(
 ) -> dict[str, str]:
     """The column of each part, of a table with these columns.
 
-    A hint is the column that the user named. None means the column with the part's name, its name ``own`` to the
-    format (such as ``score`` for the reward) or one of `ALIASES`, ignoring case and treating spaces and hyphens as
-    underscores. Of several the one with the part's own name is taken, and a `LogWarning` says so. Parts without a
-    column are left out: ``group`` and `MEASURES` may be absent, and ``"none"`` leaves a measure out. A column ``uid``
-    is never used for the prompt: frameworks generate it anew at every step. A ValueError if a column is missing,
-    occurs twice, or could be several; a TypeError if a hint is not text.
+    A hint is the column that the user named. None means the column with the part's name, its name ``own`` to the format
+    or one of `ALIASES`. Of several the one with the part's own name is taken, and a `LogWarning` says so. ``group`` and
+    `MEASURES` may be absent, and ``"none"`` leaves a measure out.
     """
     plain: dict[str, list[str]] = {}
     for name in dict.fromkeys(columns):

@@ -1,6 +1,7 @@
 """CSV files: a header, then one row per completion; fields separated by commas, tabs, semicolons or bars."""
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -18,6 +19,7 @@ _FEWEST_COLUMNS = 3  # prompt, step, reward
 _LONGEST_FIELD = 2**26  # characters; Python's own limit is shorter than completions
 _AT_ONCE = 1000  # rows in memory with all their fields, completions too
 _CHUNK_ROWS = 200 * _AT_ONCE  # texts in memory before they become numbers and codes
+_GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*")  # may be whole, with points between thousands
 
 
 def recognises(path: Path) -> bool:
@@ -31,11 +33,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def delimiter(path: Path) -> str:
-    """The field separator: comma or tab, as the name says, unless only another one gives the required columns.
-
-    A log has three columns or more. Another delimiter is used only if it splits the header into three or more, splits
-    the first row into as many as the header, and the name's own delimiter does not.
-    """
+    """The field separator: comma or tab, as the name says, unless only another one gives the required columns."""
     own = "\t" if has_suffix(path, ".tsv") else ","
     if len(_first_rows(path, own)[0]) >= _FEWEST_COLUMNS:
         return own
@@ -48,11 +46,7 @@ def delimiter(path: Path) -> str:
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the file; columns in ``labels`` as text, character for character.
-
-    A ValueError if one of them has no name in the header, a row has more fields than the header, a quote is never
-    closed, or there is no row.
-    """
+    """Some columns of the file; columns in ``labels`` as text, character for character."""
     if not all(name.strip() for name in names):
         raise ValueError(f"{path}: a column without a name cannot be read; name it in the file's first line.")
     parted = delimiter(path)
@@ -61,7 +55,7 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
 
     def convert() -> None:
         for name, column in texts.items():
-            chunks[name].append(Labels.of(column) if name in labels else _numbers(column, parted))
+            chunks[name].append(Labels.of(column) if name in labels else _numbers(f"{path}: {name}", column, parted))
             column.clear()
 
     with _reader(path, parted, strict=True) as reader:
@@ -87,8 +81,14 @@ def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) 
     return Table(path, columns, lambda row: f"line {_line(path, row, parted)}")
 
 
-def _numbers(texts: list[str], parted: str) -> np.ndarray | list[str]:
-    """Texts as numbers if all are; beside semicolons commas are decimal."""
+def _numbers(what: str, texts: list[str], parted: str) -> np.ndarray | list[str]:
+    """Texts as numbers if all are; beside semicolons commas are decimal, and points must not part thousands."""
+    pointed = {text for text in texts if "." in text} if parted == ";" else set()
+    if pointed and all(map(_GROUPED.fullmatch, pointed)):
+        raise ValueError(
+            f"{what} {min(pointed)!r} may be a thousand or more, or a decimal number; write numbers without points "
+            "between thousands, and decimals as 1,5 or 1.5."
+        )
     texts = [text.replace(",", ".") for text in texts] if parted == ";" else list(texts)
     with suppress(ValueError):
         return np.array(list(map(float, texts)))
@@ -119,10 +119,7 @@ def _line(path: Path, row: int, parted: str) -> int:
 
 @contextmanager
 def _reader(path: Path, parted: str, *, strict: bool = False) -> Iterator[Any]:
-    """A `csv.reader` of the file, blank rows included; an a ValueError error names the file.
-
-    ``strict`` refuses quotes that are never closed or not doubled.
-    """
+    """A `csv.reader` of the file; ``strict`` refuses quotes that are never closed or not doubled."""
     limit = csv.field_size_limit(_LONGEST_FIELD)
     try:
         with text_file(path) as file:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kaestat.logs.columns import USUAL, plain_name, warn
 from kaestat.logs.readers.text_file import has_suffix, text_file
 from kaestat.logs.table import Table, code_labels
 
@@ -31,18 +32,22 @@ class JsonRows:
         return _names(next(self.rows(path))[1])
 
     def read_table(self, path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-        """Some columns of every row, None where a row has no such key; columns in ``labels`` are ids.
-
-        A ValueError if the file is cut off or is something else, or a key comes twice.
-        """
+        """Some columns of every row, None where a row has no such key; columns in ``labels`` are ids."""
         columns: dict[str, Any] = {name: [] for name in names}
         numbers = array("q")
         same: dict[str, str] = {}  # equal texts are one in memory
+        keys: set[str] = set()
+        later: set[str] = set()
         for number, row in self.rows(path):
+            if row.keys() != keys:
+                keys = keys or set(row)
+                later |= row.keys() - keys
             numbers.append(number)
             for name, column in columns.items():
                 value = row[name] if name in row else _inner(row, name)
                 column.append(same.setdefault(value, value) if isinstance(value, str) else value)
+        if unread := sorted(name for name in later if plain_name(name) in USUAL):
+            warn(f"{path}: {', '.join(unread)} not read, since the first {self.what} has none; write it in every one.")
         batches = any(isinstance(value, list) for name in names if name not in labels for value in columns[name])
         if not batches:  # else lists of prompts are split
             columns |= {name: code_labels(columns[name], as_text=True) for name in labels}
@@ -63,10 +68,7 @@ def is_table(path: Path) -> bool:
 
 
 def load_json(path: Path, **options: Any) -> Any:
-    """The content of a whole JSON file; ``options`` go to `json.loads`.
-
-    A ValueError if the file is empty, cut short or no JSON, or if an object has a key twice.
-    """
+    """The content of a whole JSON file; a ValueError if it is no JSON or an object has a key twice."""
     with text_file(path) as file:
         text = file.read()
     if not text.strip():

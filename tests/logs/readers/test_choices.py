@@ -200,3 +200,11 @@ def test_turns_with_rewards_of_their_own_are_not_merged(tmp_path):
         read_log(lines(tmp_path / "run.jsonl", records), turns="merge")
     with pytest.raises(ValueError, match='turns must be "keep" or "merge"'):
         read_log(tmp_path / "run.jsonl", turns="join")
+
+
+def test_a_usual_column_that_only_later_rows_have_is_named(tmp_path):
+    file = tmp_path / "log.jsonl"
+    rows = [{"prompt": "a", "step": 0, "reward": 1}, {"prompt": "a", "step": 1, "reward": 0, "score": 1, "note": "x"}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.warns(UserWarning, match="score not read.*every"):
+        read_log(file)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -94,3 +95,11 @@ def test_bad_tables_in_json_are_refused_with_the_record(tmp_path, content, words
     with pytest.raises(ValueError) as caught:
         read_log(path)
     assert words in str(caught.value) and str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(("length", "refused"), [("1.024", True), (" 2.000.000", True), ("1.5", False), ("987", False)])
+def test_points_that_may_part_thousands_are_refused(tmp_path, length, refused):
+    file = tmp_path / "log.csv"
+    file.write_text(f"prompt;step;reward;length\na;0;1;{length}\na;0;0;987\n")
+    with pytest.raises(ValueError, match="between thousands") if refused else nullcontext():
+        read_log(file)
