@@ -44,23 +44,14 @@ def law_inputs(log: RewardLog, *, weights: str | None = None, between: float = 0
     """Inputs of the law, averaged along a run; other arguments are as for `gradient_risk`.
 
     - *Success rates* have the maximum-likelihood distribution, given the counts of right completions
-      (`kaestat.logs.value_mixture`). Each visit is one count; visits with few completions are joined until there are
-      four. A prompt's weight is its number of completions.
-    - *Weights* of right and wrong completions are means at each success rate, over the completions of all prompts,
-      weighted by the posterior of the rate given the count: rho may depend on p, a little less than in truth.
-    - *The history* is a mean of the prompt's own past, without its current group. Its squared error is measured
-      against the group's mean, minus the variance of that mean. The part beyond ``p (1 - p) / history`` is drift.
-      With single completions, ``p (1 - p)`` comes from the distribution above; it is a little too large if values move
-      while four are collected.
+      (`kaestat.logs.value_mixture`). Visits with few completions are joined until there are four.
+    - *Weights* of right and wrong completions are means at each success rate, by its posterior given the count.
+    - *The history* is a mean of the prompt's own past. The part of its squared error beyond ``p (1 - p) / history`` is
+      drift.
 
-    The prediction is valid for an optimiser only if W, the squared score norms, are in the metric of its step.
-    ``between`` is ``E ||g_x||^2 - ||g||^2`` divided by the value's noise within prompts, ``E[W (R - p)^2] - E
-    ||g_x||^2``; 0 or more. It needs inner products of scores; norms do not determine it. The default, 0, is about right
-    for long free answers (measured: .001 +- .007); .2 is right for synthetic tasks with short answers. Each prompt's
-    share is proportional to ``p^2 (1 - p)^2 E[W]``.
-
-    Raises a ValueError if rewards are not all 0 or 1, no prompt returns, hardly any has right and wrong completions at
-    once, or the log has neither weights nor lengths, or all of them are 0.
+    ``between`` is ``E ||g_x||^2 - ||g||^2`` divided by the value's noise within prompts. Norms do not determine it: 0
+    is about right for long free answers (measured: .001 +- .007), .2 for synthetic tasks with short ones. The
+    prediction is valid for an optimiser only if W, the squared score norms, are in the metric of its step.
     """
     return _Log.of(log, weights, min_visits).inputs(np.ones(len(log.prompts), dtype=bool), between)
 
@@ -78,19 +69,12 @@ class LawPrediction:
     left_out: pd.DataFrame  # ``noise`` without each group of prompts, one row each
 
     def ratio(self, design: str, reference: str) -> tuple[float, float, float]:
-        """Noise of a design divided by the noise of another one, with a 95 % interval.
-
-        The interval is a jackknife's over groups of prompts, for the logarithm; NaN with one prompt.
-        """
+        """Noise of a design divided by that of another one, with the jackknife's 95 % interval of the logarithm."""
         left_out = self.left_out[design].to_numpy() / self.left_out[reference].to_numpy()
         return _with_interval(float(self.noise[design] / self.noise[reference]), left_out)
 
     def table(self) -> pd.DataFrame:
-        """A table with one row per design, least noise first.
-
-        Columns are ``design``; ``noise`` divided by that of ``unit``, with its interval ``ci_low, ci_high``;
-        ``with_between``, the same ratio with ``between`` at `BETWEEN`; and ``unit``.
-        """
+        """One row per design, least noise first, relative to ``unit``; ``with_between`` is at `BETWEEN`."""
         import pandas as pd
 
         rows = [(design, *self.ratio(str(design), self.unit)) for design in self.noise.index]
@@ -107,13 +91,9 @@ def law_of_log(
     seed: int = 0,
     min_visits: int = 1,
 ) -> LawPrediction:
-    """The law's predictions for the designs on a log.
+    """The law's predictions for the designs on a log, at sizes of groups beside the log's own.
 
-    A step has as many completions as the log's steps have on average. The history is the log's own at any group size:
-    with single completions, prompts return more often, so their past has equally many completions.
-
-    Sizes of the group designs are in addition to the log's own; ``seed`` is of the jackknife's groups of prompts. Other
-    arguments and errors are as for `law_inputs`.
+    A step has as many completions as the log's steps have on average; the history is the log's own at any group size.
     """
     import pandas as pd
 
@@ -157,11 +137,7 @@ def law_applies(log: RewardLog, *, weights: str | None = None, min_visits: int =
 
 @dataclass(frozen=True, eq=False)
 class _Log:
-    """What is summed over some prompts again and again.
-
-    ``error, inverse`` have shape (bandwidths, visits): squared difference between the visit's mean and the mean of its
-    past, and one over the effective completions of the latter.
-    """
+    """What is summed over some prompts again and again; ``error, inverse`` as `_of_past` returns them."""
 
     counts: Counts
     bandwidths: np.ndarray
@@ -276,10 +252,7 @@ def _counts(units: LogUnits, weight: np.ndarray, eligible: np.ndarray) -> Counts
 
 
 def _of_past(units: LogUnits, bandwidths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``error`` and ``inverse`` of `_Log` at every visit, (bandwidths, W); NaN at first visits.
-
-    All sums of an exponential kernel shrink by the same factor between visits, so their ratios do not change.
-    """
+    """Squared error and inverse effective size of the past mean at every visit, (bandwidths, W); NaN at first ones."""
     error, inverse = np.full((2, len(bandwidths), len(units.first)), np.nan)
     mass, squares, total = np.zeros((3, len(bandwidths), int(units.visit_unit.max()) + 1))
     last = np.zeros(mass.shape[1])

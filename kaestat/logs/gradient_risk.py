@@ -1,14 +1,9 @@
 """Gradient risk: the noise of the policy gradient under any leave-one-out baseline, from the log of one run.
 
-A completion contributes ``w s (R - b)`` to the gradient, with its score ``s = grad log pi``, and with the ratio w of
-the trained policy to the one that it was drawn from, where these differ. Its noise is ``E[W (R - b)^2]`` with
-``W = w^2 ||s||^2``, less the squared norm of its mean, which no baseline changes. A leave-one-out value knows nothing
-of its own reward and weight, so that the mean of ``W (Z - b)^2`` along a replay is unbiased for it. No variance need be
-known, so that one completion per visit is enough, for levels as for differences.
-
-Where W has nothing to do with the reward (the paper's Assumption 6) this is ``E[W] (Var(Z) + MSE)``, and the value is
-the best baseline. In general ``E[W Z] / E[W]`` is (Greensmith et al., 2004), and baselines that average with weights
-estimate that.
+A completion contributes ``w s (R - b)``, with its score ``s = grad log pi`` and its importance ratio w. Its noise is
+``E[W (R - b)^2]`` with ``W = w^2 ||s||^2``, less the squared norm of its mean, which no baseline changes. A
+leave-one-out value knows nothing of its own reward, so that the mean of ``W (Z - b)^2`` is unbiased, also for single
+completions. The best baseline is ``E[W Z] / E[W]`` (Greensmith et al., 2004).
 """
 
 from __future__ import annotations
@@ -200,11 +195,7 @@ def gradient_scores(
     again: bool = False,
     seed: int = 0,
 ) -> PromptRisks:
-    """The scores of all rows after replay, from which the tables of gradient noise are made.
-
-    The references of the tables are at the end of ``rows``. Other arguments and errors are as for `gradient_risk` and
-    `kaestat.logs.risk.prompt_risks`.
-    """
+    """The scores of all rows after replay; the references of the tables are at the end of ``rows``."""
     column = measure_of(log, weights)
     eligible = eligible_visits(log, min_visits, absolute=False)
     if not log.completion_weights(column)[np.repeat(eligible, log.prompt_units.counts)].any():

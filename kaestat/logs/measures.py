@@ -16,11 +16,7 @@ def outside(values: np.ndarray) -> np.ndarray:
 
 
 def check_measures(size: int, **given: Any) -> dict[str, np.ndarray]:
-    """Columns of float64, shape (N,), for those of `kaestat.logs.columns.MEASURES` that are not None; copies.
-
-    A ValueError if their number is not ``size``, or one is missing, negative, infinite, or beyond 1e20; a TypeError if
-    one is not a number.
-    """
+    """Columns of float64, shape (N,), for those of `MEASURES` that are not None; copies."""
     columns = {name: check_column(name, given[name], size) for name in MEASURES if given.get(name) is not None}
     for name, column in columns.items():
         bad = outside(column)

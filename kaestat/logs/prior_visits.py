@@ -15,13 +15,8 @@ def log_with_prior(
 ) -> RewardLog:
     """The log with one more visit, at the prior's date, of each prompt in the prior.
 
-    As for `AdvantageEstimator.add_prior`, a prior is a visit like any other. In tables of risks it is the first visit
-    of its prompts, which is not scored; later visits are scored as if the estimator had begun with it. If the prior
-    lies before step 0, steps are counted from it. Prompts that are not in the log are left out. If a rate is not a
-    multiple of ``1 / count``, one completion gets a reward between the two.
-
-    A ValueError if the log has groups or measures of completions, which a prior does not have, none of its prompts has
-    a prior, the prior is not before it, or the log does not consist of two rewards, those of the prior.
+    In tables of risks it is the first visit of its prompts, which is not scored; later visits are scored as if the
+    estimator had begun with it. If the prior lies before step 0, steps are counted from it.
     """
     given, columns = as_prior(prior), log.arrays
     extra = [name for name in columns if name not in ("prompt", "step", "reward", "group")]

@@ -70,9 +70,8 @@ class PromptRisks:
         return np.array(self.pooled, dtype=bool), np.stack([self.left_out, self.apart])
 
     def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
-        """The table of `value_risk` for all methods but the last, which must be GRPO.
-
-        Warns as `warn_of_few`, and by a `NegativeRiskWarning` if an MSE lies more than two standard errors below 0.
+        """The table of `value_risk` for all methods but the last, which must be GRPO; warns of few and of negative
+        ones.
         """
         import pandas as pd
 
@@ -130,10 +129,7 @@ class PromptRisks:
 
 
 def warn_of_few(names: Sequence[Any], contributions: np.ndarray) -> None:
-    """Warn by a `FewPromptsWarning` if the `effective_number` of contributions, (C, M), is below 8 for a row.
-
-    The warning gives the row's name and number. A single prompt has no interval, and no warning.
-    """
+    """Warn by a `FewPromptsWarning` if the `effective_number` of contributions, (C, M), is below 8 for a row."""
     if len(contributions) < 2 or not len(names):
         return
     number = np.where(np.isfinite(contributions).all(axis=0), effective_number(contributions), np.inf)
@@ -169,9 +165,7 @@ def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarr
 def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
     """One number per prompt, (C, M): their mean is the `sized_mean`, and their spread gives its error.
 
-    If prompts have different sizes, (C,), the mean is a ratio of two sums over prompts, and the contributions are its
-    linear part: ``mean + C size / sum(size) (risk - mean)`` for C prompts. For equal sizes they are the risks
-    themselves.
+    For prompts of different sizes, (C,), they are the linear part of a ratio of two sums.
     """
     if (size == size[0]).all():
         return risk

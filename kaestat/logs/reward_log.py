@@ -307,10 +307,7 @@ class RewardLog:
 
     @cached_property
     def reward_bounds(self) -> np.ndarray | None:
-        """Steps, and the lowest and highest that rewards count as there (`SeenRewards`), shape (3, T).
-
-        None if no reward lies outside.
-        """
+        """Steps, and the lowest and highest that rewards count as there, (3, T); None if no reward lies outside."""
         step, reward = self.arrays["step"], self.arrays["reward"]
         first = np.flatnonzero(np.diff(step, prepend=step[0] - 1))
         seen, ends, outside = SeenRewards(), [], False

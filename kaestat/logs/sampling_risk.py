@@ -130,10 +130,7 @@ def _worth(uniform: np.ndarray, noise: np.ndarray, n_boot: int, seed: int) -> tu
 def _replayed(
     log: RewardLog, sampler: PromptSampler, part: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """``sum pi^2 m / nu`` of each prompt over its visits, and the figures of `OF_REPLAY`; of draws by a sampler.
-
-    The first steps, without any history, count as those of uniform sampling do.
-    """
+    """``sum pi^2 m / nu`` of each prompt over its visits, and the figures of `OF_REPLAY`."""
     units, size = log.prompt_units, sampler.group_size or 1
     low, high = reward_range(log)
     rewards, variances = (units.reward - low) / (high - low), np.nan_to_num(units.variance) / (high - low) ** 2

@@ -94,20 +94,14 @@ class Table:
         return no_number
 
     def rewards(self, name: str) -> np.ndarray:
-        """A column of rewards; True and False are 1 and 0.
-
-        Raises a ValueError if one of them is missing, not a number or not finite.
-        """
+        """A column of rewards, all of them finite numbers; True and False are 1 and 0."""
         values = self.numbers(name)
         why = f"a reward must be a number within {MAX_REWARD:g}, True or False. Remove or fix the row"
         self._refuse(~(np.abs(values) <= MAX_REWARD), name, why)
         return values
 
     def measures(self, name: str, part: str) -> np.ndarray:
-        """A column of weights, lengths or importance ratios, one of `kaestat.logs.columns.MEASURES`.
-
-        Raises a ValueError if one of them is missing, not a number, negative, or too large.
-        """
+        """A column of weights, lengths or importance ratios, all of them numbers from 0."""
         values = self.numbers(name)
         why = f"a {part} must be a number from 0 to {MAX_MEASURE:g}. Remove or fix the row"
         without = f"or read the log without this column: {spelled(part, LEFT_OUT)}"
@@ -124,10 +118,7 @@ class Table:
         return values.astype(np.int64)
 
     def labels(self, name: str) -> Labels:
-        """A column of prompts or groups; conversations (lists of messages) become JSON text.
-
-        Raises a ValueError if one of them is missing or empty.
-        """
+        """A column of prompts or groups, all given; conversations (lists of messages) become JSON text."""
         self._refuse(self.lacks("prompt", name), name, "every completion needs one. Remove or fix the row")
         labels = self.coded(name)
         if plain_name(name) == "messages":

@@ -1,9 +1,7 @@
 """The best bandwidth of a kernel method on a log, and an honest risk of the method at it.
 
-A bandwidth that was chosen on the visits it is scored at looks better than it is. So prompts are split into two halves,
-and each half is scored at the bandwidth that was best on the other one.
-
-On a large log a random sample of the prompts makes the choice, and all prompts are scored.
+Each half of the prompts is scored at the bandwidth that was best on the other one. On a large log a random sample of
+the prompts makes the choice, and all prompts are scored.
 """
 
 import math
@@ -48,11 +46,7 @@ def return_gaps(log: RewardLog) -> np.ndarray:
 
 
 def wide_grid(log: RewardLog, size: int = CANDIDATES) -> tuple[float, ...]:
-    """Bandwidths rounded to two digits, from 1.5 times a short gap between visits to 20 times the log's span.
-
-    They are in geometric progression up to twice the span, at most ``size`` of them. At 20 times the span even the
-    triangular kernel weighs all visits equally. Some prompt must have two visits.
-    """
+    """Bandwidths in geometric progression from 1.5 short gaps to twice the log's span, and up to 20 times it."""
     short = float(np.quantile(return_gaps(log), SHORT_GAPS))
     step = log.prompt_units.visit_step
     span = float(step.max() - step.min()) + short
@@ -79,9 +73,7 @@ class Sample:
 def sample(log: RewardLog, *, min_visits: int, absolute: bool, seed: int) -> Sample:
     """The prompts that choose: all scored ones, or a random sample of these if the log is large.
 
-    A sample keeps at least 2,000 prompts and 50,000 visits that are scored, and 128 prompts of the median step: methods
-    that pool the prompts of a step then pool enough of them. ``min_visits`` and ``absolute`` say which visits are
-    scored (`kaestat.logs.risk.eligible_visits`).
+    It keeps at least 2,000 prompts and 50,000 visits that are scored, and 128 prompts of the median step.
     """
     units, eligible = log.prompt_units, eligible_visits(log, min_visits, absolute)
     codes = np.unique(units.visit_prompt[eligible])
@@ -102,10 +94,7 @@ def halves(n_prompts: int, seed: int) -> np.ndarray:
 
 
 def tune(scored: PromptRisks, first: np.ndarray) -> tuple[Tuned, np.ndarray]:
-    """The best of several candidates, and its risk for each prompt, (C,), as chosen on the other half of prompts.
-
-    ``first`` are the prompts of the first half (`halves`).
-    """
+    """The best of several candidates, and its risk for each prompt, (C,), as chosen on the other half of prompts."""
     risks = scored.per_prompt
     best = _choices(risks, first)
     names = [str(scored.methods[k]) for k in best]
@@ -154,14 +143,8 @@ def with_tuned(
 ) -> tuple[PromptRisks, tuple[Tuned, ...]]:
     """The result of `tune` for each scored group of candidates; their columns come after all others.
 
-    Every third bandwidth is scored on the sample, and then the neighbours of the best ones of each kernel. If the risk
-    has a single minimum along the bandwidths of a kernel, the result equals the choice among all of them. The chosen
-    candidates are then scored on the whole log.
-
-    ``tried`` holds groups of candidates, as `candidates` returns them. ``scorer`` returns risks of specifications on a
-    log as `kaestat.logs.risk.prompt_risks`, and ``log`` is that of ``scored``. Only the chosen candidates are replayed
-    without groups of prompts; the changes are added to the risks of the tuned method without each group. ``seed`` is
-    that of the split into halves, and of the groups of prompts of ``scored``.
+    Every third bandwidth is scored on the sample, and then the neighbours of the best ones of each kernel. The chosen
+    candidates are then scored on the whole log, and replayed without groups of prompts.
     """
     first = halves(len(scored.per_prompt), seed)
     choosing = first[on.prompts]

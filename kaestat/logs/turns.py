@@ -8,11 +8,7 @@ from kaestat.logs.reward_log import RewardLog
 
 
 def with_turns(log: RewardLog, source: object, turns: str) -> RewardLog:
-    """The log with each rollout as one completion of its first prompt if ``turns`` is "merge", else as it is.
-
-    A `LogWarning` says if turns seem to be rows of their own. A ValueError if they are to be merged, but have rewards
-    that the turns before them do not have, or if ``turns`` is neither "keep" nor "merge".
-    """
+    """The log without the rows of later turns if ``turns`` is "merge"; else as it is, with a warning about them."""
     if not isinstance(turns, str) or turns not in ("keep", "merge"):
         raise ValueError(f'{named("turns")} must be "keep" or "merge", got {turns!r}.')
     first = _earlier_turns(log)

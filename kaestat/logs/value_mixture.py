@@ -13,13 +13,9 @@ OF_POOLED = 1.0  # completions of the pooled mean beside each atom's own, for at
 
 @dataclass(frozen=True, eq=False)
 class ValueMixture:
-    """The distribution of success rates on a grid, by maximum likelihood.
+    """The distribution of success rates on a grid, by maximum likelihood (Laird, 1978), found by EM.
 
-    Observed shares k / n have a wider spread than the success rates, and posterior means a narrower one, so both
-    give biased averages of ``p (1 - p)``, ``b*`` and the like. The maximum-likelihood distribution (Laird, 1978)
-    has no such bias. EM finds it: with ``L_ca = Binomial(k_c; n_c, p_a)`` ::
-
-        share_a  <-  sum_c (m_c / m) share_a L_ca / sum_a' share_a' L_ca'
+    Averages over it are unbiased; shares k / n have a wider spread than the success rates, posterior means a narrower.
     """
 
     right: np.ndarray  # of int, shape (C,); k and n of each kind of counts

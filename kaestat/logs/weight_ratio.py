@@ -7,33 +7,13 @@ from kaestat.logs.reward_log import RewardLog
 
 
 def weight_ratio(log: RewardLog, column: str, *, n_boot: int = 1000, seed: int = 0) -> tuple[float, float, float]:
-    """Mean weight of completions below their visit's mean reward, divided by that of completions above it.
+    """Mean weight of completions below their visit's mean reward over that of those above it, with its interval.
 
-    Hard prompts have more wrong answers, and often longer ones, which would confound a ratio over all completions. So
-    completions are compared within visits, as by Mantel and Haenszel for rates: with ``l`` completions below the mean
-    of visit v and ``h`` above it, and sums of weights ``L_v, H_v``::
-
-        ratio = sum_v h L_v / (l + h)  /  sum_v l H_v / (l + h)
-
-    With rewards of 0 and 1 it is wrong answers over right ones.
-
-    Parameters
-    ----------
-    log : RewardLog
-    column : {"weight", "length"}
-        See `RewardLog.completion_weights`.
-    n_boot, seed
-        As in `kaestat.value_risk`; the interval is for the logarithm, by a bootstrap of its linear part over prompts.
-
-    Returns
-    -------
-    ratio, low, high : float
-        The ratio and its 95 % interval. NaN if no visit has both kinds, or one kind has no weight.
-
-    References
-    ----------
-    Mantel and Haenszel (1959), Statistical aspects of the analysis of data from retrospective studies of disease;
-    for rates Rothman and Boice (1979).
+    Hard prompts have more wrong answers, and often longer ones. So completions are compared within visits, as by Mantel
+    and Haenszel (1959) for rates: with ``l`` completions below the mean of visit v and ``h`` above it, and sums of
+    weights ``L_v, H_v``, the ratio is ``sum_v h L_v / (l + h) / sum_v l H_v / (l + h)``. The interval is for the
+    logarithm, by a bootstrap of its linear part over prompts. NaN if no visit has both kinds, or one kind has no
+    weight.
     """
     units, weight = log.prompt_units, log.completion_weights(column)
     deviation = units.reward - np.repeat(units.total / units.counts, units.counts)

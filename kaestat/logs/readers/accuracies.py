@@ -29,15 +29,10 @@ def recognises(path: Path) -> bool:
 def read_accuracies(path: Path, *, group_size: int | None = None, missing: str = "refuse") -> RewardLog:
     """The log in a file of accuracies; each one becomes the successes and failures of one group.
 
-    The visit index stands in for the step (``time_axis="visit"``): the file has no steps. A prompt without visits is
-    left out. ``group_size`` is the number of completions per visit, G. None infers the smallest G up to 64 that makes
-    all accuracies whole multiples of 1/G, within 1e-6; given, it also allows accuracies rounded to two digits or more.
-
-    An accuracy does not contain the order of successes and failures. They get a random order, the same at every
-    reading. The order matters only to ``krpo``, whose filter runs through the group in order: sorted rewards would
-    mislead it systematically. Raises a ValueError if the file is cut short or something else, an accuracy is missing or
-    outside [0, 1], or the group size does not fit, or cannot be inferred because no G fits or all accuracies are 0 or
-    1, so that every G fits.
+    The visit index stands in for the step. ``group_size`` is the number of completions per visit; None infers the
+    smallest one up to 64 that makes all accuracies whole multiples of 1 / G. Given, it also allows accuracies rounded
+    to two digits. Successes and failures get a random order, the same at every reading: sorted rewards would mislead
+    ``krpo``.
     """
     sequences = _load(path)
     n_missing = sum(accuracies.count(None) for accuracies in sequences.values()) if drops(missing) else 0

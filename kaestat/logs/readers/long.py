@@ -34,8 +34,7 @@ def read_long(
 ) -> RewardLog:
     """The log in a long table; hints name its columns, None takes the usual ones (`choose_columns`).
 
-    Where every row has a list of rewards, a row is a group: one completion for each reward. Raises a ValueError if a
-    column is missing, ambiguous or duplicated, or a value is missing or invalid.
+    Where every row has a list of rewards, a row is a group: one completion for each reward.
     """
     hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
     hints |= {"weight": weight, "length": length, "importance": importance}
@@ -48,9 +47,7 @@ def read_long(
 def with_one_reward_each(table: Table, reward: str) -> Table:
     """The table with one row per reward of a list; other lists are split alike, other values repeated.
 
-    Lists of lists, as of a whole batch, are split again. A list of messages is a conversation and stays whole. Raises
-    a ValueError if another list of a row has a different length, or is a list of prompts in text, which may as well be
-    one prompt, and a ValueError if all lists are empty.
+    Lists of lists, as of a whole batch, are split again. A list of messages is a conversation and stays whole.
     """
     column = table.columns[reward]
     if isinstance(column, Labels) or (hasattr(column, "dtype") and column.dtype.kind in "biuf"):

@@ -24,10 +24,7 @@ def recognises(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Names of the columns, and of scores within one, such as ``reward.accuracy``.
-
-    An ImportError without pyarrow, a ValueError if the file is cut short or not Parquet.
-    """
+    """Names of the columns, and of scores within one, such as ``reward.accuracy``."""
     names: list[str] = []
     for field in load(path, columns=()).schema:
         inner = [each for each in field.type] if _is_scores(field.type) else []
@@ -36,10 +33,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_table(path: Path, names: Sequence[str], *, labels: Sequence[str] = ()) -> Table:
-    """Some columns of the file; columns in ``labels`` in coded form, as in the file; errors as in `column_names`.
-
-    In a table of batches, with a list of rewards in each row, lists of prompts are not coded: they will be split.
-    """
+    """Some columns of the file; those in ``labels`` in coded form, but for lists of prompts, which will be split."""
     columns: dict[str, Any] = {}
     lists = {field.name for field in load(path, columns=()).schema if _is_list(field.type)}
     if lists & (set(names) - set(labels)):
@@ -63,10 +57,7 @@ def as_table(path: Path, content: pyarrow.Table, names: Sequence[str], *, labels
 
 
 def load(path: Path, columns: Sequence[str] | None = None, *, labels: Sequence[str] = ()) -> pyarrow.Table:
-    """The file as an Arrow table with all columns, or with the named ones; without rows if no column is named.
-
-    Texts in ``labels`` stay coded by the dictionary that the file has of them.
-    """
+    """The file as an Arrow table with all or the named columns, those in ``labels`` coded; no rows without a name."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -11,11 +11,7 @@ from typing import TextIO
 
 @contextmanager
 def text_file(path: Path) -> Iterator[TextIO]:
-    """A UTF-8 text file, opened; unpacked while reading if its name ends in ``.gz``.
-
-    A ValueError if the packed file is cut short or damaged, or if the content is not UTF-8 text, as soon as this is
-    known.
-    """
+    """A UTF-8 text file, opened; unpacked while reading if its name ends in ``.gz``."""
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     try:
         with opened(path, "rb") as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:

@@ -54,20 +54,12 @@ def read_trl(
 ) -> RewardLog:
     """The log of the completions in TRL's files, or in one of them.
 
-    The reward is the weighted sum over the reward functions, as the trainer forms it: a function that gave None adds
-    nothing, and a completion with None from all of them has no reward. Without ``reward`` all floating-point columns
-    count that are neither TRL's nor our trainer's; if there are several, their sum must explain the logged advantages:
-    a column may come from ``log_extra``, or weights be missing. Where TRL logged one batch again at later steps
-    (``num_iterations`` or ``steps_per_generation``), only the first counts.
+    The reward is the weighted sum over the reward functions; a completion with None from all of them has none. Without
+    ``reward`` all floating-point columns count that are neither TRL's nor our trainer's, and the sum of several must
+    explain the logged advantages. Where TRL logged one batch again at later steps, only the first counts.
 
     In our trainer's log completions of evaluations are left out, and warnings count these and the generations that are
-    missing. In TRL's own log nothing marks them: warnings name steps that have other numbers of completions or prompts
-    than most, and gaps between steps. The reader does not notice an evaluation with as many completions and prompts as
-    a step of training, nor generations that TRL never logged (``gradient_accumulation_steps`` larger than
-    ``steps_per_generation``).
-
-    Raises an ImportError if pyarrow is missing, and a ValueError if a file is torn, a column is missing, a later file
-    has a further reward, or the sum of several columns does not explain the advantages.
+    missing. In TRL's own log nothing marks them: warnings name steps of unusual sizes, and gaps between steps.
     """
     files = completion_files(path) if path.is_dir() else [path]
     if not files:

@@ -45,10 +45,8 @@ def read_verl(
 ) -> RewardLog:
     """The log in a dump, or in one file of it; other files in the folder are ignored.
 
-    Hints name keys to use instead of ``input`` and ``score``, such as an extra key of the reward function. Rows of one
-    prompt in a step are one group unless ``group`` tells them apart. Padding and the further outputs of a rollout with
-    several (they repeat its reward) are left out, and completions that the reward function could not grade are
-    ``missing``. Raises a ValueError if there is no such file, one is empty or cut off, or a key is missing or invalid.
+    Hints name keys to use instead of ``input`` and ``score``. Rows of one prompt in a step are one group unless
+    ``group`` tells them apart. Padding and the further outputs of a rollout, which repeat its reward, are left out.
     """
     files = numbered(path) if path.is_dir() else [path]
     if not files:
