@@ -25,6 +25,14 @@ def test_parameters_out_of_range_are_refused(parameters):
         make_baseline("sieve", **parameters)
 
 
+def test_a_prompt_has_no_more_basis_functions_than_visits_whoever_stands_beside_it():
+    # Steps of a function: three thirds, of which visits at lags 3 and 2 of 10 share the last; of four quarters they
+    # would not. The other prompt has visits enough for four: those at lags 2 and 1 of 8 lie in the last.
+    past = visits([(10, [0]), (3, [1]), (2, [0])], [(8, [0]), (5, [0]), (3, [1]), (2, [0]), (1, [1])])
+    values = make_baseline("sieve", degree=0, n_basis=4).values(groups([1], [1]), past, step=20)
+    np.testing.assert_allclose(values, [[1 / 2], [1 / 2]])
+
+
 def sieve(case, *, n_basis=3, degree=1):
     """Least squares of single completions, the others of the group standing at time 1."""
 

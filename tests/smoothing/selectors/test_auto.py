@@ -187,3 +187,5 @@ def test_the_mixture_that_is_reported_is_the_one_that_is_used():
         for b, share in mixture
     )
     np.testing.assert_allclose(record.values, expected, rtol=1e-4, atol=1e-4)  # negligible shares are left out
+    mixed = record.baseline.values(record.groups, record.visits, step=record.step)
+    np.testing.assert_allclose(mixed, expected, rtol=1e-9)
