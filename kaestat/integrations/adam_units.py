@@ -1,7 +1,6 @@
 """Adam's units of a gradient: each coordinate divided by the root of its mean square.
 
-A matrix's mean squares are taken as an outer product of their row and column means (Shazeer and Stern, 2018,
-"Adafactor"), so that a row's norm needs no gradient of its own.
+A matrix's mean squares are the outer product of their row and column means (Adafactor: Shazeer and Stern, 2018).
 """
 
 from collections import UserDict
@@ -17,22 +16,15 @@ Squares = Mapping[nn.Parameter, torch.Tensor]
 
 
 def adam_factors(square: torch.Tensor) -> torch.Tensor:
-    """The factor of each coordinate of a parameter in Adam's units, in the shape of its mean squares, float32.
-
-    A matrix is represented by its row and column means, any other parameter by each coordinate, with the floor, as in
-    `gradient_norms`: gradients multiplied by these factors have exactly the norms computed there. ``square`` holds the
-    mean squares of the parameter's gradient.
-    """
+    """The factor of each coordinate of a parameter with mean squares ``square`` in Adam's units, float32."""
     return joined(_factors(square.float()))
 
 
 def mean_squares(optimizer: torch.optim.Optimizer) -> Squares | None:
     """Squares of what Adam divides each coordinate's gradient by; None before a gradient.
 
-    The divisor is the root of the mean square plus eps. Steps with all rewards equal have gradients of 0, or of
-    rounding errors: while the mean squares of all parameters are below eps squared, Adam divides all coordinates by the
-    same number. Norms in these units change by orders of magnitude at the start of training; `usable_weights` turns
-    them into weights. A ValueError for other optimisers than torch's Adam and AdamW.
+    While the mean squares of all parameters are below eps squared, as of rounding errors, there is no gradient yet. A
+    ValueError for other optimisers than torch's Adam and AdamW.
     """
     bare = getattr(optimizer, "optimizer", optimizer)  # within accelerate's wrapper
     check_optimizer(type(bare))

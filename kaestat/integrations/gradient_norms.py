@@ -19,20 +19,10 @@ def gradient_norms(
 ) -> torch.Tensor:
     """Squared norm of the gradient of each row's score in all trained parameters, shape (B,), float32.
 
-    Raises a ValueError if a trained parameter belongs to an unsupported module, or has no mean square.
-
-    Parameters
-    ----------
-    model : Module
-        Its linear layers, embeddings and norms are called at most once in a forward pass, with rows first; an output
-        layer may share the embedding's matrix. Reentrant gradient checkpointing must be off.
-    scores : callable
-        Calls the model on B rows and returns a score of each, shape (B,), such as the log-probability of its completion
-        under the policy's temperature. A row's score must depend on that row alone.
-    squares : mapping of Parameter to Tensor, optional
-        Square of what each coordinate is divided by, as `mean_squares` reads it from an optimiser: the norm is then in
-        Adam's units. Matrices are represented by their row and column means; parameters without a gradient so far
-        count 0.
+    ``scores`` calls the model on B rows and returns a score of each, shape (B,), that depends on that row alone.
+    ``squares``, as from `mean_squares`, make the norms those in Adam's units. Linear layers, embeddings and norms are
+    called at most once in a forward pass, rows first, without reentrant gradient checkpointing. Raises a ValueError if
+    a trained parameter belongs to an unsupported module, or has no mean square.
     """
     with torch.enable_grad(), norms_in_backward(model, Units(squares)) as norms:
         found = scores()
@@ -44,8 +34,7 @@ def gradient_norms(
 def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
     """Weights of a step's completions, shape (N,): their norms, or 1 for each with a warning if norms are unusable.
 
-    They are if all norms are 0, which would make every value 0, or their mean is not finite. In Adam's units norms must
-    be divided by their mean (``over_mean``).
+    In Adam's units norms must be divided by their mean (``over_mean``).
     """
     mean = norms.mean()
     if mean.isfinite() and mean > 0:
@@ -58,15 +47,10 @@ def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tens
 
 
 class BackwardNorms:
-    """Squared norms of the rows of a forward and backward pass, the last one; `norms_in_backward` creates it.
+    """Squared norms of the rows of the last forward and backward pass; `norms_in_backward` creates it.
 
-    Attributes
-    ----------
-    norms : Tensor, shape (B,), float32
-        Complete after the backward pass.
-    reached : Tensor
-        A scalar to differentiate if no parameter's gradient is needed, so that the backward pass goes through all
-        modules.
+    ``norms``, shape (B,), is complete after the backward pass. ``reached`` is a scalar to differentiate if no
+    parameter's gradient is needed.
     """
 
     def __init__(self, modules: dict[str, nn.Module], units: Units):
@@ -146,9 +130,7 @@ class BackwardNorms:
 def norms_in_backward(model: nn.Module, units: Units) -> Iterator[BackwardNorms]:
     """A context for forward and backward passes through a model, one after another, which collects norms of rows.
 
-    They are norms of the gradient of what is differentiated, the sum of the rows' scores. Linear
-    layers, embeddings and norms are called once, with one tensor, rows first. Modules that share parameters otherwise
-    than an embedding and an output layer do, and trained parameters of unsupported modules, raise a ValueError.
+    They are norms of the gradient of what is differentiated, the sum of the rows' scores.
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):

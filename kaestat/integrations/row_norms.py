@@ -1,10 +1,6 @@
-"""Squared norms of rows' gradients in one module's parameters, from its input and the gradient of its output.
+"""Squared norms of rows' gradients, (B,), in one module's parameters, from its input and its output's gradient.
 
-A row's gradient in a matrix is a sum over tokens of outer products, ``sum_t g_t x_t'`` with x_t what went into the
-matrix and g_t the gradient of what came out. It is formed one row at a time.
-
-Every function returns a norm for each row, shape (B,), float32. ``factors`` are those of Adam's units
-(`kaestat.integrations.adam_units`): of a matrix's rows and of its columns, or of any other parameter's coordinates.
+``factors`` are those of Adam's units: of a matrix's rows and of its columns, or of another parameter's coordinates.
 """
 
 from collections.abc import Mapping
@@ -31,8 +27,7 @@ def embedding_norms(
 ) -> torch.Tensor:
     """In an embedding, for ids of shape (B, T) and gradients of outputs of shape (B, T, d).
 
-    If an output layer has the same matrix, ``met`` are its input, shape (B, S, d), and the gradient of its logits at
-    the embedding's tokens, shape (B, S, T): twice the inner product of both gradients is added.
+    For a tied output layer ``met`` are its input and the gradient of its logits at the tokens.
     """
     if module.padding_idx is not None:
         g = g * (ids != module.padding_idx)[..., None]

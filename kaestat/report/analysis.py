@@ -97,28 +97,12 @@ def analyze(
     seed: int = 0,
     min_visits: int = 1,
 ) -> Analysis:
-    """A comparison of methods on a log, with a recommendation.
+    """A comparison of methods on a log, with a recommendation; parameters and errors are as for `kaestat.value_risk`.
 
-    Raises a ValueError as in `kaestat.value_risk`; but a log with one completion per visit gives differences only.
-
-    Parameters
-    ----------
-    log : RewardLog
-    methods : sequence of str or Baseline, optional
-        As in `kaestat.value_risk`; None means `default_methods`, and `TUNED_METHODS` at bandwidths chosen on the log.
-        Of the default methods only `offered_methods` are recommended.
-    every : bool
-        With False and ``methods`` None, only `offered_methods` are scored. The rest of the analysis is the same.
-    bandwidth_paths : bool
-        Also follow the risk of KAE along a grid of bandwidths, for two kernels.
-    sampling : bool
-        Also replay sampling policies (`kaestat.sampling_risk`), if prompts return.
-    n_boot, seed, min_visits
-        As in `kaestat.value_risk`; but where every prompt occurs once, the default 1 becomes 0.
-
-    Returns
-    -------
-    Analysis
+    None for ``methods`` means `default_methods`, of which only `offered_methods` are recommended, and scored unless
+    ``every``; and `TUNED_METHODS` at bandwidths chosen on the log. ``bandwidth_paths`` adds the risk of KAE along a
+    grid, ``sampling`` the replay of `kaestat.sampling_risk`. A log with one completion per visit gives differences
+    only; where every prompt occurs once, ``min_visits`` 1 becomes 0.
     """
     if methods is not None and not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")

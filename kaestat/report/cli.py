@@ -1,7 +1,6 @@
 """The entry point of the shell's ``kaestat``; `kaestat.report.commands` holds the commands themselves.
 
-It loads nothing heavy, so that an interruption while NumPy and pandas are imported ends the process at once: extension
-modules turn exceptions into errors of their own.
+It loads nothing heavy, so that an interruption while NumPy and pandas are imported ends the process at once.
 """
 
 import os
@@ -28,13 +27,7 @@ class Call:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; exits with status 0, with 2 and one line on stderr, or with 130 if interrupted.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Without the program's name; None takes them from the shell.
-    """
+    """Run the command line; exits with status 0, with 2 and one line on stderr, or with 130 if interrupted."""
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 

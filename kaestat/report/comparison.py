@@ -55,8 +55,7 @@ def compare_runs(
 ) -> RunComparison:
     """A comparison of two runs: rewards, dead groups, completions to an equal mean reward.
 
-    Prompts with the same name count as the same prompt. ``n_boot`` draws of prompts, from ``seed``, give the intervals;
-    0 draws give no interval of the share of completions, and Student's intervals of the rest.
+    Prompts with the same name are the same. Without draws the share of completions has no interval.
     """
     n_boot = draws_of(n_boot)
     sides = [_prompt_figures(log) for log in (before, after)]

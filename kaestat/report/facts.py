@@ -52,10 +52,7 @@ class LogFacts:
 
 
 def ends_of(log: RewardLog) -> tuple[slice, slice]:
-    """The completions of the first and of the last steps that hold at least a tenth of them each.
-
-    A step is never cut: the completions within it have no order of time.
-    """
+    """The completions of the first and last whole steps that hold at least a tenth of them each."""
     step = log.arrays["step"]
     tenth = max(1, len(step) // 10)
     return slice(np.searchsorted(step, step[tenth - 1], side="right")), slice(np.searchsorted(step, step[-tenth]), None)

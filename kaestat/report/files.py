@@ -25,13 +25,9 @@ NAMES = (*(f"{name}.csv" for name in TABLES), f"{FIGURE}.png", f"{FIGURE}.pdf", 
 
 
 def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write all files of an analysis: each is complete before the first is written, and replaces its old file.
+    """Write all files of an analysis, and remove those that an earlier one left; returns their paths.
 
-    Returns the files written to the folder, which is made if absent: ``risk.csv``, ``bandwidth.csv`` and
-    ``risk_vs_bandwidth.png, .pdf`` where the log identifies the MSE (G >= 2), ``gradient.csv`` where it has weights or
-    lengths, ``law.csv`` where also rewards are 0 and 1 and prompts come back, ``sampling.csv`` if asked for, and always
-    ``differences.csv, provenance.json, report.html``. Files that an earlier analysis left and this one does not write
-    are removed.
+    Each is complete before the first is written. Figure and tables are there as far as the log identifies them.
     """
     document = analysis_document(analysis, provenance.source)
     files: dict[str, bytes | str] = {}
@@ -61,10 +57,7 @@ def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.Pa
 
 
 def check_folder(folder: Path) -> None:
-    """Raise an error before the work starts if its results could not be written to the folder.
-
-    A ModuleNotFoundError if a package is missing, and an OSError if nothing can be written there.
-    """
+    """Raise an error before the work starts if a package is missing or nothing can be written to the folder."""
     missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(f"--out needs {' and '.join(missing)}: pip install 'kaestat[plots]'")

@@ -85,8 +85,7 @@ def analyze_gradient(
 ) -> GradientAnalysis:
     """The noise that methods leave in the gradient on a log that has weights or lengths.
 
-    Methods None means `DEFAULT_METHODS` and ``also``, the method that is recommended for the value, which takes part as
-    well. Other arguments are as for `kaestat.report.analysis.analyze`.
+    ``also`` is the method recommended for the value, which joins `DEFAULT_METHODS` where ``methods`` is None.
     """
     value = also.removesuffix(MARK)
     named = list(dict.fromkeys((*DEFAULT_METHODS, value))) if methods is None else methods
@@ -123,10 +122,7 @@ def analyze_gradient(
 
 
 def _by_history(scored: PromptRisks, rows: Sequence[Row], draw: dict[str, Any]) -> Estimate:
-    """What the past is worth beyond the weights: `SAFEST` against `WITHOUT_HISTORY`, weighted alike.
-
-    Named rows and not the lowest ones, since the lowest of several looks better than it is.
-    """
+    """What the past is worth beyond the weights: `SAFEST` against `WITHOUT_HISTORY`, weighted alike."""
     for weights in reversed(SIMPLEST_WEIGHTS):  # score norms where there are both
         alike = [k for k, row in enumerate(rows) if row.weights == weights]
         past = [k for k in alike if _is_safest(rows[k])]

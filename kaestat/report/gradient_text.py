@@ -70,10 +70,7 @@ def on_history(gradient: GradientAnalysis) -> str:
 
 
 def history_verdict(gradient: GradientAnalysis) -> str:
-    """Whether a replay shows that a history helps in addition to weights: `PAYING`, its opposite, or unclear.
-
-    It pays where it lowers the noise by more than `PAYS`. Empty where nothing was measured.
-    """
+    """Whether a history lowers the noise by more than `PAYS`, in words; empty where nothing was measured."""
     share, low, high = gradient.by_history
     if math.isnan(share):
         return ""

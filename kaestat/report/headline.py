@@ -110,10 +110,7 @@ def _one_sided(analysis: Analysis) -> bool:
 
 
 def stated_reduction(analysis: Analysis) -> tuple[float, float] | None:
-    """Ends of the reduction of the MSE in the headline; the upper one is infinite if it states none.
-
-    None where it states a difference of MSEs, or nothing.
-    """
+    """Ends of the reduction of the MSE in the headline, the upper one infinite if unstated; None for no reduction."""
     best = analysis.recommendation
     if not best.better or math.isnan(best.reduction[0]) or not best.reduction[1] > 0:
         return None

@@ -1,7 +1,6 @@
 """HTML pages: layout, style, sortable tables, and embedded files to download.
 
-A page made here is one file. It asks for nothing over the network, and a content security policy in its head keeps it
-so: only the images in the page are shown, and only the scripts of this package run, whatever a log calls its prompts.
+A page is one file, asks for nothing over the network, and runs only the scripts of this package.
 """
 
 from __future__ import annotations
@@ -99,13 +98,7 @@ def method_cell(shown: str) -> Cell:
 
 
 def environment(package: str) -> Environment:
-    """A Jinja environment with a package's templates and, as fallback, kaestat's ``layout.html`` and ``parts.html``.
-
-    Parameters
-    ----------
-    package : str
-        Name of an importable package with a folder ``templates``.
-    """
+    """A Jinja environment with a package's templates and, as fallback, kaestat's ``layout.html`` and ``parts.html``."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 

@@ -25,10 +25,7 @@ class LawAnalysis:
 
     @classmethod
     def of(cls, log: RewardLog, *, seed: int, min_visits: int) -> LawAnalysis | None:
-        """The predictions for a log with weights or lengths; None if the law does not apply.
-
-        ``seed`` and ``min_visits`` are as for `kaestat.logs.baseline_law.law_of_log`.
-        """
+        """The predictions for a log with weights or lengths; None if the law does not apply."""
         if not law_applies(log, min_visits=min_visits):
             return None
         law = law_of_log(log, seed=seed, min_visits=min_visits)

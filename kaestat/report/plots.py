@@ -31,11 +31,7 @@ STYLE: dict[Any, Any] = {
 
 
 def risk_against_bandwidth(analysis: Analysis) -> Figure:
-    """A figure with a panel per kernel: risk path with 95 % band, and GRPO and REINFORCE++, where
-    they were scored, as levels.
-
-    A ValueError if the analysis has no bandwidth paths.
-    """
+    """A figure with a panel per kernel: risk path with 95 % band, and GRPO and REINFORCE++ as levels."""
     import matplotlib
     from matplotlib.figure import Figure
 

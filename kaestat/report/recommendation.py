@@ -48,17 +48,11 @@ class Recommendation(Setting):
 def recommend(log: RewardLog, scored: PromptRisks, *, min_visits: int, n_boot: int, seed: int) -> Recommendation:
     """The default method, unless the log shows that another has a lower MSE.
 
-    An interval that contains 0 does not show that two methods are equal: on a small log nearly all intervals contain
-    0. So if `DEFAULT_METHOD` is tied with the lowest, it is chosen: it is near the best in every regime of the
-    efficiency study. If it is not among the methods, or has a higher MSE, the choice is the simplest method tied
-    with the lowest and within `MARGIN` of it, but none without a history if the lowest has one.
-
-    Methods whose values contain the completion's own reward are skipped, as their gradient is biased, unless there are
-    no others. In a log where every prompt occurs once, all methods with a history are skipped too, and
-    `DEFAULT_WITHOUT_HISTORY` is preferred.
-
-    ``scored`` has the rows to choose from and, at the end, what the choice is compared with: GRPO's group mean or, for
-    a log with one completion per visit, REINFORCE++'s batch mean, both in leave-one-out form.
+    If `DEFAULT_METHOD` is tied with the lowest, it is chosen: on a small log nearly all intervals contain 0. Else the
+    choice is the simplest method tied with the lowest and within `MARGIN` of it, but none without a history if the
+    lowest has one. Methods whose values contain the completion's own reward are skipped, as their gradient is biased,
+    unless there are no others; where every prompt occurs once, so are those with a history. The last row of ``scored``
+    is the rival, in leave-one-out form.
     """
     rival = len(scored.methods) - 1
     baselines = [_baseline(method) for method in scored.methods]
@@ -95,10 +89,8 @@ def lowest_of(
 ) -> tuple[int, list[int], list[int]]:
     """The row with the lowest MSE, those tied with it, and those that may be chosen instead of it.
 
-    A row is tied if its paired difference to the lowest has an interval that contains 0. If the lowest is better than
-    the ``rival``, only those that are better, too, may be chosen. ``preferred`` stays among them unless an interval for
-    all rows at once (Bonferroni's) shows that the lowest is better. ``n_boot`` and ``seed`` are as for
-    `kaestat.value_risk`.
+    If the lowest is better than the ``rival``, only those that are better, too, may be chosen. ``preferred`` stays
+    among them unless an interval for all rows at once (Bonferroni's) shows that the lowest is better.
     """
     mean = scored.per_prompt.mean(axis=0)
     lowest = min(rows, key=lambda k: (mean[k], complexity(scored.methods[k])))
@@ -131,10 +123,7 @@ def _wider(pair: PromptRisks, *, n_boot: int, seed: int) -> Any:
 
 
 def shares(gap: Any, level: float) -> Estimate:
-    """By how much a risk is lower than a reference's, whose risk is ``level``, with the ends of an interval.
-
-    ``gap`` is the row of a table of differences. NaN where the level is not clear of 0.
-    """
+    """By how much a risk is lower than a reference's of ``level``, from a row of a table of differences."""
     if not level > 0:
         return UNKNOWN
     ratio = (gap.ratio_low, gap.ratio_high)

@@ -62,9 +62,8 @@ class RewardCurve:
 def reaching(before: RewardCurve, after: RewardCurve, *, n_boot: int, seed: int) -> tuple[float, Estimate]:
     """The final level of the run before, and the share of its completions that the run after needs to reach it.
 
-    The level is the running mean of ``before`` at its end. The share, with its interval, is the first completions at
-    which the running mean of ``after`` is at the level, over those of ``before``; infinite if it never is. The interval
-    has percentiles of a bootstrap over prompts, a prompt of both runs being drawn for both; NaN without draws.
+    The level is a running mean. The share's interval is a bootstrap's over prompts, a prompt of both runs drawn for
+    both.
     """
     rng, share = check_seed(seed), float(_shares(before, after))
     names = list(dict.fromkeys([*before.prompts, *after.prompts]))

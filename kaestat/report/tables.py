@@ -28,10 +28,7 @@ PATH_HEADER = ("bandwidth", "risk", "standard error", "standard error of the dif
 
 
 def analysis_document(analysis: Analysis, source: str, *, rows: int | None = None) -> Document:
-    """The document of an analysis of the log ``source``.
-
-    With ``rows`` its main table has so many rows, and those that the headline names.
-    """
+    """The document of an analysis; with ``rows`` its main table has so many, and those that the headline names."""
     header, every = comparison(analysis)
     named = (analysis.recommendation.row, analysis.recommendation.rival)
     shown = [row for k, row in enumerate(every) if rows is None or k < rows or row[0] in named]

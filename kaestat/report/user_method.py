@@ -15,11 +15,7 @@ _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)(?::(.*))?")
 
 
 def method_or_baseline(text: str) -> str | Baseline:
-    """The specification, or the baseline named by ``package.module:Class`` or ``...:Class:key=value``.
-
-    Modules are looked for in the working directory too. A ValueError that names ``--method`` if the specification is
-    wrong, there is no such module or name in it, or it is not a baseline.
-    """
+    """The specification, or the baseline named by ``package.module:Class``, also in the working directory."""
     place = _PLACE.fullmatch(text.strip())
     try:
         if place is not None and place[1] not in METHODS:

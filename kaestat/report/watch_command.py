@@ -86,10 +86,7 @@ def _files(log: Path) -> States:
 
 
 def _copied(log: Path, files: States, copy: Path) -> str:
-    """Put the log where nobody writes to it. Returns a sentence about a last line that is left out, or nothing.
-
-    Only the newest file is copied, since a folder's other files are finished; links stand for these.
-    """
+    """Copy the newest file and link the others; returns a sentence about a last line that is left out, or nothing."""
     shutil.rmtree(copy, ignore_errors=True)
     newest = max(files, key=lambda file: files[file][1])
     for file in files:

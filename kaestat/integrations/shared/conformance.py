@@ -189,10 +189,7 @@ CHECKS: tuple[Callable[[MakeAdapter], None], ...] = (
 
 
 def run_checks(make: MakeAdapter) -> dict[str, str]:
-    """The name of each check that an adapter fails, with the reason; empty if it passes all.
-
-    ``make`` returns a fresh `Adapter` around the given `AdvantageEstimator`.
-    """
+    """The name of each check that an adapter fails, with the reason; empty if it passes all."""
     failures = {}
     for check in CHECKS:
         try:

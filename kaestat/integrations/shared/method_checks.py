@@ -17,10 +17,7 @@ def looks_back(baseline: Baseline) -> bool:
 
 
 def check_group_size(estimator: AdvantageEstimator, name: str, size: int) -> None:
-    """Raise a ValueError if groups of ``size`` completions are too small for a method; ``name`` is the user's for it.
-
-    A method whose rows are prompts may find others in further groups of the prompt.
-    """
+    """Raise a ValueError if groups of ``size`` completions are too small for a method; ``name`` is the option."""
     why = needs_others(estimator.method, estimator.baseline, size)
     if why is not None and estimator.baseline.unit == "group":
         raise ValueError(f"{name}={size}: {why}")
@@ -29,11 +26,7 @@ def check_group_size(estimator: AdvantageEstimator, name: str, size: int) -> Non
 def check_weights(
     estimator: AdvantageEstimator, weights: Any, choices: Sequence[str] = LENGTH_ONLY, *, option: str = "weights"
 ) -> None:
-    """Raise a ValueError for weights that are unknown, missing, unusable for the method, or cancelled by it.
-
-    ``choices`` are the weights that the trainer can give, of which the first is none; ``option`` is the user's name for
-    them.
-    """
+    """Raise a ValueError for weights that are not in ``choices`` (the first is none) or unfit for the method."""
     baseline, method = estimator.baseline, estimator.method
     if not (isinstance(weights, str) and weights in choices):
         raise ValueError(f"{option}: unknown {weights!r}; choose one of {', '.join(choices)}.")

@@ -10,10 +10,8 @@ from kaestat.history.prior_table import usable_rows
 def prior_of_columns(ids: Sequence[Hashable], table: Any, columns: Any, step: int = BEFORE_THE_RUN) -> Prior:
     """The prior of a data set: its prompts' pass rates from before the run.
 
-    ``ids`` are the prompts of the rows, the same ids as for rewards; rows of one prompt with the same numbers count
-    once, others raise a ValueError. ``columns`` names the columns of ``table`` with mean rewards, from 0 to 1, and with
-    numbers of completions; a row without one of them has no prior. ``step`` and further errors are as for
-    `Prior.of_rates`.
+    ``ids`` are the prompts of the rows; ``columns`` names the columns of ``table`` with mean rewards, from 0 to 1, and
+    with numbers of completions; a row without one of them has no prior.
     """
     if not (isinstance(columns, tuple | list) and len(columns) == 2 and all(isinstance(name, str) for name in columns)):
         raise ValueError(

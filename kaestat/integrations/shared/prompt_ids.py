@@ -48,15 +48,9 @@ def hash_prompt(prompt: Any) -> str:
 class IdentityCheck:
     """A check that each id belongs to one prompt, and that prompts return under known ids.
 
-    Two signs together show ids that are random or keep counting: no id was ever seen at two steps, and *most* of
-    the different prompts seen so far (more than half, and at least `RETURNS_BEFORE_REFUSAL`) returned, each under a
-    new id. If a data set has some texts in many rows with different ids, these few texts return under
-    new ids through the whole first epoch, but most texts do not. In the second epoch ids repeat, which settles
-    the question. Within one epoch, a counter looks the same as a data set with most texts in several rows, whose
-    ids are refused. With fewer than `RETURNS_BEFORE_REFUSAL` prompts unstable ids are not noticed, since a data set
-    of a few texts in many rows looks the same; `AdvantageEstimator` then warns that no prompt returns.
-
-    It holds 2 short entries per known prompt, in memory only, and starts again after a resume.
+    Ids are random or keep counting if no id was ever seen at two steps, and more than half of the different prompts so
+    far, at least `RETURNS_BEFORE_REFUSAL`, returned, each under a new id. If some texts stand in many rows, these few
+    return under new ids, but most do not, and in the second epoch ids repeat. It starts again after a resume.
     """
 
     def __init__(self) -> None:
@@ -66,10 +60,8 @@ class IdentityCheck:
         self._repeats = False  # whether an id was seen at two steps
 
     def check(self, ids: Sequence[Hashable], hashes: Sequence[str], step: int) -> None:
-        """Check the ids of one step's N samples against the `hash_prompt` of their prompts.
-
-        An `UnstablePromptIds` if an id is missing (None), if one id names two prompts, or if ids are random or keep
-        counting. The record of earlier calls is then unchanged.
+        """Check the ids of one step's N samples against the `hash_prompt` of their prompts, or raise
+        `UnstablePromptIds`.
         """
         if len(ids) != len(hashes):
             raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")

@@ -229,20 +229,13 @@ class TrainerSession:
             self._give_to_sampler(rows.kept(), rewards, rows)
 
     def check_group_size(self, name: str, size: int) -> None:
-        """Raise a ValueError unless the method suits groups of ``size`` completions; ``name`` is the user's for it.
-
-        Where an adapter does not know the size before, the first step tells it.
-        """
+        """Raise a ValueError unless the method suits groups of ``size`` completions; ``name`` is the user's for it."""
         for each in self._parts.values():
             check_group_size(each, name, size)
         self._groups_suffice = True
 
     def state_dict(self) -> dict[str, Any]:
-        """History and sampler as plain data (bytes, numbers, text).
-
-        Asynchronous trainers already have rewards of later steps than that of a checkpoint, and repeat those steps
-        after a resume: keep the states after the last steps.
-        """
+        """History and sampler as plain data (bytes, numbers, text)."""
         with self.estimator.lock:
             sampler = {} if self.drawn is None else {"sampler": self.drawn.sampler.state_dict()}
             return {"history": self.estimator.state_dict(), **sampler}
@@ -259,15 +252,8 @@ class TrainerSession:
     def save(self, path: Path, sampler_path: Path | None = None, *, state: dict[str, Any] | None = None) -> None:
         """Write the states to files, atomically and without pickle.
 
-        Without ``state`` the history's file is one that `AdvantageEstimator.load` reads, unless a kernel or baseline of
-        the user's own cannot be stored.
-
-        Parameters
-        ----------
-        path, sampler_path : path
-            Files of the history and of the sampler; None leaves the latter out.
-        state : dict, optional
-            An earlier result of `state_dict`; None means the state now.
+        ``state`` is an earlier result of `state_dict`; None means the state now, in a file that
+        `AdvantageEstimator.load` reads if it can be stored.
         """
         with self.estimator.lock:
             whole, state = state is None, state or self.state_dict()
@@ -286,12 +272,7 @@ class TrainerSession:
     ) -> None:
         """Continue from files written by `save`; a path that is None is left out.
 
-        Parameters
-        ----------
-        remedy : str
-            What else the user can do if a file is missing.
-        anew : bool
-            Whether a missing file only causes a warning. If not, it raises a `LostState`.
+        A missing file raises a `LostState` with the ``remedy``, or with ``anew`` only causes a warning.
         """
         with self.estimator.lock:
             if path is not None and os.path.exists(path):

@@ -59,11 +59,7 @@ class TrackedSampler(Locked):
         return list(zip(names, draw.correction_of(names).tolist(), strict=True))
 
     def corrections(self, ids: Sequence[Hashable], step: int) -> np.ndarray:
-        """The factor of each completion's advantage, shape (N,), from the draw of its step.
-
-        The completions may be fewer than were drawn; a ValueError if the draw does not have these prompts with these
-        numbers.
-        """
+        """The factor of each completion's advantage, shape (N,), from the draw of its step, which had these prompts."""
         if self.sampler.correction == "none":
             return np.ones(len(ids))
         draw = self._draws.get(step)
@@ -90,19 +86,8 @@ def sampler_of(
 ) -> PromptSampler:
     """The sampler of a named policy, with the estimator's own history if it has one; or the given sampler, checked.
 
-    Raises a ValueError if a sampler is given whose prompts, budget or group size are not the trainer's; if the
-    estimator has several rewards; if a filter selects again among the drawn prompts; or as `PromptSampler`.
-
-    Parameters
-    ----------
-    ids : sequence of hashables
-        Prompt of each row of the data set; several rows of one prompt give it more weight.
-    budget, group_size : int
-        Completions of a step, and of a group.
-    params : mapping
-        Further parameters of the sampler, from `SAMPLER_PARAMS`, for a policy given by name.
-    filtered : str
-        The trainer's option that drops groups, if it is on.
+    Several rows of one prompt give it more weight. ``budget`` counts the completions of a step; ``params`` are from
+    `SAMPLER_PARAMS`; ``filtered`` is the trainer's option that drops groups, if it is on.
     """
     if not isinstance(estimator, AdvantageEstimator):
         raise ValueError(
@@ -145,10 +130,7 @@ def sampler_of(
 
 
 def check_sampler_params(params: Any, policy: Any, *, option: str) -> None:
-    """Raise a ValueError unless ``params`` are parameters of a sampler, and there is a ``policy`` for them.
-
-    ``option`` is the trainer's name for the parameters, for messages.
-    """
+    """Raise a ValueError unless ``params``, the trainer's ``option``, are a sampler's, and there is a ``policy``."""
     if not isinstance(params, Mapping):
         raise ValueError(f"{option} must be a mapping such as {{floor: 0.2}}, got {params!r}.")
     unknown = [name for name in params if name not in SAMPLER_PARAMS]

@@ -19,11 +19,7 @@ SAMPLER_FILE = "prompt_sampler_state"
 
 
 def save_session(trainer: Trainer, session: TrainerSession, trial: Any) -> None:
-    """Write a session's states into the folder that the trainer will write next.
-
-    They are written first, so a folder that looks like a complete checkpoint always has its baseline state, also when
-    uploaded.
-    """
+    """Write a session's states into the folder that the trainer will write next, so that it is never without them."""
     name = f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
     folder = os.path.join(trainer._get_output_dir(trial=trial), name)
     session.save(os.path.join(folder, STATE_FILE), os.path.join(folder, SAMPLER_FILE))
@@ -77,10 +73,7 @@ class ResumePoint(TrainerCallback):
     def on_train_begin(
         self, args: GRPOConfig, state: TrainerState, control: TrainerControl, *, train_dataloader: Any, **_: Any
     ) -> None:
-        """Set the resume point, after the checkpoint is loaded and before the first batch.
-
-        Warns if the checkpoint lies within a generation.
-        """
+        """Set the resume point before the first batch; warns if the checkpoint lies within a generation."""
         per_generation = args.steps_per_generation * args.num_iterations
         if state.global_step == 0 or args.ignore_data_skip:
             return

@@ -47,12 +47,8 @@ def score_norms(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
     """Squared norm of each completion's score with respect to the logits, shape (n,), float32.
 
     ``sum_t (1 - 2 pi_t(y_t) + sum_v pi_t(v)^2)`` over the tokens in the loss, under the tempered distribution; top-p,
-    top-k and min-p are not accounted for. It takes one forward pass over the generation batch, without gradients and
-    in chunks of ``per_device_train_batch_size``: about a third of the cost of a forward and backward pass. TRL's fused
-    LM head never holds all logits.
-
-    If TRL corrects for vLLM's probabilities, a token's loss is multiplied by its importance ratio w, and its norm by
-    w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2 |s|^2]``.
+    top-k and min-p are not accounted for. It takes one forward pass over the generation batch. If TRL corrects for
+    vLLM's probabilities, a token's norm is multiplied by the square of its importance ratio.
     """
     model = _Recorder(trainer.model)
     width = output["completion_ids"].size(1)
@@ -81,11 +77,8 @@ def token_weights(trainer: GRPOTrainer, output: dict[str, Any]) -> torch.Tensor:
 def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_units: bool) -> torch.Tensor:
     """Squared norm of each completion's score in all trained parameters, shape (n,), float32.
 
-    The score is the gradient of the sum of log-probabilities of the tokens in the loss, under the tempered
-    distribution; importance ratios and limitations are as in `score_norms`. It takes one more forward and backward pass
-    over the generation batch, one completion at a time, without gradient checkpointing. In Adam's units, norms before
-    the optimiser's first step are plain. A ValueError if completions see images, or norms in the model's parameters
-    cannot be computed.
+    The score, importance ratios and limitations are as in `score_norms`. It takes one more forward and backward pass,
+    one completion at a time. In Adam's units, norms before the optimiser's first step are plain.
     """
     if any(name in output for name in _OF_IMAGES):
         raise ValueError("weights: 'exact' and 'adam' are for text models; use 'score_norm' if there are images.")
@@ -108,11 +101,7 @@ def parameter_norms(trainer: GRPOTrainer, output: dict[str, Any], *, in_adams_un
 
 
 def check_parameter_norms(trainer: GRPOTrainer) -> None:
-    """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions.
-
-    So where processes neither have whole models (DDP) nor share one by FSDP2 without offload, and if trained parameters
-    belong to unsupported modules, such as experts.
-    """
+    """Raise a ValueError for models whose norms cannot be computed, after a trial with two fake completions."""
     kind = trainer.accelerator.distributed_type
     readable = kind == DistributedType.NO or kind.value.startswith("MULTI_")
     if kind == DistributedType.FSDP:

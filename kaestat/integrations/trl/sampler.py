@@ -12,11 +12,9 @@ from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 
 
 class ReuseSampler(RepeatSampler):
-    """TRL's ``RepeatSampler`` with an order that depends only on the epoch, not on the number of iterations.
+    """TRL's ``RepeatSampler`` with an order that depends only on the epoch, so that resumed runs have it too.
 
-    TRL's sampler draws a new permutation for each iteration, so a run resumed in its third epoch starts again with the
-    permutation of the first: some prompts come too often and others never. Here epoch e has TRL's e-th permutation in
-    every session. ``epoch`` returns the current one (0-based) when an iteration begins; other arguments are TRL's.
+    ``epoch`` returns the current one (0-based) when an iteration begins; other arguments are TRL's.
     """
 
     def __init__(self, *args: Any, epoch: Callable[[], int], **kwargs: Any):
@@ -34,10 +32,8 @@ class ReuseSampler(RepeatSampler):
 class DrawnPrompts(Sampler[int]):
     """Rows of a data set, one per completion, as the `PromptSampler` draws them for each generation.
 
-    The data loader prefetches a batch, so a draw may not know the rewards of the previous generation; it only uses the
-    past in any case. A draw made in advance is in the sampler's state, and a resumed run begins with it. Batches with
-    the same prompts come ``repeat_count`` times in a row; ``generation`` returns the number of the next generation when
-    an iteration begins.
+    The data loader prefetches a batch, so a draw may not know the rewards of the previous generation. Batches come
+    ``repeat_count`` times in a row; ``generation`` returns the number of the next one.
     """
 
     def __init__(self, drawn: TrackedSampler, *, repeat_count: int, generation: Callable[[], int]):

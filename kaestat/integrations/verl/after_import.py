@@ -9,10 +9,7 @@ from typing import Any
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
-    """Call ``action`` right after the module ``name`` has been executed; at once if it already has.
-
-    Its exceptions reach the importer of the module.
-    """
+    """Call ``action`` right after the module ``name`` has been executed; at once if it already has."""
     if name in sys.modules:
         action()
     else:

@@ -1,8 +1,6 @@
 """The history in verl's checkpoints: saved with each, and loaded on resume.
 
-verl calls a ``trainer.checkpoint_callback_class`` only after it has declared the checkpoint complete
-(``latest_checkpointed_iteration.txt``): a run that dies in between would leave a checkpoint without its history. So the
-state is written before, into the same folder; a callback of yours, such as one that uploads the folder, finds it there.
+verl calls a checkpoint's callback only after it is declared complete, so the state is written before.
 """
 
 import os

@@ -1,9 +1,7 @@
 """Weights of completions from verl's actor: squared norms of scores, with respect to logits or to parameters.
 
-verl's engines can return ``sum_v pi(v)^2`` of every token with its log probability, in the same forward pass. verl's
-own optimal token baseline uses it. Its V1 trainers (0.9.1, and main at 1dda039) do not request it. Ours do if the
-configuration says ``actor_rollout_ref.actor.calculate_sum_pi_squared=True``. Norms in the parameters come from our own
-actor (`kaestat.integrations.verl.norms_worker`), by a backward pass after that forward pass.
+verl's engines can return ``sum_v pi(v)^2`` of every token with its log probability; our trainers request it. Norms in
+the parameters come from our own actor (`kaestat.integrations.verl.norms_worker`).
 """
 
 from typing import Any
@@ -57,10 +55,7 @@ def check_actor(config: Any, weights: str, verl_mode: str) -> None:
 
 
 def stored_row_norms(batch: KVBatchMeta, rows: BatchRows, weights: str) -> torch.Tensor:
-    """Weights of a V1 batch's rows by their norms in the parameters, shape (N,), from verl's transfer queue.
-
-    A ValueError if a completion has several outputs, whose norms do not add up to its own.
-    """
+    """Weights of a V1 batch's rows by their norms in the parameters, shape (N,), from verl's transfer queue."""
     if (rows.final != np.arange(len(rows.final))).any():
         raise ValueError(
             f"{WEIGHTS_OPTION}={weights}: an agent loop gave several outputs for a completion, whose norms do not add "
@@ -76,10 +71,8 @@ def stored_row_norms(batch: KVBatchMeta, rows: BatchRows, weights: str) -> torch
 def token_norms(data: DataProto, algorithm: Any) -> torch.Tensor:
     """Squared norm of each token's score with respect to the logits, (N, response length), float32.
 
-    That is ``1 - 2 pi_t(y_t) + sum_v pi_t(v)^2``. If verl corrects for the rollout's policy, a token's loss is
-    multiplied by its importance weight w, and its norm by w^2: the best baseline is then ``E[w^2 |s|^2 r] / E[w^2
-    |s|^2]``, as in verl's optimal token baseline. Norms outside the mask are returned, too. A ValueError if the actor
-    returned no sums of squared probabilities.
+    That is ``1 - 2 pi_t(y_t) + sum_v pi_t(v)^2``, times the square of verl's importance weight if it corrects for the
+    rollout's policy. Norms outside the mask are returned, too.
     """
     if "sum_pi_squared" not in data.batch.keys():
         raise ValueError(

@@ -47,10 +47,7 @@ class DrawnRows(TrackedSampler):
 
 
 def draw_rows(options: Options, session: TrainerSession, config: Any, dataset: Any) -> DrawnRows | None:
-    """The `DrawnRows` of a training set, if the options ask for it; None otherwise.
-
-    A ValueError if verl selects again among the drawn groups, and an `UnstablePromptIds` if a prompt has no id.
-    """
+    """The `DrawnRows` of a training set, if the options ask for it; None otherwise."""
     if options.prompt_sampler is None:
         return None
     rows = (dataset[row] for row in range(len(dataset)))

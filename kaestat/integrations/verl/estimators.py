@@ -43,11 +43,7 @@ def needs_our_trainer(method: str) -> bool:
 
 @cache
 def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """The function that verl calls for a method, with tensors of shape (N, response length) and the N group names.
-
-    It returns advantages and returns, both (N, response length), and raises a ValueError for a method that needs one of
-    our trainers under another one.
-    """
+    """The function that verl calls for a method, with tensors of shape (N, response length) and the N group names."""
 
     def compute(
         token_level_rewards: torch.Tensor,
@@ -72,10 +68,7 @@ def advantage_function(method: str) -> Callable[..., tuple[torch.Tensor, torch.T
 
 
 def estimator_without_history(method: str, options: Options) -> AdvantageEstimator:
-    """A new estimator for one of verl's own trainers.
-
-    A ValueError if the options or the method need more than verl passes to an advantage estimator.
-    """
+    """A new estimator for one of verl's own trainers; a ValueError for what needs one of ours."""
     options.refuse_sampler("a trainer of verl's own")
     estimator = options.estimator()
     for needed, who, what in (

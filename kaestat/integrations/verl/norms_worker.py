@@ -1,8 +1,6 @@
 """verl's actor, which also gives the squared norms of completions' scores with their log-probabilities.
 
-It does not patch verl: its trainer starts `NormsWorker` in place of verl's worker, whose ``actor_worker_cls`` is
-`NormsActor`; where norms are asked for, that adds a backward pass to the forward pass of the log-probabilities.
-Parameters are shards of FSDP2; a process sees whole rows, and sums of its own alone.
+Our trainer starts `NormsWorker` in place of verl's worker. Where norms are asked for, a backward pass follows.
 """
 
 from contextlib import nullcontext

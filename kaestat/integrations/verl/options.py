@@ -43,10 +43,7 @@ class Options:
 
     @classmethod
     def read(cls, method: str, algorithm: Any) -> Options:
-        """The options of a method from the entry ``kaestat`` of verl's ``algorithm`` configuration, if there is one.
-
-        A ValueError if an option is unknown or invalid.
-        """
+        """The options of a method from the entry ``kaestat`` of verl's ``algorithm`` configuration, checked."""
         given = _given(algorithm)
         known = [part.name for part in fields(cls) if part.name != "method"]
         for name in given:
@@ -72,12 +69,7 @@ class Options:
             )
 
     def estimator(self, *, any_order: bool = False) -> AdvantageEstimator:
-        """A new `AdvantageEstimator`; with ``any_order`` completions may come late and in parts.
-
-        Methods with a running state still take them in the order of training. A ValueError if a parameter, the scale,
-        the objective or the weights are unknown, the method cannot use these weights or needs weights, it needs input
-        that verl cannot give, or the prior cannot be read or used.
-        """
+        """A new `AdvantageEstimator`; with ``any_order`` completions may come late and in parts, if the method can."""
         given = {"scale": self.scale, "objective": self.objective, **self.params}
         estimator = AdvantageEstimator(self.method, **given)
         check_weights(estimator, self.weights, WEIGHTS, option=WEIGHTS_OPTION)

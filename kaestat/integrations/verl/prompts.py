@@ -24,11 +24,9 @@ class Prompt:
 
 
 def read_prompt(prompt_id: str, data_source: Any, extra_info: Any, raw_prompt: Any) -> Prompt:
-    """The id and hash of one row of a verl data set.
+    """The id and hash of one row of a verl data set; an `UnstablePromptIds` if it has no such id.
 
-    verl's own ``uid`` is random at every step, and its ``index`` is 0 if the data set has none; neither is used.
-    ``prompt_id`` is as in `Options`; ``extra_info`` is searched for ``split`` and ``index``, or for the named key. An
-    `UnstablePromptIds` if the requested id is missing, or nothing identifies the prompt.
+    verl's ``uid`` is random at every step, and its ``index`` is 0 if the data set has none; neither is used.
     """
     if raw_prompt is None:
         raise UnstablePromptIds("raw_prompt is missing, so the prompt has no id that could be trusted: " + FIX)
@@ -60,10 +58,7 @@ PROMPT = "prompt"  # verl's default of data.prompt_key
 def prior_of_data_file(path: str, prompt_id: str, step: int = BEFORE_THE_RUN) -> Prior:
     """The prior in a data file in verl's format, Parquet or JSON lines.
 
-    It has the columns ``prompt``, ``data_source`` and ``extra_info`` of verl's data files, and ``prior_mean`` and
-    ``prior_count``: mean reward, from 0 to 1, and number of completions. A row without one of these two has no prior.
-    ``prompt_id`` must be the run's. A ValueError if a column is missing or an id is unclear; ``step`` and further
-    errors are as for `prior_of_columns`.
+    It has verl's columns, and ``prior_mean`` and ``prior_count``; ``prompt_id`` must be the run's.
     """
     table = table_of_file(path)
     if PROMPT not in table:

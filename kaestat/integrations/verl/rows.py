@@ -31,10 +31,7 @@ class BatchRows:
 
 
 def read_rows(batch: KVBatchMeta, prompt_id: str) -> BatchRows:
-    """The rows of a V1 batch, from its keys and tags, and from one row of each group in the transfer queue.
-
-    A ValueError if a key is not of the form ``uid_session_output``, and an `UnstablePromptIds` if a prompt has no id.
-    """
+    """The rows of a V1 batch, from its keys and tags, and from one row of each group in the transfer queue."""
     outputs = [_output(key) for key in batch.keys]
     padding = np.array([tag.get("is_padding", False) for tag in batch.tags], dtype=bool)
     last: dict[tuple[str, str], int] = {}
@@ -63,9 +60,7 @@ def row_advantages(
 ) -> torch.Tensor:
     """Advantages of a batch's rows, shape (N,), like ``rewards`` in type and device; records the rewards.
 
-    Completions without a verdict have the reward NaN: they get advantage 0 and are not recorded. ``index`` are the
-    group names as verl passes them with the rewards, to check that rows and order are the same. A session's weight is
-    the sum over its outputs. ``version`` and further errors are as for `TrainerSession.advantages`.
+    Completions with the reward NaN get advantage 0. ``index`` are the group names as verl passes them with the rewards.
     """
     check_rows(rows, index)
     of_rows = None if weights is None else weights.double().cpu().numpy()
@@ -105,10 +100,7 @@ def check_rows(rows: BatchRows, index: Sequence[Hashable] | None) -> None:
 
 
 def row_weights(weights: str, response_mask: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor | None:
-    """The weight of each row, (N,): ``norms`` of rows, or one or its norm of each token in the response mask, (N, T).
-
-    None for no weights.
-    """
+    """The weight of each row, (N,), from ``norms`` of rows or of tokens, (N, T); None for no weights."""
     if weights == "none":
         return None
     if weights == "length":

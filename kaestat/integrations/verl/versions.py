@@ -19,11 +19,7 @@ CLEARS = "_clear_groups"  # of verl's replay buffer, for what it drops
 
 
 def row_versions(batch: KVBatchMeta, rows: BatchRows, batches_per_version: int, now: int) -> np.ndarray:
-    """The version of each row as an estimator's step, (N,): that of the weights at the end of its session.
-
-    ``batches_per_version`` is verl's ``parameter_sync_step``, and ``now`` the estimator's step, also that of padding. A
-    ValueError if a tag is missing, or names a future version.
-    """
+    """The version of each row as an estimator's step, (N,): that of the weights at the end of its session."""
     found = np.full(len(batch.tags), now)
     for row, (tag, padding) in enumerate(zip(batch.tags, rows.padding, strict=True)):
         if padding:
@@ -39,11 +35,7 @@ def row_versions(batch: KVBatchMeta, rows: BatchRows, batches_per_version: int, 
 
 
 def observe_dropped(buffer: Any, observe: Callable[[KVBatchMeta], None]) -> None:
-    """Let groups of the training partition be observed before verl's replay buffer clears them.
-
-    They are about to be dropped because they are stale or their rewards are all equal. An ImportError if the buffer has
-    no such method, as another verl's may not.
-    """
+    """Let groups of the training partition be observed before verl's replay buffer clears them."""
     clear = getattr(buffer, CLEARS, None)
     if clear is None:
         raise ImportError(misfit(f"verl's replay buffer has no {CLEARS}", "verl", TESTED))
