@@ -35,13 +35,16 @@ def public_items(item: griffe.Object) -> list[griffe.Object]:
 
 
 def has_docstring(item: griffe.Object) -> bool:
-    """Its own docstring, or as an override that of the class that it overrides."""
+    """Its own docstring, or that of the class that it overrides, or an entry of that class's attributes."""
     if item.docstring:
         return True
     if item.parent is None or not item.parent.is_class:
         return False
-    inherited = [base.members.get(item.name) for base in item.parent.mro()]
-    return any(member is not None and member.docstring for member in inherited)
+    bases = [item.parent, *item.parent.mro()]
+    inherited = [base.members.get(item.name) for base in bases]
+    entry = re.compile(rf"^(\w+, )*{item.name}(, \w+)* : ", re.MULTILINE)
+    entries = [base.docstring for base in bases if base.docstring and entry.search(base.docstring.value)]
+    return bool(entries) or any(member is not None and member.docstring for member in inherited)
 
 
 def test_every_public_module_class_function_method_and_property_has_a_docstring(package):
