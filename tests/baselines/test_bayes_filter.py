@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kaestat import Groups, Visits, make_baseline
+from kaestat.baselines import bayes_filter as module
 from kaestat.baselines.beta_mixture import shifted
 from simulations.bandits import regimes
 from simulations.bandits.paths import START_MEAN, START_WITHIN
@@ -112,6 +113,14 @@ def test_the_order_of_prompts_does_not_matter_and_replicates_do_not_mix():
     both = [answer.values for *_, answer in stepped(reward)]
     alone = [answer.values for *_, answer in stepped(reward[:, 1, ::-1])]
     np.testing.assert_allclose([each[1, ::-1] for each in both], alone, atol=1e-12)
+
+
+def test_prompts_of_few_steps_bring_up_no_shock(monkeypatch):
+    rng = np.random.default_rng(15)
+    reward = soft_or_not(rng, np.broadcast_to(rng.random((32, 1, 40)), (32, 16, 40)), 1, 0.0)
+    few = served(make_baseline("bayes_filter"), reward)
+    monkeypatch.setattr(module, "SHOCK", 0.0)
+    np.testing.assert_array_equal(served(make_baseline("bayes_filter"), reward), few)
 
 
 def test_values_stay_numbers_where_rewards_are_certain():

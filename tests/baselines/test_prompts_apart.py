@@ -18,14 +18,10 @@ PAST = [
 ]
 
 
-def baseline_of(method):
-    name, params = parse_method(method)
-    return make_baseline(name, **params)
-
-
 @pytest.mark.parametrize("method", TOGETHER)
 def test_a_prompt_without_completions_changes_nothing_for_the_others(method):
-    baseline, rewards, past = baseline_of(method), [*REWARDS, [1]] * 3, [*PAST, [(3, [0, 1])]] * 3
+    name, params = parse_method(method)
+    baseline, rewards, past = make_baseline(name, **params), [*REWARDS, [1]] * 3, [*PAST, [(3, [0, 1])]] * 3
     some = groups(*rewards)
     with_it, beside = groups(rewards[0], [], *rewards[1:]), visits(past[0], [], *past[1:])
     for of in (baseline.values, baseline.own_derivative):

@@ -37,7 +37,7 @@ def test_values_are_those_of_the_slow_reference_and_padding_never_matters(method
 def test_torch_tensors_give_the_same_values_as_numpy_and_stay_tensors(method, run):
     baseline, case = method.baseline(), case_at(run, len(run) - 1)
     groups, visits = groups_of(case, weighted=method.needs_weights), visits_of(case)
-    carry = carry_before(method, method.baseline(), run)
+    carry = carry_before(method.baseline(), run)
     values = baseline.values(groups, visits, step=case.step, carry=carry)
     tensor = baseline.values(as_torch(groups), as_torch(visits), step=case.step, carry=carry)
 

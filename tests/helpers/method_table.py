@@ -27,7 +27,7 @@ def only(condition):
     return pytest.mark.parametrize("method", chosen, ids=lambda method: method.id)
 
 
-def carry_before(method: MethodCase, baseline, run: list[Step]):
+def carry_before(baseline, run: list[Step]):
     """The carry after every step of ``run`` but the last."""
     carry = baseline.initial_carry()
     for index, step in enumerate(run[:-1]):
@@ -42,7 +42,7 @@ def values_of(method: MethodCase, run: list[Step], *, weighted: bool = False, **
     weighted = weighted or baseline.needs_weights
     groups = groups_of(case, weighted=weighted, padding=layout.get("padding", 0.0), spare=layout.get("spare", 0))
     visits = visits_of(case, weighted=weighted, scatter_padding=layout.get("scatter_padding", False))
-    return baseline.values(groups, visits, step=case.step, carry=carry_before(method, baseline, run)), groups
+    return baseline.values(groups, visits, step=case.step, carry=carry_before(baseline, run)), groups
 
 
 def flat(rows) -> np.ndarray:
