@@ -21,7 +21,7 @@ LEAST_WEIGHT = 1e-100  # in double precision
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """A one-sided kernel with its moments; call it with scaled lags ``u = lag / bandwidth``.
+    """A one-sided kernel with its constants; call it with scaled lags ``u = lag / bandwidth``.
 
     Values at ``u < 0`` (the future) are zero, and so are weights below 1e-100 (in single precision 1e-15).
 
@@ -31,16 +31,16 @@ class Kernel(ABC):
         The name for `as_kernel`.
     support : float
         Largest ``u`` with positive weight; ``inf`` for the exponential and half-normal kernels.
-    moments : tuple of float
-        ``int u^j K(u) du`` for j = 0..3; the first is 1.
-    square_moments : tuple of float
-        ``int u^j K(u)^2 du`` for j = 0..2; the first is the roughness R.
+    mu1 : float
+        First moment ``int u K(u) du``: the worst-case bias is ``L h mu1``.
+    roughness : float
+        ``R = int K(u)^2 du``: the variance is ``sigma^2 R / (n h)``.
     """
 
     name: str
     support: float
-    moments: tuple[float, float, float, float]
-    square_moments: tuple[float, float, float]
+    mu1: float
+    roughness: float
 
     def __call__(self, u: Array) -> Array:
         xp = namespace(u)
@@ -56,16 +56,6 @@ class Kernel(ABC):
         return float(self(np.zeros(1))[0])
 
     @property
-    def mu1(self) -> float:
-        """First moment ``int u K(u) du``: the worst-case bias is ``L h mu1``."""
-        return self.moments[1]
-
-    @property
-    def roughness(self) -> float:
-        """``R = int K(u)^2 du``: the variance is ``sigma^2 R / (n h)``."""
-        return self.square_moments[0]
-
-    @property
     def lipschitz_bandwidth_constant(self) -> float:
         """``(R / (2 mu1^2))^(1/3)``, so that ``h* = constant (sigma^2 / (L^2 n))^(1/3)`` (local constant fit)."""
         return (self.roughness / (2 * self.mu1**2)) ** (1 / 3)
@@ -75,13 +65,6 @@ class Kernel(ABC):
         """``3 (R mu1 / 2)^(2/3)``: worst-case MSE at ``h*`` in units of ``(L sigma^2 / n)^(2/3)``."""
         return 3 * (self.roughness * self.mu1 / 2) ** (2 / 3)
 
-    @property
-    def local_linear_roughness(self) -> float:
-        """Roughness ``int K^2 (m2 - m1 u)^2 / (m2 - m1^2)^2`` of the equivalent kernel of a local linear fit."""
-        _, m1, m2, _ = self.moments
-        r0, r1, r2 = self.square_moments
-        return (m2**2 * r0 - 2 * m1 * m2 * r1 + m1**2 * r2) / (m2 - m1**2) ** 2
-
 
 @dataclass(frozen=True)
 class Triangular(Kernel):
@@ -89,8 +72,8 @@ class Triangular(Kernel):
 
     name: str = "triangular"
     support: float = 1.0
-    moments: tuple[float, float, float, float] = (1.0, 1 / 3, 1 / 6, 1 / 10)
-    square_moments: tuple[float, float, float] = (4 / 3, 1 / 3, 2 / 15)
+    mu1: float = 1 / 3
+    roughness: float = 4 / 3
 
     def weight(self, u: Array, xp: Namespace) -> Array:
         return 2.0 - 2.0 * xp.clip(u, None, 1.0)
@@ -102,8 +85,8 @@ class Uniform(Kernel):
 
     name: str = "uniform"
     support: float = 1.0
-    moments: tuple[float, float, float, float] = (1.0, 1 / 2, 1 / 3, 1 / 4)
-    square_moments: tuple[float, float, float] = (1.0, 1 / 2, 1 / 3)
+    mu1: float = 1 / 2
+    roughness: float = 1.0
 
     def weight(self, u: Array, xp: Namespace) -> Array:
         return xp.astype(u < 1, u.dtype)
@@ -115,8 +98,8 @@ class Epanechnikov(Kernel):
 
     name: str = "epanechnikov"
     support: float = 1.0
-    moments: tuple[float, float, float, float] = (1.0, 3 / 8, 1 / 5, 1 / 8)
-    square_moments: tuple[float, float, float] = (6 / 5, 3 / 8, 6 / 35)
+    mu1: float = 3 / 8
+    roughness: float = 6 / 5
 
     def weight(self, u: Array, xp: Namespace) -> Array:
         inside = xp.clip(u, None, 1.0)  # a square of all could overflow
@@ -129,8 +112,8 @@ class HalfNormal(Kernel):
 
     name: str = "half-normal"
     support: float = math.inf
-    moments: tuple[float, float, float, float] = (1.0, math.sqrt(2 / math.pi), 1.0, 2 * math.sqrt(2 / math.pi))
-    square_moments: tuple[float, float, float] = (1 / math.sqrt(math.pi), 1 / math.pi, 0.5 / math.sqrt(math.pi))
+    mu1: float = math.sqrt(2 / math.pi)
+    roughness: float = 1 / math.sqrt(math.pi)
 
     def weight(self, u: Array, xp: Namespace) -> Array:
         near = xp.clip(u, None, 40.0)  # 0 beyond; a square of all could overflow
@@ -161,8 +144,8 @@ class Exponential(Kernel):
         for field, value in {
             "name": "exponential",
             "support": math.inf,
-            "moments": (1.0, 1 / c, 2 / c**2, 6 / c**3),
-            "square_moments": (c / 2, 0.25, 0.25 / c),
+            "mu1": 1 / c,
+            "roughness": c / 2,
             "rho": float(rho),
         }.items():
             object.__setattr__(self, field, value)
@@ -210,14 +193,14 @@ class CallableKernel(Kernel):
             )
 
     @cached_property  # type: ignore[misc]  # a field of the base class, here computed when it is asked for
-    def moments(self) -> tuple[float, float, float, float]:
-        """``int u^j K(u) du`` for j = 0..3, by quadrature."""
-        return 1.0, self._integral(1, 1), self._integral(2, 1), self._integral(3, 1)
+    def mu1(self) -> float:
+        """First moment, by quadrature."""
+        return self._integral(1, 1)
 
     @cached_property  # type: ignore[misc]
-    def square_moments(self) -> tuple[float, float, float]:
-        """``int u^j K(u)^2 du`` for j = 0..2, by quadrature."""
-        return self._integral(0, 2), self._integral(1, 2), self._integral(2, 2)
+    def roughness(self) -> float:
+        """Integral of the square, by quadrature."""
+        return self._integral(0, 2)
 
     def weight(self, u: Array, xp: Namespace) -> Array:
         weight = self.function(u)
