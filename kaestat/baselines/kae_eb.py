@@ -54,17 +54,11 @@ class KaeEb(KernelBaseline):
     its past alone, and the kernel mean leaves the completion out. So nothing depends on the completion's own reward,
     and the gradient stays unbiased. A lone completion of a prompt without a past gets the other prompts' mean.
 
-    *Weights* W make it an estimate of the best baseline ``E[W Z] / E[W]``. With x_k and w_k the kernel means of W Z and
-    of W, the target is the pooled ratio ``b0 = sum_k x_k / sum_k w_k`` of the other prompts. The mean of their
-    ratios would be far off if few completions of a prompt have most of the weight. The moments are those of
-    ``W (Z - b0)``, whose noise is pooled over prompts, so it counts even before a prompt has a heavy completion::
-
-        b = (sum w W Z + kappa b0) / (sum w W + kappa),     kappa = sum w (sigma^2 / n) u / tau^2,
-                                                            u = sum_k w_k^2 / sum_k w_k
-
-    That is best if the best baseline differs little between prompts. If it depends on the value,
-    `weighted_value` is better. A learned bandwidth (`kaestat.smoothing.selectors.Auto`) also learns
-    how to mix the two; a given one uses the pooled ratio. Equal weights have no effect.
+    *Weights* W make it an estimate of the best baseline ``E[W Z] / E[W]``, shrunk towards the pooled ratio of the other
+    prompts by the moments of ``W (Z - b0)``; the method's page has the equations. That is best if the best baseline
+    differs little between prompts. If it depends on the value, `weighted_value` is better. A learned bandwidth
+    (`kaestat.smoothing.selectors.Auto`) also learns how to mix the two; a given one uses the pooled ratio. Equal
+    weights have no effect.
 
     Wider bandwidths are better here, since the common part of the bias is removed: with few visits, twice KAE's.
 

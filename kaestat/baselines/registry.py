@@ -1,6 +1,5 @@
 """The methods by name, one row each. All lists and tables of methods come from these rows."""
 
-import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -313,16 +312,3 @@ def with_specified(method: str, params: dict[str, Any]) -> tuple[str, dict[str, 
     if twice:
         raise ValueError(f"parameter {twice[0]!r} is given twice: in {method!r}, and as {twice[0]}=; leave one out.")
     return name, specified | params
-
-
-def changed_parameters(baseline: Baseline, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``params`` that differ from the defaults of the baseline's class."""
-    defaults = {field.name: field.default for field in dataclasses.fields(baseline)} if params else {}
-    return {key: value for key, value in params.items() if not _equal(value, defaults.get(key, dataclasses.MISSING))}
-
-
-def _equal(value: Any, default: Any) -> bool:
-    try:
-        return bool(value == default)
-    except ValueError:  # arrays
-        return False

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from kaestat.baselines import specification
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.registry import changed_parameters, get_method, make_baseline, with_specified
+from kaestat.baselines.registry import get_method, make_baseline, with_specified
 from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.estimator.objective import check_objective
 from kaestat.estimator.scaling import check_scale
@@ -60,9 +60,9 @@ class Plan:
         return cls(name, baseline, own_scale if scale is None else scale, objective, named, params, scale)
 
     def __str__(self) -> str:
-        """The arguments, as far as they are not the defaults."""
+        """The arguments that were given."""
         given = [repr(self.method if self.named else self.baseline)]
-        given += [f"{name}={value!r}" for name, value in changed_parameters(self.baseline, self.params).items()]
+        given += [f"{name}={value!r}" for name, value in self.params.items()]
         given += [] if self.given_scale is None else [f"scale={self.given_scale!r}"]
         given += [] if self.objective == "mean" else [f"objective={self.objective!r}"]
         return ", ".join(given)

@@ -191,9 +191,9 @@ def test_a_specification_and_keywords_go_together_but_not_twice():
         AdvantageEstimator("kae:bandwidth=3", bandwidth=3)
 
 
-def test_repr_says_what_was_changed_and_how_far_it_is():
-    estimator = AdvantageEstimator("kae:bandwidth=3", kernel="triangular", scale="batch_std")
-    start = "AdvantageEstimator('kae', bandwidth=3, scale='batch_std')"  # triangular is the default
+def test_repr_says_what_was_given_and_how_far_it_is():
+    estimator = AdvantageEstimator("kae:bandwidth=3", scale="batch_std")
+    start = "AdvantageEstimator('kae', bandwidth=3, scale='batch_std')"
     assert repr(estimator) == f"{start} before its first step"
     estimator.step(["a", "b"], [1.0, 0.0], step=4)
     assert repr(estimator) == f"{start} after step 4, 2 prompts known"

@@ -23,9 +23,7 @@ class Bnpo(GroupMean):
     def deviation(self, groups: Groups, visits: Visits, *, step: int | Array) -> Array:
         """Density at the group's unweighted mean p of a Beta distribution, at least 0.000001; shape (..., P, 1).
 
-        With m and v the mean and the unbiased variance of p over the groups of the step, the Beta distribution of
-        those moments has parameters ``a = c m`` and ``b = c (1 - m)``, ``c = m (1 - m) / v - 1``; the density is that
-        of ``max(1, 1 + a / 3)`` and ``max(1, 1 + b / 3)``. It is 1 if v is 0, or unknown (one group).
+        The density is 1 if all means are equal, or there is one group; the method's page has its parameters.
 
         Raises
         ------

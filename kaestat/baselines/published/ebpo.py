@@ -18,8 +18,6 @@ class Ebpo(WithoutVisits):
     ``mu`` and ``sigma^2`` are the running mean and (unbiased) variance of all rewards so far, ``tau^2`` the variance of
     all group means; both already include the current step. The value therefore contains the completion's own
     reward, also through S: the gradient is biased, and the risk on a log needs `own_derivative`.
-
-    With fewer than two rewards or groups so far, the variances are 0; S is 0 if both are.
     """
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"

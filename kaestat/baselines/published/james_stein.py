@@ -18,8 +18,7 @@ class JamesStein(WithoutVisits):
     variance of the group means, and ``lambda = v / (v + s + eps)``. Neither lambda nor the target depends on the prompt
     itself, so the gradient stays unbiased.
 
-    Groups of one completion have no variance and drop out of ``v``. With no other prompt, lambda is 0; with no
-    completion left in the prompt's own group, lambda is 1.
+    Groups of one completion drop out of ``v``. With no other prompt, lambda is 0; for a lone completion it is 1.
 
     Parameters
     ----------

@@ -20,9 +20,6 @@ class Kalman(RangedBaseline):
     if given, replaces it. So gains do not depend on the current rewards, the value is linear in them, and
     the completion itself is left out.
 
-    With constant group size and one visit per step the gain converges, and the filter is the exponential kernel:
-    ``rho = 1 - K`` with ``K^2 / (1 - K) = drift_variance * n / s2``.
-
     Parameters
     ----------
     drift_variance : float

@@ -18,9 +18,6 @@ class Krpo(WithoutVisits):
     Each completion's value is x just after its own update, and the method divides its advantage by
     ``sqrt(P) + 1e-8`` unless you choose another scaling.
 
-    The value contains the completion's own reward, and depends on the order of the completions: reordering a group
-    changes its advantages. Both are properties of the published method.
-
     Parameters
     ----------
     process_noise, measurement_noise : float

@@ -15,10 +15,6 @@ from kaestat.smoothing.selectors import Selector
 class LocalPolynomial(KernelBaseline):
     """Intercept at lag 0 of a kernel-weighted polynomial fit to past visits and the rest of the current group.
 
-    Degree 0 is `Kae`; degree 1 (local linear) removes the first-order lag bias of a one-sided kernel mean
-    when values drift, at the cost of variance (R* = 24/5 instead of 4/3 for the triangular kernel). It needs no
-    boundary correction, which the fit at the edge includes.
-
     A prompt with fewer than ``degree + 1`` distinct steps of positive weight gets the highest degree that they
     identify. A step whose weight is lost in the rounding of the others does not count. Without any step, the value is
     that of a cold start. The fit may leave [0, 1]: clipping would break linearity and so unbiasedness of the

@@ -20,10 +20,9 @@ class Sieve(Baseline):
     ``h sigma^2``; the rest of the current group, with mass m and mean z, updates it to
     ``(f + h m z) / (1 + h m)`` - the exact leave-one-out least-squares fit, by Sherman-Morrison.
 
-    A prompt gets as many basis functions as it has distinct past visits, at most ``n_basis`` (one visit gives a
-    constant). The number is also limited so that the visits determine the present value: after a long gap the last
-    spline has no data. Without any past it is the leave-one-out mean of the group, or the mean of the other prompts.
-    The fit may leave [0, 1].
+    A prompt gets as many basis functions as its distinct visits determine, at most ``n_basis``: after a long gap the
+    last spline has no data. Without any past it is the leave-one-out mean of the group, or the mean of the other
+    prompts.
 
     Parameters
     ----------

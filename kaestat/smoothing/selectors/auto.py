@@ -20,11 +20,8 @@ class Auto(LooCv):
 
     Along a run (`kaestat.AdvantageEstimator`, `kaestat.value_risk`) every step scores the values of all candidates
     *of the baseline itself* on its rewards, leave-one-out, and later steps mix the candidates by these scores:
-    see `RunningScores`. The scores are a few numbers, so the cost of a step does not grow with the run. The 64
-    newest visits of each prompt are kept. Shares come from earlier steps alone: nothing depends on a completion's own
-    reward. With few visits the bandwidth follows the rule of thumb, 10 returns of the prompts for ``kae`` and 20 for
-    ``kae_eb``, and the unit of time does not matter. With weights the losses are weighted, and ``kae_eb`` has
-    two ways to use a bandwidth, which are mixed in the same manner.
+    see `RunningScores`. The 64 newest visits of each prompt are kept. Shares come from earlier steps alone: nothing
+    depends on a completion's own reward.
 
     For visits without a run (`kaestat.select_bandwidth`, or a baseline called without its carry), it is
     `LooCv` with candidates up to 20 times the span.

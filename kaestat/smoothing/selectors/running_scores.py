@@ -72,30 +72,18 @@ class Ahead:
 class RunningScores:
     """Leave-one-out losses of all candidates, pooled over prompts and discounted, and the shares from them.
 
-    After each step, every candidate's values of prompts with a past are scored on the step's rewards,
-    ``l_j = sum W_g (Z_g - V_j,g)^2``::
-
-        D_j <- discount^a D_j + l_j,     N <- discount^a N + completions scored
-
-    where a is the number of steps since the last score, divided by the mean lag to the prompts' newest visits. This is
-    one discount per return of the prompts, whether they return at every step or every sixty, together or in turns. The
-    share of a candidate is its Gaussian likelihood, with the noise profiled out, times a prior around the rule of
-    thumb ``r``::
-
-        log share_j = -(N / 2) (D_j / min D - 1) - 0.35 |log2(b_j / r)|
-
-    ``r`` is given in mean lags to the newest visits; before the first score it is used alone. With weights,
-    a step's completions count as ``(sum W)^2 / sum W^2``, and a is smaller in proportion: a step
-    is less informative, so older ones are kept for longer.
+    After each step, every candidate's values of prompts with a past are scored on the step's rewards. The losses D and
+    the number N of completions scored are discounted once per return of the prompts, which takes the mean lag to their
+    newest visits. The page of bandwidth selectors has the equations (``auto``). Bandwidths of the rule of thumb are
+    given in mean lags to the newest visits.
 
     A baseline may have several ways to use a bandwidth (`kaestat.baselines.kae_eb`). Each has its losses and shares,
     and the ways are mixed by the losses of their mixtures in the same manner, with a discount eight times slower:
     the best way depends on the run. Before the first score the first way is used.
 
-    Candidates are in geometric progression, a factor of 1.6 apart, from one that reaches no visit (the kernel's support
-    ends at the shortest gap) to 20 times the span. Beyond these ends values do not change, so a candidate that is added
-    when gaps shrink or the span grows starts with the loss of the candidate at the end. ``grid`` holds candidates in
-    steps, instead of the default ones.
+    Beyond the ends of the candidates values do not change, so a candidate that is added when gaps shrink or the span
+    grows starts with the loss of the candidate at the end. ``grid`` holds candidates in steps, instead of the default
+    ones.
     """
 
     discount: float
