@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, RewardHistory
+from kaestat import AdvantageEstimator
 
 BYTES = 32  # of a visit
 
@@ -60,13 +60,3 @@ def test_values_do_not_drift_and_memory_levels_off(steps):
     assert others[-1] < 1.2 * others[2], "something else than the history's arrays grows with the steps"
     fields = estimator.state_dict()["history"]["fields"].values()
     assert sum(len(field["__bytes__"]) for field in fields) <= sizes[-1]
-
-
-def test_a_history_without_horizon_grows_with_its_visits_alone():
-    history = RewardHistory()
-    for step in range(400):
-        history.record(["a", "b"], step=step, count=[2, 2], total=[1.0, 2.0], total_sq=[1.0, 2.0])
-    assert history.width <= 1.25 * 400 + 2
-    assert history.nbytes <= BYTES * history.width * 3
-    visits = history.visits(["a"], 400)
-    np.testing.assert_array_equal(visits.lag[0, -400:], np.arange(400, 0, -1))

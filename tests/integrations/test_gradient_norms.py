@@ -8,8 +8,6 @@ from torch import nn
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     LlamaConfig,
@@ -43,11 +41,6 @@ def gemma():
     """Its embeddings are multiplied by a number."""
     own = {"intermediate_size": 20, "num_key_value_heads": 1, "head_dim": 6, "pad_token_id": 0}
     return Gemma3ForCausalLM(Gemma3TextConfig(**SMALL, **own))
-
-
-def gpt2():
-    size = {"n_embd": WIDTH, "n_layer": 1, "n_head": 2, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=32, **size))
 
 
 def frozen_below():
@@ -139,10 +132,10 @@ def stepped(model, steps=3, batch=None):
     return optimizer
 
 
-def policy(name, made=MODELS):
+def policy(name):
     """A model all of whose parameters matter, and whose attention is far from even."""
     torch.manual_seed(0)
-    model = made[name]()
+    model = MODELS[name]()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -249,12 +242,3 @@ def test_norms_under_autocast_are_those_of_a_loop_under_autocast(name):
     with torch.autocast("cpu", torch.bfloat16):
         for units in (None, squares):
             torch.testing.assert_close(gradient_norms(made, batch.scores, units), slow(batch, units), rtol=1e-2, atol=0)
-
-
-def test_positions_that_all_rows_have_in_common_need_one_row_at_a_time():
-    made = policy("gpt2", {"gpt2": gpt2})
-    batch = Batch(made)
-    with pytest.raises(ValueError, match="completions meet in it"):
-        gradient_norms(made, batch.scores)
-    alone = [gradient_norms(made, partial(batch.scores, slice(row, row + 1))) for row in range(len(batch.ids))]
-    torch.testing.assert_close(torch.cat(alone), slow(batch), rtol=1e-4, atol=0)

@@ -1,6 +1,5 @@
 """The command line: what it prints, what it writes, and how it fails."""
 
-import io
 import json
 import os
 import re
@@ -11,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 import kaestat
 from kaestat import read_log, risk_differences, select_bandwidth, value_risk
@@ -19,8 +17,6 @@ from kaestat.baselines.registry import DEFAULT_METHOD
 from kaestat.datasets import simulated_run
 from kaestat.report import commands, files
 from kaestat.report.analysis import TUNED_METHODS, analyze, default_methods
-from kaestat.report.tables import selection_line
-from kaestat.smoothing.selectors import BandwidthSelection
 
 QUICK = ("--method", "kae", "--n-boot", "50")
 HEADER = "prompt,step,reward\n"
@@ -101,24 +97,6 @@ def test_bandwidth_agrees_with_select_bandwidth(command, log):
     assert command(*words)[1].startswith(answer)
     without = command("bandwidth", log, "--selector", "fixed", "--json")[1]
     assert json.loads(without, parse_constant=pytest.fail)["se"] is None  # no number is null
-
-
-@pytest.mark.parametrize(
-    ("chosen", "words"),
-    [(1.5, "This is the shortest of the grid, 1.50 to 20.00"), (3.0, None), (20.0, "This is the longest of the grid")],
-)
-def test_a_bandwidth_at_the_edge_of_its_grid_is_said_to_be_there(chosen, words):
-    path = pd.DataFrame({"bandwidth": [1.5, 3.0, 20.0]})
-    line = selection_line(BandwidthSelection(chosen, 1.0, path, "forward_cv"), "triangular")
-    assert words in line if words else line.endswith("bandwidth 3.00 steps (standard error 1.00).")
-
-
-def test_rows_without_a_reward_are_dropped_if_wanted(command, log, tmp_path):
-    frame = pd.read_csv(log)
-    pd.concat([frame, frame.iloc[:1].assign(reward=None)]).to_csv(tmp_path / "run.csv", index=False)
-    assert command("bandwidth", tmp_path / "run.csv", "--json")[0] == 2
-    status, out, err = command("bandwidth", tmp_path / "run.csv", "--json", "--missing", "drop")
-    assert (status, out) == command("bandwidth", log, "--json")[:2] and "left out for lack of reward" in err
 
 
 def test_one_completion_per_visit_gives_differences_with_an_explanation(command, singles):
@@ -261,13 +239,6 @@ def test_files_of_an_earlier_analysis_never_stay_beside_new_ones(command, log, s
     (out / "notes.txt").write_text("mine")
     assert command("analyze", singles, *QUICK, "--out", out)[0] == 0
     assert names_in(out) == {"differences.csv", "provenance.json", "report.html", "notes.txt"}
-
-
-def test_reading_and_writing_are_shown_on_a_terminal(command, log, tmp_path, monkeypatch):
-    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
-    monkeypatch.setattr(commands.console, "STDERR", screen)
-    assert command("analyze", log, *QUICK, "--out", tmp_path / "out")[0] == 0
-    assert "Reading run.csv" in screen.file.getvalue() and "Writing to" in screen.file.getvalue()
 
 
 def test_the_shell_runs_and_completes_commands():

@@ -15,7 +15,6 @@ from kaestat.report.analysis import analyze
 from kaestat.report.cli import run
 from kaestat.report.gradient_text import history_verdict, noise_table
 from kaestat.report.headline import headline, paste_lines, paste_notes
-from kaestat.report.notes import HOW_TO_LOG
 from kaestat.report.setting import Setting
 
 pytestmark = pytest.mark.filterwarnings("ignore::kaestat.logs.prompt_risks.FewPromptsWarning")
@@ -147,26 +146,6 @@ def test_lengths_are_called_a_stand_in_and_go_into_verls_line():
     line = dict(paste_lines(found))["verl"]
     assert "+algorithm.kaestat.weights=length" in line.split()
     assert "weights" in Options.__dataclass_fields__
-
-
-def test_a_log_without_weights_has_one_sentence_on_how_to_log_them():
-    analysis = analyze(RewardLog.from_frame(FRAME), METHODS, n_boot=0)
-    assert analysis.gradient is None and analysis.notes[-1] == HOW_TO_LOG
-    assert not any("Noise of the gradient" in note for note in analysis.notes)
-
-
-def test_methods_that_take_no_weights_get_the_table_without_advice():
-    analysis = analyze(RewardLog.from_frame(frame_with(6.0)), ["spo", "kalman"], n_boot=0)
-    assert analysis.gradient.row == "" and not analysis.gradient.matter
-    assert "Your wrong answers weigh" in headline(analysis) and "leave them" not in headline(analysis)
-
-
-def test_one_prompt_gives_levels_without_intervals():
-    frame = frame_with(6.0)
-    analysis = analyze(RewardLog.from_frame(frame[frame["prompt"] == 0]), METHODS, n_boot=200)
-    assert not analysis.gradient.matter and analysis.gradient.noise["se"].isna().all()
-    text = headline(analysis)
-    assert text.endswith("whether weights matter is unknown.") and not re.search(r"nan|inf\b|None", text)
 
 
 @pytest.mark.parametrize("reward", [0.0, 1.0])

@@ -12,7 +12,7 @@ from kaestat import AdvantageEstimator, RewardLog, read_log, risk_differences, v
 from kaestat.integrations.verl.options import Options
 from kaestat.report.analysis import analyze
 from kaestat.report.headline import headline, paste_lines, paste_notes
-from kaestat.report.tables import comparison, unit_line
+from kaestat.report.tables import comparison
 from tests.helpers.made_logs import epochs, relabelled, several_rewards, small_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::kaestat.logs.prompt_risks.FewPromptsWarning")
@@ -141,23 +141,6 @@ def test_rewards_of_another_range_are_named_and_lead_to_the_same_recommendation(
         assert paste_lines(kalman)[0][1] == 'AdvantageEstimator("kalman", low=-1, high=1)'
 
 
-@pytest.mark.parametrize(
-    ("scale", "shift", "unit"), [(1, 0, "0.001"), (1e4, 0, "1,000"), (1e-3, 0, "1e-9"), (0, 7, "0.001")]
-)
-def test_numbers_are_shown_in_a_unit_of_their_size(scale, shift, unit):
-    log = relabelled(small_run(n_prompts=30, n_epochs=6), scale=scale, shift=shift)
-    analysis = analyze(log, ["kae", "kalman", "grpo"], n_boot=40)
-    assert f"in units of {unit}. " in unit_line(analysis)
-    assert all(0.1 <= float(row[1]) < 1e4 or not scale for row in comparison(analysis)[1])
-
-
-@pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e9), (1e-150, 0.0), (5e69, 0.0), (0.0, -3.0)])
-@pytest.mark.filterwarnings("error", "ignore::kaestat.logs.prompt_risks.FewPromptsWarning")
-def test_any_finite_rewards_can_be_analysed(scale, shift):
-    log = relabelled(several_rewards(small_run(n_prompts=15, n_epochs=5)), scale=scale, shift=shift)
-    assert np.isfinite(analyze(log, n_boot=40).risk["mse"]).all()
-
-
 def test_where_all_are_shown_to_be_level_the_group_mean_is_kept_and_there_is_nothing_to_paste():
     rng = np.random.default_rng(0)
     prompt, step = np.repeat(np.arange(12), 8), np.tile(np.repeat(np.arange(2), 4), 12)
@@ -195,20 +178,6 @@ def test_rewards_that_are_all_alike_lead_to_the_next_action():
     assert not re.search(r"nan", headline(constant) + str(comparison(constant)))
 
 
-def test_few_prompts_get_a_one_sided_statement():
-    analysis = analyze(small_run(n_prompts=20, n_epochs=20), ["grpo", "bayes_filter"], n_boot=200)
-    found, said = analysis.recommendation, headline(analysis)
-    assert f"is at least {int(100 * found.reduction[1])} % lower than that of GRPO's group mean" in said
-    assert "The log is too small to say how much lower." in said and "interval" not in said
-
-
-def test_one_prompt_has_no_intervals_and_no_claim():
-    log = small_run(n_prompts=1, n_epochs=12)
-    analysis = analyze(log, n_boot=0)
-    assert "with one prompt there are no intervals" in headline(analysis) and not analysis.tuned
-    assert any(note.startswith("With one prompt there") for note in analysis.notes)
-
-
 def test_a_log_of_visits_says_how_bandwidths_become_steps():
     frame = small_run().frame
     log = RewardLog(frame["prompt"], frame["step"], frame["reward"], time_axis="visit")
@@ -232,15 +201,6 @@ def test_steps_that_are_no_training_steps_have_a_note(steps, words):
     log = relabelled(small_run(n_prompts=20, n_epochs=6), steps=steps)
     odd = [note for note in analyze(log, ["kae", "grpo"], n_boot=0).notes if note.startswith("Steps ")]
     assert words in odd[0] if words else not odd
-
-
-def test_an_inferred_group_size_is_told_with_the_option_that_sets_it(tmp_path):
-    path = tmp_path / "accuracies.json"
-    path.write_text('{"a": [0.25, 0.5, 0.75], "b": [1.0, 0.75, 0.5]}')
-    inferred = analyze(read_log(path), ["kae", "grpo"], n_boot=0).notes
-    assert any("4 is the smallest number" in note and "--hint group_size=" in note for note in inferred)
-    given = analyze(read_log(path, group_size=8), ["kae", "grpo"], n_boot=0).notes
-    assert not any("inferred" in note for note in given)
 
 
 def test_the_real_run_is_told_to_borrow_strength_at_about_twenty_visits():

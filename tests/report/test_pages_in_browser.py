@@ -123,13 +123,3 @@ def test_keyboard_reaches_the_buttons_and_sorts(browser, analyze):
         assert table.get_by_role("columnheader").first.get_attribute("aria-sort") == "ascending"
         names = column(table, 0)
         assert names != list(risk_in_thousandths(analyze.parent).index) and names[0] == "bayes_filter"
-
-
-def test_links_inside_the_page_lead_to_their_part(browser, reproduce):
-    with Visit(browser, reproduce) as visit:
-        visit.window.locator("#summary a", has_text="one-shot").click()
-        assert visit.window.url.endswith("#one_shot")
-        assert 0 <= visit.window.locator("#one_shot").bounding_box()["y"] < 900
-        assert visit.window.locator("nav").is_visible()
-    with Visit(browser, reproduce, width=400) as visit:
-        assert not visit.window.locator("nav").is_visible()

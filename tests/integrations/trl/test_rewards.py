@@ -88,11 +88,6 @@ def test_trls_own_formulas_are_trls_advantages_to_rounding(scale_rewards, method
     torch.testing.assert_close(found, torch.cat(trainer.trls), atol=2e-6, rtol=2e-6)
 
 
-def test_normalising_each_function_on_its_own_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="sum_then_normalize"):
-        tiny_trainer(tmp_path, AdvantageEstimator("kae"), multi_objective_aggregation="normalize_then_sum")
-
-
 @pytest.mark.parametrize("scale", [None, "batch_std", "group_std"])
 def test_batch_scaling_asked_of_trl_is_refused_unless_the_estimator_does_it(scale, tmp_path):
     with pytest.raises(ValueError, match="scale='trl_batch'"):
@@ -166,9 +161,3 @@ def test_what_does_not_go_with_several_rewards_is_refused(options, message, tmp_
     chosen = {"reward": [parity_reward, length_reward]} | options
     with pytest.raises(ValueError, match=message):
         tiny_trainer(tmp_path, gdpo(["a", "b"]), **chosen)
-
-
-@pytest.mark.parametrize("method", ["grpo", "rloo"])
-def test_a_method_that_needs_groups_is_refused_with_one_completion_per_prompt(method, tmp_path):
-    with pytest.raises(ValueError, match=f"num_generations=1: {method}: .* such as 'kae_eb'"):
-        tiny_trainer(tmp_path, AdvantageEstimator(method), num_generations=1)

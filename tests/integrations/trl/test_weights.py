@@ -7,7 +7,6 @@ import pytest
 import torch
 from accelerate.utils import DistributedType
 from torch.distributed.fsdp import CPUOffloadPolicy
-from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from kaestat import AdvantageEstimator, read_log
 from kaestat.integrations.adam_units import mean_squares
@@ -22,7 +21,7 @@ from kaestat.integrations.trl.completion_weights import (
 from tests.helpers.small_policies import reference_scores
 from tests.helpers.tiers import slow_after
 from tests.helpers.tiny_trl import RecordingTrainer, WeighingTrainer, end_at_every, questions, tiny_trainer
-from tests.integrations.test_gradient_norms import SMALL, roots
+from tests.integrations.test_gradient_norms import roots
 
 TEMPERATURE = 0.7
 
@@ -92,22 +91,6 @@ def test_weights_are_those_of_the_definition_and_of_each_completions_own_gradien
         assert torch.equal(plain[0], in_units[0]) and not torch.allclose(plain[1], in_units[1], rtol=0.02)
 
 
-@pytest.mark.parametrize("weights", slow_after(1, ["adam", "exact"]))
-def test_norms_of_gradients_do_not_depend_on_gradient_checkpointing(weights, run_of, tmp_path):
-    whole = run_of(weights)
-    checkpointed = trained(tmp_path / "checkpointed", weights, gradient_checkpointing=True)
-    for batch, again in zip(whole, checkpointed.batches, strict=True):
-        torch.testing.assert_close(batch["weights"], again["weights"], rtol=1e-3, atol=1e-5)
-    assert checkpointed.model.is_gradient_checkpointing
-
-
-def test_norms_of_gradients_need_text(tmp_path):
-    trainer = tiny_trainer(tmp_path, AdvantageEstimator("kae"), dataset=questions(4))
-    with pytest.raises(ValueError, match="text models"):
-        parameter_norms(trainer, {"pixel_values": None}, in_adams_units=False)
-    check_parameter_norms(trainer)
-
-
 OFFLOADED = {"fsdp_version": 2, "cpu_offload": CPUOffloadPolicy()}
 
 
@@ -120,30 +103,6 @@ def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spr
     accelerator = SimpleNamespace(distributed_type=DistributedType[spread], state=state)
     with pytest.raises(ValueError, match=rf"as {spread} holds them.*'score_norm'.*fsdp_version: 2"):
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
-
-
-def experts():
-    own = {"num_key_value_heads": 1, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
-    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, **own, intermediate_size=20))
-
-
-def test_models_whose_norms_cannot_be_taken_are_refused_when_the_trainer_is_made():
-    trainer = SimpleNamespace(
-        model=experts(),
-        accelerator=SimpleNamespace(distributed_type=DistributedType.NO, gather=lambda each: each),
-        args=SimpleNamespace(per_device_train_batch_size=2, gradient_checkpointing_kwargs=None),
-        temperature=1.0,
-        loss_type="dapo",
-    )
-    with pytest.raises(ValueError, match=r"'exact' and 'adam' do not work with this model.*freeze.*'score_norm'"):
-        check_parameter_norms(trainer)
-
-
-def test_an_optimizer_whose_units_are_not_known_is_refused_when_the_trainer_is_made(tmp_path):
-    made = {"optimizers": (torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))]), None)}
-    for named, options, config in (("Adafactor", {}, {"optim": "adafactor"}), ("Muon", made, {})):
-        with pytest.raises(ValueError, match=f"{named} does not keep .* norms in no optimiser's units"):
-            tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "adam"} | options, **config)
 
 
 @pytest.fixture
