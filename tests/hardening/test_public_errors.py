@@ -4,31 +4,23 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from kaestat import AdvantageEstimator, make_baseline, methods
 from kaestat.baselines import Kae
-from kaestat.baselines.registry import parse_method
 
 GOOD = {"prompt_ids": ["a", "a", "b"], "rewards": [1.0, 0.0, 1.0], "step": 6}
 
 BAD_STEPS = {
     "an integer beyond any float": (TypeError, "rewards must be numbers", {"rewards": [10**400, 0, 1]}),
     "NaN reward": (ValueError, "rewards must be finite", {"rewards": [1.0, np.nan, 0.0]}),
-    "NaN reward in torch": (ValueError, "rewards must be finite", {"rewards": torch.tensor([1.0, math.nan, 0.0])}),
     "rewards whose squares overflow": (ValueError, "at most 1e", {"rewards": [1e200, 0.0, 0.0]}),
     "text among rewards": (TypeError, "rewards must be numbers", {"rewards": ["1", "0", "1"]}),
-    "missing reward": (ValueError, "rewards must be finite", {"rewards": [1.0, None, 1.0]}),
     "complex tensor": (TypeError, "rewards must be numbers", {"rewards": torch.tensor([1j, 0, 1])}),
-    "dates as rewards": (TypeError, "rewards must be numbers", {"rewards": np.array([1, 2, 3], dtype="M8[s]")}),
-    "ragged rewards": (TypeError, "rewards must be numbers", {"rewards": [[1.0], [0.0, 1.0], 1.0]}),
     "2-D rewards": (ValueError, r"rewards must have one axis, got shape \(3, 1\)", {"rewards": np.ones((3, 1))}),
     "fewer ids than rewards": (ValueError, "prompt_ids has 2 entries for 3", {"prompt_ids": ["a", "b"]}),
     "one string as ids": (TypeError, "prompt_ids must be a sequence .* got str", {"prompt_ids": "abc"}),
-    "no ids": (TypeError, "prompt_ids must be a sequence .* got NoneType", {"prompt_ids": None}),
-    "pandas.NA for an id": (ValueError, "prompt_ids: None or NaN is not an id", {"prompt_ids": ["a", pd.NA, "b"]}),
     "a NaN id": (ValueError, "prompt_ids: None or NaN is not an id", {"prompt_ids": ["a", math.nan, "b"]}),
     "unhashable ids": (TypeError, "prompt_ids must be hashable .* tuples", {"prompt_ids": [["a"], ["a"], ["b"]]}),
     "tensors as ids": (TypeError, "prompt_ids holds arrays .Tensor.*tolist", {"prompt_ids": list(torch.arange(3))}),
@@ -37,12 +29,9 @@ BAD_STEPS = {
     "backwards step": (ValueError, "step went backwards: got 4 after 5", {"step": 4}),
     "negative step": (ValueError, "step must be a whole number from 0", {"step": -1}),
     "half a step": (ValueError, "step must be a whole number", {"step": 6.5}),
-    "NaN step": (ValueError, "step must be a whole number", {"step": math.nan}),
     "huge step": (ValueError, "step must be a whole number", {"step": 2**31}),
     "step as a flag": (ValueError, "step must be a whole number", {"step": True}),
-    "several steps": (ValueError, "step must be a whole number", {"step": np.array([6, 7])}),
     "negative weight": (ValueError, "weights must be finite and non-negative", {"weights": [1.0, -1, 1]}),
-    "fewer weights": (ValueError, "weights has 1 entries for 3", {"weights": [1.0]}),
     "divergence for a method without": (ValueError, "divergence: method 'kae'", {"divergence": [0.1] * 3}),
     "NaN divergence": (ValueError, "divergence must be finite", {"divergence": [0.1, math.nan, 0.1]}),
     "a prompt twice in a step": (ValueError, "prompt 'a' was already recorded at step 5", {"step": 5}),
@@ -56,12 +45,12 @@ def test_a_bad_step_is_refused_by_name_and_changes_nothing(reason):
     estimator, twin = AdvantageEstimator("kae", bandwidth=10), AdvantageEstimator("kae", bandwidth=10)
     for one in (estimator, twin):
         one.step(["a", "b"], [1.0, 0.0], 5)
-    before, values = estimator.state_dict(), estimator.values  # noqa: PD011 - of the estimator, no frame
+    before, values = estimator.state_dict(), estimator.values
 
     with pytest.raises(error, match=message):
         estimator.step(**{**GOOD, **change})
     np.testing.assert_equal(estimator.state_dict(), before)
-    assert estimator.values is values  # noqa: PD011
+    assert estimator.values is values
     np.testing.assert_array_equal(estimator.step(**GOOD), twin.step(**GOOD))
 
 
@@ -130,18 +119,6 @@ def test_bad_parameters_are_named_with_the_choices(error, message, arguments, pa
         AdvantageEstimator(*arguments, **params)
 
 
-@pytest.mark.parametrize("name", [n for n in methods() if hasattr(make_baseline(n), "bandwidth")])
-@pytest.mark.parametrize("bandwidth", [0, -1, math.nan, True, [10.0], None, np.array([1.0, 2.0]), 1j])
-def test_a_bandwidth_that_is_no_positive_number_is_refused(name, bandwidth):
-    with pytest.raises((ValueError, TypeError), match=r"bandwidth must be .*positive"):
-        make_baseline(name, bandwidth=bandwidth)
-
-
-@pytest.mark.parametrize("bandwidth", [10, np.float64(10), np.int32(10), np.float32(10), np.array(10.0)])
-def test_a_bandwidth_may_be_any_kind_of_number(bandwidth):
-    assert make_baseline("kae", bandwidth=bandwidth) == make_baseline("kae", bandwidth=10)
-
-
 @pytest.mark.parametrize("name", methods())
 def test_every_numeric_parameter_refuses_nan(name):
     baseline = make_baseline(name)
@@ -149,12 +126,6 @@ def test_every_numeric_parameter_refuses_nan(name):
     for key in numeric:
         with pytest.raises(ValueError, match=key):
             make_baseline(name, **{key: math.nan})
-
-
-@pytest.mark.parametrize("state", [None, [], {}, "state"])
-def test_something_else_than_a_state_is_refused(state):
-    with pytest.raises(ValueError, match="not a state_dict"):
-        AdvantageEstimator("kae", bandwidth=10).load_state_dict(state)
 
 
 def test_a_state_of_another_method_or_bandwidth_is_refused_and_nothing_taken_over():
@@ -169,9 +140,3 @@ def test_a_state_of_another_method_or_bandwidth_is_refused_and_nothing_taken_ove
         with pytest.raises(ValueError, match=message):
             other.load_state_dict(state)
         np.testing.assert_equal(other.state_dict(), before)
-
-
-@pytest.mark.parametrize("text", ["kae:kernel={[]:1}", "kae:kernel=" + "-" * 3000 + "1", "kae:kernel=1if"])
-def test_a_parameter_that_python_cannot_read_is_text_without_a_warning(text, recwarn):
-    assert isinstance(parse_method(text)[1]["kernel"], str)
-    assert list(recwarn) == []

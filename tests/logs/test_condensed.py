@@ -40,9 +40,3 @@ def test_counting_equal_rewards_changes_no_risk(method, values, monkeypatch):
     expected = visit_risks(log, row, Measure(absolute=False))
     precise = 1e-5 if method == "bayes_filter" else 1e-10  # single precision
     np.testing.assert_allclose(found, expected, rtol=precise, atol=precise)
-
-
-def test_rewards_of_many_values_stay_as_they_are():
-    rng = np.random.default_rng(0)
-    log = RewardLog(np.repeat(np.arange(5), 8), np.zeros(40, int), rng.random(40))
-    assert log.prompt_units.condensed is log.prompt_units

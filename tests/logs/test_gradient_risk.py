@@ -11,7 +11,6 @@ from kaestat.baselines.base import Baseline
 from kaestat.datasets import simulated_run
 from kaestat.logs.gradient_risk import GRADIENT_COLUMNS, Row, gradient_scores, rows_of
 from kaestat.logs.jackknife import REPLAYS, jackknife_groups, replayed_interval
-from kaestat.logs.prompt_risks import contributions, sized_mean
 from kaestat.logs.replay import replay
 from kaestat.logs.weight_ratio import weight_ratio
 
@@ -136,20 +135,6 @@ def test_methods_that_pool_are_replayed_without_each_group(method):
     plain = risks.per_prompt.std(axis=0, ddof=1) / np.sqrt(len(risks.per_prompt))
     given = risks.per_prompt.mean(axis=0), risks.left_out, risks.apart, plain, len(risks.per_prompt)
     np.testing.assert_allclose(table["se"], replayed_interval(*given)[0], rtol=1e-12)
-
-
-def test_contributions_have_the_mean_and_are_the_risks_where_all_are_of_one_size():
-    rng = np.random.default_rng(2)
-    risk, size = rng.gamma(1.0, size=(9, 3)), rng.integers(1, 9, size=9)
-    np.testing.assert_allclose(contributions(risk, size).mean(axis=0), sized_mean(risk, size[:, None]))
-    assert contributions(risk, np.ones(9)) is risk
-
-
-def test_one_completion_per_visit_is_enough():
-    log = RewardLog(["a", "b"] * 30, np.repeat(np.arange(30), 2), [1, 0, 1, 1] * 15, length=np.arange(1, 61))
-    table = gradient_risk(log, ["kae:bandwidth=9", "grpo"])
-    assert table["noise"].gt(0).all() and (table["measured_by"] == "length (proxy)").all()
-    assert table.set_index(["method", "weights"])["vs_none"]["grpo", "none"] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,6 @@ def test_tables_of_risk_take_frames(frame):
     assert select_bandwidth(frame, n_boot=0).bandwidth == select_bandwidth(log, n_boot=0).bandwidth
 
 
-@pytest.mark.parametrize("call", [lambda log: value_risk(log, ["kae"]), select_bandwidth, RewardLog.from_frame])
-def test_what_is_neither_log_nor_frame_is_refused(call):
-    with pytest.raises(TypeError, match="DataFrame"):
-        call({"prompt": [1]})
-
-
 @given(columns=rows())
 @settings(max_examples=60)
 def test_a_frame_gives_the_log_of_its_columns(columns):

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from kaestat import RewardLog, value_risk
+from kaestat import RewardLog
 from kaestat.logs import tuning
 from kaestat.logs.jackknife import REPLAYS, jackknife_groups
 from kaestat.logs.prompt_risks import PromptRisks
@@ -31,17 +31,6 @@ def test_grid_goes_from_a_short_gap_to_twenty_times_the_span():
     assert len(grid) == 10 and (np.diff(np.log(grid)[:-2]) < np.log(1.45)).all()
     assert len(wide_grid(log, 4)) == 6
     assert all(float(f"{bandwidth:.1e}") == bandwidth for bandwidth in grid)
-
-
-def test_candidates_are_specifications_for_both_kernels():
-    tried = candidates("kae_eb", (2.0, 30.0))
-    assert tried == [
-        "kae_eb:bandwidth=2",
-        "kae_eb:bandwidth=30",
-        "kae_eb:bandwidth=2,kernel=exponential",
-        "kae_eb:bandwidth=30,kernel=exponential",
-    ]
-    assert len(value_risk(small_run(n_prompts=10), tried, n_boot=0)) == 4
 
 
 def test_each_half_is_scored_at_what_is_best_on_the_other():
@@ -95,17 +84,6 @@ def test_a_tuned_method_that_pools_prompts_is_replayed_without_each_group():
     np.testing.assert_allclose(added.apart[:, 3], means, rtol=1e-12)
     np.testing.assert_allclose(added.apart[:, 2], scored.apart[:, 1], rtol=1e-12)
     assert (tuned.specification, plain.specification) == ("kae_eb:bandwidth=7", "kae:bandwidth=7")
-
-
-def test_all_prompts_of_a_log_choose_unless_it_is_large(monkeypatch):
-    log = epochs(n_prompts=60, n_epochs=5, steps=60, group_size=2)
-    on = sample(log, min_visits=1, absolute=True, seed=0)
-    assert on.prompts.all() and on.log is log
-    for name, least, size in (("PROMPTS", 20, 20), ("VISITS", 120, 30), ("AT_STEP", 0.75, 45)):
-        for other in ("PROMPTS", "VISITS", "AT_STEP"):
-            monkeypatch.setattr(tuning, f"SAMPLE_{other}", least if other == name else 0.01)
-        on = sample(log, min_visits=1, absolute=True, seed=0)
-        assert on.prompts.sum() == len(on.log.prompts) == size
 
 
 def test_a_sample_chooses_and_every_prompt_is_scored(monkeypatch):

@@ -55,6 +55,11 @@ def test_one_completion_per_prompt(tmp_path):
     assert "baseline/error" not in last and last["baseline/squared_error"] > 0  # G = 1: no variance within groups
 
 
+def test_an_odd_generation_batch_is_refused_with_what_to_change(tmp_path):
+    with pytest.raises(ValueError, match="num_generations=1 needs an even number of completions"):
+        tiny_trainer(tmp_path, AdvantageEstimator("kae"), num_generations=1, per_device_train_batch_size=3)
+
+
 def test_generations_within_one_optimizer_step_are_steps_of_their_own(tmp_path):
     # global_step stands still between them, and all 4 prompts come in each: steps told by it would collide.
     estimator = AdvantageEstimator("kae", bandwidth=5.0)

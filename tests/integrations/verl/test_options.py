@@ -70,11 +70,6 @@ def test_a_key_of_ones_own():
         read_prompt("extra_info.problem", "gsm8k", {"index": 0}, MESSAGES)
 
 
-def test_a_prompt_that_verl_did_not_keep_is_refused():
-    with pytest.raises(UnstablePromptIds, match="raw_prompt is missing"):
-        read_prompt("auto", "gsm8k", {"index": 1}, None)
-
-
 def test_a_policy_is_checked_when_it_is_read_and_refused_where_no_prompts_are_drawn():
     options = Options.read("kae", {"kaestat": DRAWING | {"sampler_params": {"floor": 0.2}}})
     assert options.sampler_params == {"floor": 0.2}

@@ -32,14 +32,6 @@ def test_measures_stay_with_their_completions(columns, seed):
     np.testing.assert_allclose(log.completion_weights("length"), (values["length"] * values["importance"] ** 2)[row])
 
 
-def test_a_log_without_measures_has_no_columns_of_them():
-    log = RewardLog(**GOOD)
-    assert list(log.frame) == ["prompt", "step", "reward", "group"] and log.weightings == ()
-    assert RewardLog(**GOOD, length=[1, 2, 3, 4]).weightings == ("length",)
-    assert RewardLog(**GOOD, length=[1, 2, 3, 4], weight=[0, 0, 0, 1]).weightings == ("weight", "length")
-    assert RewardLog(**GOOD, importance=[1, 2, 3, 4]).weightings == ()
-
-
 @pytest.mark.parametrize("name", MEASURES)
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, 1e30])
 def test_wrong_measures_are_refused_with_name_and_entry(name, bad):

@@ -187,15 +187,6 @@ def test_hints_that_do_not_fit_are_refused(folder, hints, words):
         read_log(folder, **hints)
 
 
-def test_a_log_without_rewards_is_refused(tmp_path):
-    log_completions(tmp_path / "none", 1, ["why"] * 2, {}, advantage=[0.0, 0.0])
-    with pytest.raises(ValueError, match="no floating-point column other than TRL's own"):
-        read_log(tmp_path / "none")
-    log_completions(tmp_path / "empty", 1, ["why"] * 2, {"accuracy": [float("nan")] * 2}, advantage=[0.0, 0.0])
-    with pytest.raises(ValueError, match="no row has a value for each of prompt, step, accuracy"):
-        read_log(tmp_path / "empty")
-
-
 def test_files_that_are_not_trls_are_refused(tmp_path):
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "completions_00001.parquet")
     with pytest.raises(ValueError, match="is not a log from TRL: it has x"):

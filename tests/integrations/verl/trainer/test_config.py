@@ -27,18 +27,6 @@ RUN = (
 PAGE = Path(__file__).parents[4] / "docs" / "frameworks" / "verl.md"
 
 
-def composed(*overrides):
-    config = compose_config(*RUN, *overrides)
-    validate_config(config, need_reference_policy(config), need_critic(config))
-    return config
-
-
-@pytest.mark.parametrize(("name", "mode"), [("kae", "kaestat_sync"), ("kaestat_rloo", "sync"), ("james_stein", "sync")])
-def test_a_registered_name_composes_and_validates(name, mode):
-    config = composed(f"algorithm.adv_estimator={name}", f"trainer.v1.trainer_mode={mode}")
-    assert config.algorithm.adv_estimator == name and not need_critic(config)
-
-
 def test_the_script_of_the_documentation():
     page = PAGE.read_text(encoding="utf-8")
     (script,) = re.findall(r"python -m verl\.trainer\.main_ppo (.*?)```", page, flags=re.DOTALL)
@@ -90,8 +78,3 @@ def test_verls_own_trainers_refuse_before_workers_start_what_needs_ours(method, 
 def test_groups_and_scales_that_do_not_fit_stop_the_run_before_it_begins(method, override, message, mode):
     with pytest.raises(ValueError, match=message):
         make_trainer(override, mode=mode, method=method)
-
-
-def test_a_method_that_verl_cannot_feed_stops_the_run_before_it_begins():
-    with pytest.raises(ValueError, match="greedy"):
-        make_trainer(method="kaestat_remax")

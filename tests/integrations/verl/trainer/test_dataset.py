@@ -1,6 +1,5 @@
 """The reuse schedule as verl loads it: right prompts at each step, also after a resume; validation untouched."""
 
-import numpy as np
 import pandas as pd
 import pytest
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -74,12 +73,6 @@ def test_each_step_has_the_prompts_of_the_schedule(files):
     config = data_config(files, f"+data.kaestat.repeats={J}", "+data.kaestat.n_steps=18", "data.seed=3")
     steps = [batch["index"].tolist() for batch in loader(config, training_set(config))]
     assert steps == reuse(N, BATCH, 18, repeats=J, seed=3).tolist()
-
-
-def test_without_a_length_it_is_one_pass_over_all_minibatches(files):
-    config = data_config(files, f"+data.kaestat.repeats={J}", "+data.kaestat.seed=5", "data.seed=3")
-    steps = np.array([batch["index"] for batch in loader(config, training_set(config))], dtype=int)
-    assert (steps == reuse(N, BATCH, N // BATCH * J, repeats=J, seed=5)).all()
 
 
 def test_a_resumed_loader_goes_on_where_it_stopped(files):

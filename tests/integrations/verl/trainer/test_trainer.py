@@ -112,10 +112,3 @@ def test_an_estimator_of_verls_gets_verls_trainer(queue):
     found, metrics = compute(queue, make_trainer(method="rloo"), put(queue, samples_of(completions)), 0)
     assert [tokens[0].item() for tokens in found.values()] == [1.0, -1.0, 0.0, 0.0]
     assert not metrics
-
-
-def test_a_key_of_another_form_is_refused(queue):
-    batch = put(queue, samples_of(groups(0)))
-    batch.keys[0] = "answer"
-    with pytest.raises(ValueError, match="uid_session_output"):
-        make_trainer()._compute_advantage(batch, {})

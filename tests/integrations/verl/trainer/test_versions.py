@@ -58,14 +58,6 @@ def test_without_a_tag_or_with_one_from_the_future_the_run_stops(queue):
             compute(queue, trainer, batch, 2)
 
 
-def test_padding_needs_no_tag(queue):
-    trainer = make_trainer(mode="kaestat_colocate_async")
-    rows, tags = tagged("u", "a", [1.0, 0.0], [0, 0], 0)
-    rows, tags = [*rows, sample("p", 0, 0, "prompt a", 0, 0.0, 2)], [*tags, {"is_padding": True}]
-    found, _ = compute(queue, trainer, put(queue, rows, tags), 0)
-    assert [float(row[0]) for row in found.values()] == [1.0, -1.0, 0.0]
-
-
 def finished(queue, uid, begun, rows, tags):
     """A group that waits in verl's queue, as its agent loops leave it."""
     put(queue, rows, [{**tag, "status": "success"} for tag in tags])
