@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits, ratio
-from kaestat.core.checks import check_positive
+
+EPS = 1e-6  # as in the authors' code
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,8 @@ class JamesStein(WithoutVisits):
     """``(1 - lambda) LOO + lambda * mean of the other prompts``, with lambda estimated from the other prompts.
 
     Over the other prompts k of the step, ``v`` is the mean of ``var_unbiased(r_k) / m_k``, ``s`` the population
-    variance of the group means, and ``lambda = v / (v + s + eps)``. Neither lambda nor the target depends on the prompt
-    itself, so the gradient stays unbiased.
+    variance of the group means, and ``lambda = v / (v + s + 1e-6)``. Neither lambda nor the target depends on the
+    prompt itself, so the gradient stays unbiased.
 
     Groups of one completion drop out of ``v``. With no other prompt, lambda is 0; for a lone completion it is 1.
 
@@ -24,19 +25,13 @@ class JamesStein(WithoutVisits):
     ----------
     paper_factor : bool
         Multiply lambda by (n - 1) / n for n other prompts, as in the paper; the authors' code does not.
-    eps : float
-        Added to the denominator.
     """
 
     paper_factor: bool = False
-    eps: float = 1e-6
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_positive("eps", self.eps, allow_zero=True)
 
     @property
     def pools_prompts(self) -> bool:
@@ -64,7 +59,7 @@ class JamesStein(WithoutVisits):
         middle = ratio(groups.pooled_others(mean), n, 0.0, xp)
         spread = xp.clip(ratio(groups.pooled_others(mean**2), n, 0.0, xp) - middle**2, 0.0, None)
         v = ratio(groups.pooled_others(noise * noisy), groups.pooled_others(noisy), 0.0, xp)
-        shrinkage = ratio(v, v + spread + self.eps / scale / scale, 0.0, xp)
+        shrinkage = ratio(v, v + spread + EPS / scale / scale, 0.0, xp)
         return shrinkage * ratio(n - 1, n, 0.0, xp) if self.paper_factor else shrinkage
 
 

@@ -8,13 +8,15 @@ from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits
 from kaestat.core.checks import check_number, check_positive
 
+PSEUDO = 2.0  # pseudo-completions in the variance of rewards: those of a uniform prior
+
 
 @dataclass(frozen=True)
 class Kalman(RangedBaseline):
     """Filtered value of a random walk observed through group means.
 
     ``V_t = V_{t-1} + noise of variance drift_variance`` per step, and a visit of n completions observes V with
-    variance ``s2 / n``. The reward variance s2 of a prompt is the variance of its past rewards and ``variance_count``
+    variance ``s2 / n``. The reward variance s2 of a prompt is the variance of its past rewards and two
     pseudo-completions, of which the share ``initial_mean`` succeeded. With m and q the mean and the mean square of all
     these, ``s2 = q - m^2``, which is ``m (1 - m)`` for rewards 0 and 1 (s2 is kept above 1e-4). ``reward_variance``,
     if given, replaces it. So gains do not depend on the current rewards, the value is linear in them, and
@@ -28,8 +30,6 @@ class Kalman(RangedBaseline):
         The prior before the first visit; the default is the uniform distribution's.
     reward_variance : float, optional
         Known variance of a single reward.
-    variance_count : float
-        Number of pseudo-completions in the plug-in variance.
     low, high : float
         Range of the rewards; see `RangedBaseline`. Rewards outside cause a warning. All other parameters are for
         rewards mapped to [0, 1].
@@ -42,18 +42,14 @@ class Kalman(RangedBaseline):
     initial_mean: float = 0.5
     initial_variance: float = 1 / 12
     reward_variance: float | None = None
-    variance_count: float = 2.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("drift_variance", self.drift_variance, allow_zero=True)
         check_number("initial_mean", self.initial_mean)
-        for name in (
-            "initial_variance",
-            "variance_count",
-            *(() if self.reward_variance is None else ("reward_variance",)),
-        ):
-            check_positive(name, getattr(self, name))
+        check_positive("initial_variance", self.initial_variance)
+        if self.reward_variance is not None:
+            check_positive("reward_variance", self.reward_variance)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         groups, visits = self.to_unit(groups, visits)
@@ -72,8 +68,8 @@ class Kalman(RangedBaseline):
         xp = groups.xp
         if self.reward_variance is not None:
             return xp.full_like(groups.reward[..., :1], self.reward_variance)
-        successes = self.variance_count * self.initial_mean
-        count = xp.sum(visits.count, axis=-1, keepdims=True) + self.variance_count
+        successes = PSEUDO * self.initial_mean
+        count = xp.sum(visits.count, axis=-1, keepdims=True) + PSEUDO
         mean = (xp.sum(visits.total, axis=-1, keepdims=True) + successes) / count
         return xp.clip((xp.sum(visits.total_sq, axis=-1, keepdims=True) + successes) / count - mean**2, 1e-4, None)
 

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from kaestat.baselines.base import WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits
-from kaestat.core.checks import check_number, check_positive
+
+PROCESS_NOISE, MEASUREMENT_NOISE = 1e-5, 1e-2  # Q and R of the paper, as the first value 0 and variance 1
 
 
 @dataclass(frozen=True)
@@ -17,31 +18,13 @@ class Krpo(WithoutVisits):
     Over the samples in order: ``P- = P + Q``, ``K = P- / (P- + R)``, ``x += K (r - x)``, ``P = (1 - K) P-``.
     Each completion's value is x just after its own update, and the method divides its advantage by
     ``sqrt(P) + 1e-8`` unless you choose another scaling.
-
-    Parameters
-    ----------
-    process_noise, measurement_noise : float
-        Q and R.
-    initial_value, initial_variance : float
-        x0 and P0.
     """
-
-    process_noise: float = 1e-5
-    measurement_noise: float = 1e-2
-    initial_value: float = 0.0
-    initial_variance: float = 1.0
 
     unit: ClassVar[Literal["prompt", "group"]] = "group"
 
     @property
     def alone(self) -> str:
         return "a multiple of its reward, without a baseline"
-
-    def __post_init__(self) -> None:
-        check_positive("process_noise", self.process_noise, allow_zero=True)
-        check_positive("measurement_noise", self.measurement_noise)
-        check_number("initial_value", self.initial_value)
-        check_positive("initial_variance", self.initial_variance, allow_zero=True)
 
     def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
         return self._filtered(groups)[0]
@@ -55,12 +38,12 @@ class Krpo(WithoutVisits):
     def _filtered(self, groups: Groups) -> list[Array]:
         """State, gain and variance after each completion, all (..., P, G)."""
         xp, present, reward = groups.xp, groups.present, groups.carried
-        state = xp.full_like(present[..., :1], self.initial_value)
-        variance = xp.full_like(state, self.initial_variance)
+        state = xp.full_like(present[..., :1], 0.0)
+        variance = xp.full_like(state, 1.0)
         after = []
         for g in range(present.shape[-1]):
-            there, prior = present[..., g : g + 1], variance + self.process_noise
-            gain = there * prior / (prior + self.measurement_noise)
+            there, prior = present[..., g : g + 1], variance + PROCESS_NOISE
+            gain = there * prior / (prior + MEASUREMENT_NOISE)
             state = state + gain * (reward[..., g : g + 1] - state)
             variance = xp.where(there > 0, (1 - gain) * prior, variance)
             after.append((state, gain, variance))

@@ -8,6 +8,10 @@ from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, namespace
 from kaestat.core.checks import check_positive, check_share
 
+# Of the adaptive forgetting factor, as in the paper
+HALF_LIFE = 0.06  # divergence (nats) that halves the weight of the past
+LEAST_AND_MOST = 0.875, 0.96
+
 
 @dataclass(frozen=True)
 class Spo(RangedBaseline):
@@ -19,16 +23,11 @@ class Spo(RangedBaseline):
     Parameters
     ----------
     rho : float, optional
-        Constant forgetting factor in (0, 1]. None makes it adaptive: ``2^(-D / half_life)`` clipped to
-        [rho_min, rho_max], with D the policy divergence since the prompt's previous visit, given with the
-        step (``divergence``); a step without it counts as D = 0.
-    half_life : float
-        Divergence (nats) that halves the weight of the past.
-    rho_min, rho_max : float
-        Bounds of the adaptive factor.
-    prior_mean, prior_count : float, optional
-        The tracker starts at ``a = prior_mean * prior_count``; the count defaults to 1 / (1 - rho_min), as in the
-        reference.
+        Constant forgetting factor in (0, 1]. None makes it adaptive: ``2^(-D / 0.06)`` clipped to [0.875, 0.96],
+        with D the policy divergence (nats) since the prompt's previous visit, given with the step (``divergence``);
+        a step without it counts as D = 0.
+    prior_mean, prior_count : float
+        The tracker starts at ``a = prior_mean * prior_count``.
     low, high : float
         Range of the rewards, which are mapped from it to [0, 1]; see `RangedBaseline`.
 
@@ -42,22 +41,15 @@ class Spo(RangedBaseline):
     counts_suffice: ClassVar[bool] = True
 
     rho: float | None = None
-    half_life: float = 0.06
-    rho_min: float = 0.875
-    rho_max: float = 0.96
     prior_mean: float = 0.5
-    prior_count: float | None = None
+    prior_count: float = 8.0  # 1 / (1 - 0.875), as in the reference
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("rho_min", "rho_max", *(() if self.rho is None else ("rho",))):
-            check_share(name, getattr(self, name))
-        if self.rho_min > self.rho_max:
-            raise ValueError(f"rho_min ({self.rho_min}) must not exceed rho_max ({self.rho_max}).")
+        if self.rho is not None:
+            check_share("rho", self.rho)
         check_share("prior_mean", self.prior_mean, allow_zero=True)
-        check_positive("half_life", self.half_life)
-        if self.prior_count is not None:
-            check_positive("prior_count", self.prior_count)
+        check_positive("prior_count", self.prior_count)
 
     @property
     def in_order_only(self) -> bool:
@@ -79,8 +71,6 @@ class Spo(RangedBaseline):
     def _tracked(self, visits: Visits) -> tuple[Array, Array]:
         """The tracker's a, and a + b; (..., P, 1) each."""
         xp, count = namespace(visits.count), self.prior_count
-        if count is None:
-            count = 1 / (1 - self.rho_min) if self.rho_min < 1 else 1.0
         # log of the product of the factors applied after each visit: a reversed cumulative sum, itself excluded
         log_rho = self._log_rho(visits) * xp.astype(visits.count > 0, visits.count.dtype)
         whole = xp.sum(log_rho, axis=-1, keepdims=True)
@@ -91,6 +81,6 @@ class Spo(RangedBaseline):
     def _log_rho(self, visits: Visits) -> Array:
         xp = namespace(visits.count)
         if self.rho is not None or visits.divergence is None:
-            return xp.full_like(visits.count, math.log(self.rho_max if self.rho is None else self.rho))
-        exponent = -math.log(2) / self.half_life * visits.divergence
-        return xp.clip(exponent, math.log(self.rho_min), math.log(self.rho_max))
+            return xp.full_like(visits.count, math.log(LEAST_AND_MOST[1] if self.rho is None else self.rho))
+        exponent = -math.log(2) / HALF_LIFE * visits.divergence
+        return xp.clip(exponent, *map(math.log, LEAST_AND_MOST))

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from kaestat.core.checks import check_share
 from kaestat.smoothing.selectors.grid import default_grid
 from kaestat.smoothing.selectors.loo_cv import LooCv
 from kaestat.smoothing.selectors.running_scores import SPANS, RunningScores
@@ -31,20 +30,13 @@ class Auto(LooCv):
     grid : sequence of float, optional
         Candidates in steps, increasing. By default they are a factor of 1.6 apart, from one that reaches no visit to 20
         times the span.
-    discount : float
-        Factor in (0, 1] on the past scores for each return of the prompts.
     """
 
-    discount: float = 0.7
     name: ClassVar[str] = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "discount", check_share("discount", self.discount))
 
     @property
     def running(self) -> RunningScores:
-        return RunningScores(self.discount, None if self.grid is None else tuple(self.grid))
+        return RunningScores(None if self.grid is None else tuple(self.grid))
 
     @property
     def max_visits(self) -> float:

@@ -16,6 +16,7 @@ SPANS = 20.0  # the largest candidate, in spans of the visits: a triangular kern
 NEGLIGIBLE = 1e-6  # share
 UNBOUNDED_REACH = 4.0  # gaps over smallest bandwidth for kernels of unbounded support, whose weight fades to nothing
 SLOWER = 8.0  # times: how much more slowly the losses of ways are forgotten
+DISCOUNT = 0.7  # on the past scores for each return of the prompts: it remembers about three
 PRIOR_PER_OCTAVE = 0.35  # log share that a candidate loses for each factor of two from the rule of thumb
 CANDIDATES = 2.0 ** (np.arange(-12, 56) * 2 / 3)  # the last is more than 20 times the largest step number
 
@@ -86,7 +87,6 @@ class RunningScores:
     ones.
     """
 
-    discount: float
     grid: tuple[float, ...] | None = None
 
     @property
@@ -193,7 +193,7 @@ class RunningScores:
         first, last, gap = scores[..., 2], scores[..., 3], scores[..., 4]
         elapsed = np.where(last >= 0, np.maximum(now - last, 0.0), 0.0) / ahead.mean_lag
         if ways > 1:
-            slowly = np.where(count > 0, self.discount ** (elapsed * pace / SLOWER), 1.0)[..., None]
+            slowly = np.where(count > 0, DISCOUNT ** (elapsed * pace / SLOWER), 1.0)[..., None]
             of_way = np.einsum("...kb,kb...pg->k...pg", ahead.within, error.reshape(ways, -1, *error.shape[1:]))
             new = np.concatenate([count[..., None], square[..., None], losses(of_way)], axis=-1)
             mixed = {"ways": slowly * carry["ways"] + new}
@@ -204,7 +204,7 @@ class RunningScores:
         loss = loss.reshape(*leading, ways * len(number))
 
         any_scored = count > 0
-        kept = np.where(any_scored, self.discount ** (elapsed * pace), 1.0)
+        kept = np.where(any_scored, DISCOUNT ** (elapsed * pace), 1.0)
         nearest = np.where(lags.nearest < math.inf, lags.nearest, gap)
         after = np.empty((*leading, 5))
         after[..., 0] = kept * scores[..., 0] + count
@@ -242,7 +242,7 @@ class RunningScores:
         counted = np.flatnonzero(scored[:, 0] > 0)
         returns = np.zeros(len(scored) + 1)  # of the prompts, from the scored step before
         returns[counted[1:]] = np.diff(scored[counted, 3]) * each["pace"][counted[1:]]
-        kept = self.discount ** np.cumsum(returns[:0:-1])[::-1]
+        kept = DISCOUNT ** np.cumsum(returns[:0:-1])[::-1]
         gaps = scored[scored[:, 4] > 0, 4]
         sums = kept @ scored[:, :2]
         ends = [-1.0, scored[counted[-1], 3] if len(counted) else -1.0, gaps.min() if len(gaps) else -1.0]

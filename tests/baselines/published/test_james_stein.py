@@ -2,21 +2,11 @@
 
 from statistics import fmean, pvariance
 
-import numpy as np
-
-from kaestat import make_baseline
-from tests.helpers.cases import NO_PAST, groups
 from tests.helpers.method_case import MethodCase
 from tests.helpers.references import others, per_completion, weighted_mean
 
 
-def test_without_eps_others_that_agree_and_never_vary_do_not_shrink():
-    # v = s = 0 over the others: lambda is 0 / 0, taken as 0
-    values = make_baseline("james_stein", eps=0).values(groups([1, 0], [1, 1], [1, 1]), NO_PAST, step=0)
-    np.testing.assert_array_equal(values[0], [0, 1])
-
-
-def james_stein(case, *, paper_factor=False, eps=1e-6):
+def james_stein(case, *, paper_factor=False):
     """Zeng et al. (2025); lambda and target from the other groups alone.
 
     With weights, means are weighted and ``(sum w)^2 / sum w^2`` takes the place of the group's size.
@@ -35,7 +25,7 @@ def james_stein(case, *, paper_factor=False, eps=1e-6):
         means = [weighted_mean(z, w) for z, w in rest]
         noises = [noise for z, w in rest if (noise := squared_error_of_mean(z, w)) is not None]
         v, s = (fmean(noises) if noises else 0.0), pvariance(means)
-        shrinkage = v / (v + s + eps) if v + s + eps > 0 else 0.0
+        shrinkage = v / (v + s + 1e-6)
         if paper_factor:
             shrinkage *= (len(rest) - 1) / len(rest)
         target = fmean(means)
@@ -46,5 +36,5 @@ def james_stein(case, *, paper_factor=False, eps=1e-6):
 
 CASES = [
     MethodCase("james_stein", james_stein, weighted=True),
-    MethodCase("james_stein", james_stein, {"paper_factor": True, "eps": 1e-3}),
+    MethodCase("james_stein", james_stein, {"paper_factor": True}),
 ]

@@ -19,7 +19,7 @@ def test_the_filter_begins_anew_at_every_step_for_every_group_also_where_prompts
 def test_a_masked_completion_leaves_no_trace_in_the_filter():
     rewards = np.array([[1.0, 9.0, 0.0, 0.0]])
     masked = Groups(reward=rewards, mask=np.array([[True, False, True, True]]))
-    baseline, plain = make_baseline("krpo", process_noise=0.5), groups([1, 0, 0])
+    baseline, plain = make_baseline("krpo"), groups([1, 0, 0])
     for of in (baseline.values, baseline.deviation, baseline.own_derivative):
         np.testing.assert_allclose(of(masked, NO_PAST, step=0)[:, [0, 2, 3]], of(plain, NO_PAST, step=0), rtol=1e-12)
 

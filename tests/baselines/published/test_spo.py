@@ -14,12 +14,10 @@ from tests.helpers.references import per_completion
     [
         ("prior_mean", -0.1),
         ("prior_mean", 1.1),
-        ("half_life", 0),
         ("prior_count", 0),
         ("prior_count", -1),
-        ("rho_min", 0),
-        ("rho_min", 0.97),  # above rho_max
-        ("rho_max", 1.01),
+        ("rho", 0),
+        ("rho", 1.01),
     ],
 )
 def test_a_tracker_that_is_none_is_refused(name, value):
@@ -27,8 +25,9 @@ def test_a_tracker_that_is_none_is_refused(name, value):
         make_baseline("spo", **{name: value})
 
 
-def test_a_lower_bound_of_one_never_forgets_and_starts_from_one_completion():
-    values = make_baseline("spo", rho_min=1, rho_max=1).values(groups([0]), visits([(9, [1, 1]), (1, [1])]), step=12)
+def test_a_factor_of_one_never_forgets():
+    baseline = make_baseline("spo", rho=1, prior_count=1)
+    values = baseline.values(groups([0]), visits([(9, [1, 1]), (1, [1])]), step=12)
     np.testing.assert_allclose(values, 3.5 / 4, rtol=1e-12)
 
 
@@ -41,14 +40,13 @@ def test_a_step_of_thousands_of_prompts_gives_each_the_value_that_it_has_alone()
     np.testing.assert_allclose(together, np.broadcast_to(alone, (4000, 1)), rtol=1e-12)
 
 
-def spo(case, *, rho=None, half_life=0.06, rho_min=0.875, rho_max=0.96, prior_mean=0.5, prior_count=None):
+def spo(case, *, rho=None, prior_mean=0.5, prior_count=8):
     """The Beta tracker of each prompt, visit by visit; nothing of the current group enters."""
-    count = prior_count if prior_count is not None else 1 / (1 - rho_min)
 
     def value(p, g):
-        a, b = prior_mean * count, (1 - prior_mean) * count
+        a, b = prior_mean * prior_count, (1 - prior_mean) * prior_count
         for visit in case.past[p]:
-            keep = rho if rho is not None else min(max(2 ** (-visit.divergence / half_life), rho_min), rho_max)
+            keep = rho if rho is not None else min(max(2 ** (-visit.divergence / 0.06), 0.875), 0.96)
             a = keep * a + sum(visit.rewards)
             b = keep * b + sum(1 - z for z in visit.rewards)
         return a / (a + b)
