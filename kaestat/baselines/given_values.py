@@ -1,11 +1,13 @@
 """One number per prompt, given by the user and looked up for the prompts of a step."""
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from kaestat.core.arrays import Array, Groups
+from kaestat.baselines.base import WithoutVisits
+from kaestat.core.arrays import Array, Groups, Visits
 
 Given = Mapping[Hashable, float] | Callable[[list[Hashable], int | Array], Array] | Array
 
@@ -62,3 +64,19 @@ def _look_up(
     if missing:
         raise ValueError(f"{owner}: no {argument} given for prompt {missing[0]!r} (and {len(missing) - 1} more).")
     return np.array([given[prompt] for prompt in prompt_ids], dtype=float)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenBaseline(WithoutVisits):
+    """Base class of the baselines whose values are given, as the field named ``argument``."""
+
+    stepwise: ClassVar[bool] = True
+    argument: ClassVar[str]
+
+    @property
+    def missing_input(self) -> str | None:
+        return missing(self.argument, getattr(self, self.argument))
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        given = getattr(self, self.argument)
+        return given_values(type(self).__name__.lower(), self.argument, given, groups, step)

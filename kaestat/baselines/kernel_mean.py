@@ -15,7 +15,7 @@ from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
 from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.smoothing.selectors import Selector, as_selector
 from kaestat.smoothing.selectors.base import FormulaSelector
-from kaestat.smoothing.selectors.settled import Settled
+from kaestat.smoothing.selectors.formulas import Settled
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,13 @@
 """The oracle: the true value, which the user gives."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from kaestat.baselines.base import WithoutVisits
-from kaestat.baselines.given_values import Given, given_values, missing
-from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.baselines.given_values import Given, GivenBaseline
 
 
 @dataclass(frozen=True, eq=False)
-class Oracle(WithoutVisits):
+class Oracle(GivenBaseline):
     """The given true value, the bound for every estimator.
 
     Parameters
@@ -26,11 +24,4 @@ class Oracle(WithoutVisits):
 
     value: Given | None = None
 
-    stepwise: ClassVar[bool] = True
-
-    @property
-    def missing_input(self) -> str | None:
-        return missing("value", self.value)
-
-    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        return given_values("oracle", "value", self.value, groups, step)
+    argument: ClassVar[str] = "value"

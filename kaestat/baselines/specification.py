@@ -63,7 +63,7 @@ def load(plain: Any) -> Any:
 
 def _stored_types() -> dict[str, type]:
     stored: list[type] = [*SELECTORS.values(), Exponential, *(type(k) for k in KERNELS.values())]
-    stored += [getattr(baselines, name) for name in baselines.__all__]
+    stored += [each for each in vars(baselines).values() if isinstance(each, type)]
     return {cls.__name__: cls for cls in stored}
 
 

@@ -214,12 +214,9 @@ class CallableKernel(Kernel):
 
     def _at(self, u: float) -> float:
         try:
-            weight = float(np.asarray(self.function(np.array([u], dtype=float)))[0])
-        except (TypeError, ValueError, IndexError) as error:
+            return float(self.weight(np.array([u]), np)[0])
+        except (TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"kernel {self.name!r} must map an array of scaled lags to weights ({error}).") from error
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"kernel {self.name!r} must be finite and non-negative, got K({u:g}) = {weight!r}.")
-        return weight
 
     def _integral(self, power: int, exponent: int) -> float:
         from scipy.integrate import quad

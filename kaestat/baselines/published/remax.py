@@ -1,15 +1,13 @@
 """ReMax: the reward of the prompt's greedy completion, which the user gives (Li et al., 2023)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from kaestat.baselines.base import WithoutVisits
-from kaestat.baselines.given_values import Given, given_values, missing
-from kaestat.core.arrays import Array, Groups, Visits
+from kaestat.baselines.given_values import Given, GivenBaseline
 
 
 @dataclass(frozen=True, eq=False)
-class Remax(WithoutVisits):
+class Remax(GivenBaseline):
     """Reward of the current policy's greedy completion.
 
     Parameters
@@ -27,11 +25,4 @@ class Remax(WithoutVisits):
 
     greedy: Given | None = None
 
-    stepwise: ClassVar[bool] = True
-
-    @property
-    def missing_input(self) -> str | None:
-        return missing("greedy", self.greedy)
-
-    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
-        return given_values("remax", "greedy", self.greedy, groups, step)
+    argument: ClassVar[str] = "greedy"

@@ -1,33 +1,20 @@
-"""Bandwidth selectors, one per file."""
+"""Bandwidth selectors."""
 
 from typing import Any
 
 from kaestat.core.spelling import check_parameters, nearest
-from kaestat.smoothing.selectors.auto import Auto
-from kaestat.smoothing.selectors.base import BandwidthSelection, Selector
-from kaestat.smoothing.selectors.fixed import Fixed
-from kaestat.smoothing.selectors.forward_cv import ForwardCv
-from kaestat.smoothing.selectors.fraction import Fraction
-from kaestat.smoothing.selectors.loo_cv import LooCv
-from kaestat.smoothing.selectors.rate import Rate
+from kaestat.smoothing.selectors.auto import Auto as Auto
+from kaestat.smoothing.selectors.base import BandwidthSelection as BandwidthSelection
+from kaestat.smoothing.selectors.base import Selector as Selector
+from kaestat.smoothing.selectors.formulas import Fixed as Fixed
+from kaestat.smoothing.selectors.formulas import Fraction as Fraction
+from kaestat.smoothing.selectors.formulas import Rate as Rate
+from kaestat.smoothing.selectors.forward_cv import ForwardCv as ForwardCv
+from kaestat.smoothing.selectors.loo_cv import LooCv as LooCv
 
 SELECTORS: dict[str, type[Selector]] = {
     selector.name: selector for selector in (Fixed, Fraction, Rate, ForwardCv, LooCv, Auto)
 }
-
-__all__ = [
-    "SELECTORS",
-    "Auto",
-    "BandwidthSelection",
-    "Fixed",
-    "ForwardCv",
-    "Fraction",
-    "LooCv",
-    "Rate",
-    "Selector",
-    "as_selector",
-    "make_selector",
-]
 
 
 def make_selector(name: str, **params: Any) -> Selector:
