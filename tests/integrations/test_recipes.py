@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator, AsynchronousEstimator
+from kaestat import AdvantageEstimator
 from tests.fakes.modules import add_module, put_in_place
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "frameworks"
@@ -62,17 +62,9 @@ def nemo_rl_step(prompts, rewards, rng):
     return {"prompt_ids": ids, "rewards": torch.from_numpy(rewards), "mask": mask, "repeated_batch": {}}
 
 
-@pytest.mark.parametrize(("block", "recipe"), [(0, "BaselineAdvantage"), (2, "VersionedAdvantage")])
-def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(block, recipe, tmp_path, monkeypatch):
-    of_versions, made = recipe == "VersionedAdvantage", {}
-    actor = Namespace(__ray_metadata__=Namespace(modified_class=object))
-    add_module(made, "nemo_rl.algorithms.single_controller", SingleControllerActor=actor)
-    add_module(made, "ray", remote=lambda **options: lambda cls: cls)
-    put_in_place(monkeypatch, made)
-
+def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(tmp_path):
     def begun(step):
-        estimator = (AsynchronousEstimator if of_versions else AdvantageEstimator)("kae")
-        return getattr(run("nemo-rl", block), recipe)(estimator, 0, tmp_path, step)
+        return run("nemo-rl", 0).BaselineAdvantage(AdvantageEstimator("kae"), 0, tmp_path, step)
 
     baseline, plain, rng = begun(0), kae(), np.random.default_rng(1)
     for step, prompts, rewards in steps(6):
@@ -80,22 +72,17 @@ def test_integration_recipe_nemo_rl_knows_prompts_through_padding_and_resumes(bl
         call["mask"][1] = 0.0
         valid = torch.ones(len(prompts))
         valid[2] = 0.0  # a row that stands in for a failed rollout
-        if of_versions:
-            baseline.step, baseline.versions = step, [step] * len(prompts)
         found = baseline.compute_advantage(**call, valid_mask=None if step == 2 else valid)
         keep = ~np.isin(np.arange(len(prompts)), [1] if step == 2 else [1, 2])
         expected = plain.step(prompts, rewards.astype(float), step, mask=keep)
         assert found.shape == call["mask"].shape and found.dtype == torch.float32
         np.testing.assert_allclose(found.numpy(), np.repeat(expected[:, None], found.shape[1], 1), atol=1e-6)
         if step == 3:
-            if of_versions:  # its controller saves it
-                baseline.session.save(tmp_path / "step_4")
             baseline = begun(4)
     with pytest.raises(FileNotFoundError):
         begun(7)
-    if not of_versions:
-        with pytest.raises(ValueError, match="prompt's id"):
-            baseline.compute_advantage(torch.arange(4), torch.zeros(4), torch.ones(4, 3))
+    with pytest.raises(ValueError, match="prompt's id"):
+        baseline.compute_advantage(torch.arange(4), torch.zeros(4), torch.ones(4, 3))
 
 
 # As in nemo_rl/algorithms/grpo.py since 65be481, and before.

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from kaestat.core.bootstrap import cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import PromptRisks, prompt_risks
-from tests.helpers.statistical import Discrepancy, check_mean, generator
+from tests.helpers.statistical import check_mean, generator
 
 pytestmark = pytest.mark.slow
 
@@ -70,18 +69,3 @@ def test_the_jackknife_covers(covered, kind, method):
     # ebpo's own error is covered in .92 with so few prompts.
     target = 0.90 if (kind, method) == ("mse", "ebpo") else 0.93
     check_mean(covered[kind, method], target=target, detect=0.08, side="at least")
-
-
-def test_the_bootstrap_over_prompts_does_not(scored, risks):
-    covered = np.empty((2, RUNS))
-    for r, one in enumerate(scored):
-        ours, theirs = one.per_prompt[:, 0], one.per_prompt[:, -1]
-        columns = np.stack([ours - theirs, ours, theirs], axis=1)
-        draws = cluster_bootstrap(columns, n_boot=300, seed=r)
-        _, _, low, high = mean_with_interval(columns, draws)
-        covered[0, r] = covers(low[0], high[0], risks["james_stein"] - risks["grpo"])
-        ends = np.quantile(draws[:, 1] / draws[:, 2], [0.025, 0.975])
-        covered[1, r] = covers(*ends, risks["james_stein"] / risks["grpo"])
-    for column in covered:
-        with pytest.raises(Discrepancy):
-            check_mean(column, target=0.93, detect=0.14, side="at least")

@@ -65,9 +65,7 @@ def test_the_log_is_not_changed_with_the_frame():
     [
         ({"reward": [1.0, None]}, "frame, row 2: reward is missing"),
         ({"prompt": ["a", None]}, "frame, row 2: prompt is missing"),
-        ({"prompt": pd.array(["a", None], dtype="string")}, "frame, row 2: prompt is missing"),
         ({"prompt": pd.Categorical(["a", None])}, "frame, row 2: prompt is missing"),
-        ({"prompt": pd.array([1, None], dtype="Int64")}, "frame, row 2: prompt is missing"),
         ({"reward": [], "prompt": [], "step": []}, "frame: has columns but no rows"),
         ({"Step": [0, 2]}, "step could be step or Step; choose with step='step'"),
     ],

@@ -128,17 +128,6 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert run(["compare", logs[0], str(tmp_path / "none.csv")]) == 2
 
 
-def test_a_share_of_completions_that_may_be_anything_is_no_headline():
-    """Its interval goes to "not reached"; dead groups differ all the same."""
-    logs = made(0.02, n_steps=20), made(0.02, seed=1, n_steps=20, group=16)
-    vague = compare_runs(*logs, n_boot=100)
-    assert math.isfinite(vague.share[1]) and math.isinf(vague.share[2]) and not vague.share_shown
-    assert vague.different == ("dead groups",)
-    told = " ".join(comparison_headline(vague))
-    assert "Share of dead groups" in told and "completions" not in told and "No difference" not in told
-    assert any("to not reached" in note for note in comparison_notes(vague))
-
-
 def test_a_log_of_a_few_large_steps_has_the_same_ends_whatever_the_order_of_its_rows():
     """Half of the prompts are always right: a tenth of a step would be right or wrong prompts alone."""
     prompts = np.arange(20)

@@ -63,13 +63,6 @@ def test_an_interruption_between_files_says_that_they_are_mixed(analyze, tmp_pat
     assert f"some files in {tmp_path / 'out'} may be of this analysis" in err
 
 
-def test_an_interruption_after_the_files_says_that_they_are_complete(analyze, tmp_path, monkeypatch):
-    monkeypatch.setattr(commands.console, "show_written", interrupt)
-    status, _, err = analyze()
-    assert status == 130 and "all its files are in" in err
-    assert (tmp_path / "out" / "report.html").exists()
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("seconds", slow_after(2, [0.5, 2.0, 0.15, 1.0]))
 def test_a_signal_at_any_time_ends_the_command_quietly(log, tmp_path, seconds):

@@ -1,14 +1,10 @@
 """Names from files reach the terminal as text: nothing in them is obeyed."""
 
-import io
 import json
 import re
 
 import pytest
-from rich.progress import track
-from rich.text import Text
 
-from kaestat.report import console
 from kaestat.report.cli import run
 from kaestat.report.printable import printable
 
@@ -80,14 +76,3 @@ def test_names_of_files_in_warnings(tmp_path, capsys):
     assert line.startswith("kaestat: warning: ") and line.endswith(
         "3 of 9 rows left out for lack of score (the first: 0.jsonl, line 3)."
     )
-
-
-def test_a_terminal_gets_its_own_codes_and_none_from_names():
-    written = io.StringIO()
-    terminal = console.Terminal(file=written, force_terminal=True, width=80, color_system="standard")
-    terminal.print(console._table((f"a{HOSTILE}", "b"), [(HOSTILE, "1")]), Text(HOSTILE, style="bold"))
-    list(track([1], f"x{HOSTILE}", console=terminal))
-    styles_and_cursor = r"\x1b\[\??[\d;]*[A-Za-z]|\r"
-    assert "\x1b[1m" in written.getvalue()  # bold
-    assert "owned" in written.getvalue() and not obeyed(re.sub(styles_and_cursor, "", written.getvalue()))
-    assert "\x1b[2J" not in written.getvalue() and "\x1b[31m" not in written.getvalue()

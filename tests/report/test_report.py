@@ -73,16 +73,6 @@ def test_same_analysis_gives_the_same_bytes(analysis, written, tmp_path):
         assert path.read_bytes() == written[path.name].read_bytes(), path.name
 
 
-@pytest.mark.parametrize(
-    ("sizes", "more"), [({"group_size": 1, "n_epochs": 8}, set()), ({"n_epochs": 1}, {"risk.csv"})]
-)
-def test_what_a_log_does_not_identify_has_no_file(tmp_path, sizes, more):
-    analysis = analyze(simulated_run(n_prompts=40, **sizes).log, ["rloo", "spo"], bandwidth_paths=True, n_boot=40)
-    names = {path.name for path in write_report(analysis, provenance(), tmp_path)}
-    assert names == {"differences.csv", "report.html", "provenance.json"} | more
-    assert ("Differences of MSE are" in (tmp_path / "report.html").read_text()) == (not more)
-
-
 def test_report_without_bootstrap_has_no_nan_in_it(tmp_path):
     analysis = analyze(simulated_run(n_prompts=40, n_epochs=8).log, ["kae", "grpo"], bandwidth_paths=True, n_boot=0)
     write_report(analysis, provenance(n_boot=0), tmp_path)

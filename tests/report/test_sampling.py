@@ -56,21 +56,10 @@ def test_where_nothing_is_gained_it_says_so_and_gives_no_line(all_alike):
     assert SAMPLING_LINE not in paste_lines(all_alike)
 
 
-def test_rewards_of_several_kinds_are_alike_and_not_right_or_wrong():
-    found = analysis_of(FRAME.assign(reward=2 * FRAME["reward"] - 1), n_boot=0)
-    assert "went to prompts that were all alike" in headline(found)
-    assert sampling_table(found.sampling).rows[0][3] == "-"
-
-
 def test_a_log_whose_prompts_do_not_come_back_has_a_note_instead():
     once = FRAME[FRAME["step"] == FRAME["step"].min()]
     found = analyze(RewardLog.from_frame(once), ["rloo", "james_stein"], n_boot=0, sampling=True)
     assert found.sampling is None and NO_RETURNS in found.notes
-
-
-def test_unasked_nothing_is_sampled():
-    found = analysis_of(FRAME, sampling=False, n_boot=0)
-    assert found.sampling is None and "completions went to" not in headline(found)
 
 
 def test_the_command_writes_the_table_the_page_and_json(tmp_path, capsys):

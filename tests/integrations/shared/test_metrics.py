@@ -54,10 +54,6 @@ def test_integration_metrics_ebpo_enters_with_the_carry_it_had_before_the_step()
     assert carry is not None and found == pytest.approx(loss - (1 - 2 * own) * 0.5)
 
 
-def test_integration_metrics_a_step_without_completions_has_no_figures():
-    assert measured(AdvantageEstimator("kae"), [], [], 0) == {}
-
-
 def test_integration_metrics_effective_history_weighs_past_completions_by_the_kernel():
     estimator = AdvantageEstimator("kae", kernel="triangular", bandwidth=10.0)
     estimator.step(["a"] * 4, [1.0, 0.0, 0.0, 1.0], 0)

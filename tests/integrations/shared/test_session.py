@@ -253,19 +253,6 @@ def test_lost_states_are_refused_or_begin_with_a_warning(tmp_path):
         TrainerSession(kae()).load(files[1])
 
 
-def test_an_estimator_is_saved_whole_or_where_it_cannot_be_its_state_alone(tmp_path):
-    of_function = AdvantageEstimator("kae", bandwidth=5, kernel=lambda u: 2 * (1 - u) * (u < 1))
-    for session in (TrainerSession(kae()), TrainerSession(of_function)):
-        step_of(session, 0)
-        session.save(tmp_path / "state")
-        np.testing.assert_equal(load_state(tmp_path / "state")["state"], unpack_arrays(session.state_dict()["history"]))
-        if session.estimator is of_function:
-            with pytest.raises(ValueError, match="holds no AdvantageEstimator"):
-                AdvantageEstimator.load(tmp_path / "state")
-        else:
-            assert AdvantageEstimator.load(tmp_path / "state").last_step == 0
-
-
 @pytest.mark.parametrize("what", ["observe", "draw"])
 def test_a_session_is_saved_before_or_after_what_another_thread_does(what, monkeypatch, tmp_path):
     run = drawing()

@@ -88,6 +88,18 @@ def test_trls_own_formulas_are_trls_advantages_to_rounding(scale_rewards, method
     torch.testing.assert_close(found, torch.cat(trainer.trls), atol=2e-6, rtol=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("method", "config", "words"),
+    [
+        ("rloo", {"num_generations": 1}, "num_generations=1: rloo: .* such as 'kae_eb'"),
+        ("kae", {"multi_objective_aggregation": "normalize_then_sum"}, "sum_then_normalize"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_the_method_is_refused(method, config, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        tiny_trainer(tmp_path, AdvantageEstimator(method), **config)
+
+
 @pytest.mark.parametrize("scale", [None, "batch_std", "group_std"])
 def test_batch_scaling_asked_of_trl_is_refused_unless_the_estimator_does_it(scale, tmp_path):
     with pytest.raises(ValueError, match="scale='trl_batch'"):

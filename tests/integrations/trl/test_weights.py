@@ -105,6 +105,11 @@ def test_parameters_that_cannot_be_read_are_refused_when_the_trainer_is_made(spr
         check_parameter_norms(SimpleNamespace(accelerator=accelerator))
 
 
+def test_an_optimizer_whose_units_are_not_known_is_refused_when_the_trainer_is_made(tmp_path):
+    with pytest.raises(ValueError, match=r"Adafactor does not keep .* norms in no optimiser's units"):
+        tiny_trainer(tmp_path, AdvantageEstimator("kae"), trainer_options={"weights": "adam"}, optim="adafactor")
+
+
 @pytest.fixture
 def by_hand(tmp_path):
     """A trainer that has not trained, and two completions after the same prompt."""

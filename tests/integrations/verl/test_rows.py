@@ -66,13 +66,6 @@ def test_each_row_has_the_advantage_of_its_completion(method, weights, steps, n_
             assert advantage == pytest.approx(0.0 if number is None else expected[number], rel=1e-5, abs=1e-6)
 
 
-def test_advantages_come_back_as_verl_gave_the_rewards():
-    rows = BatchRows(("u", "u"), (Prompt(1, "h"),) * 2, np.arange(2), np.zeros(2, dtype=bool))
-    watched = TrainerSession(AdvantageEstimator("kae"))
-    found = row_advantages(watched, rows, 0, ["u", "u"], torch.tensor([1.0, 0.0]).half(), None)
-    assert found.dtype == torch.float16 and found.tolist() == [1.0, -1.0]
-
-
 @pytest.mark.parametrize("index", [None, ["u", "v"], ["v", "u", "u"]])
 def test_rows_that_are_not_those_of_the_batch_are_refused(index):
     rows = BatchRows(("v", "u"), (Prompt(1, "h"),) * 2, np.arange(2), np.zeros(2, dtype=bool))

@@ -94,10 +94,6 @@ def test_visits_without_an_accuracy_are_dropped_if_wanted_and_counted(tmp_path):
     assert log.ungraded == 2 and log.prompt_units.counts.tolist() == [4, 4, 4]
 
 
-def test_a_group_size_that_does_not_fit_is_refused(tmp_path):
-    assert "group_size=3 does not fit: accuracy 0.5" in refusal(write(tmp_path, {"x": [1.0, 0.5]}), group_size=3)
-
-
 @pytest.mark.skipif(not REAL.is_file(), reason="KAESTAT_DATA does not name a folder with acc_step_500_dev.json")
 def test_the_real_run_has_its_known_size():
     log = read_log(REAL)

@@ -119,6 +119,22 @@ def test_a_byte_order_mark_and_blank_lines_do_no_harm(tmp_path):
     assert rows_of(read_log(path)) == [("a", 0, 1.0, 0), ("b", 2, 0.0, 0)]
 
 
+def test_a_byte_order_mark_where_files_were_joined_is_no_part_of_a_prompt(tmp_path):
+    path = tmp_path / "run.csv"
+    path.write_text("prompt,step,reward\na,0,1\n\ufeffa,1,0\n\ufeffb,1,1\n", encoding="utf-8")
+    assert rows_of(read_log(path)) == [("a", 0, 1.0, 0), ("a", 1, 0.0, 0), ("b", 1, 1.0, 0)]
+
+
+def test_many_rows_are_read_whatever_the_chunks(tmp_path):
+    n = 450_000  # several chunks; the last one changes the reward's type
+    frame = pd.DataFrame({"prompt": np.arange(n) % 7, "step": np.arange(n) // 1000, "reward": np.arange(n) % 2})
+    frame["reward"] = frame["reward"].astype(object)
+    frame.loc[n - 1, "reward"] = "0.5"
+    frame.to_csv(tmp_path / "run.csv", index=False)
+    log = read_log(tmp_path / "run.csv")
+    assert len(log.frame) == n and log.frame["reward"].sum() == (n - 2) // 2 + 0.5
+
+
 @pytest.mark.parametrize(
     ("column", "values"),
     [
