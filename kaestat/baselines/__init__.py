@@ -4,12 +4,12 @@ from kaestat.baselines.base import Baseline as Baseline
 from kaestat.baselines.batch_mean import BatchMean as BatchMean
 from kaestat.baselines.bayes_filter import BayesFilter as BayesFilter
 from kaestat.baselines.group_mean import GroupMean as GroupMean
+from kaestat.baselines.group_mean import Pooled as Pooled
 from kaestat.baselines.kae import Kae as Kae
 from kaestat.baselines.kae_eb import KaeEb as KaeEb
 from kaestat.baselines.kae_stream import KaeStream as KaeStream
 from kaestat.baselines.oracle import Oracle as Oracle
 from kaestat.baselines.outside_value import OutsideValue as OutsideValue
-from kaestat.baselines.pooled import Pooled as Pooled
 from kaestat.baselines.published.bnpo import Bnpo as Bnpo
 from kaestat.baselines.published.ebpo import Ebpo as Ebpo
 from kaestat.baselines.published.grpo_passk import GrpoPassk as GrpoPassk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -157,6 +157,20 @@ class WithoutVisits(Baseline):
     @property
     def horizon(self) -> float:
         return 0.0
+
+
+@dataclass(frozen=True)
+class OwnRewardOptional(WithoutVisits):
+    """Base class of the baselines of a group or a step, with or without the completion's own reward in it."""
+
+    without_own: bool = False
+
+    @property
+    def alone(self) -> str:
+        return "its reward, without a baseline" if self.without_own else "0"
+
+    def leave_one_out(self) -> Self:
+        return replace(self, without_own=True)
 
 
 def shapes_of(carry: dict[str, np.ndarray] | None) -> dict[str, tuple[int, ...]]:

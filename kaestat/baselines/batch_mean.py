@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.baselines.base import WithoutVisits
+from kaestat.baselines.base import OwnRewardOptional
 from kaestat.core.arrays import Array, Groups, Visits, ratio
 
 
 @dataclass(frozen=True)
-class BatchMean(WithoutVisits):
+class BatchMean(OwnRewardOptional):
     """Mean reward over every completion of the step (Hu et al., 2025; paper, section 3, second approach).
 
     With weights it is the score-weighted batch baseline ``sum W Z / sum W``. Whitening would cancel this constant
@@ -23,14 +23,16 @@ class BatchMean(WithoutVisits):
         A lone completion then has value 0.
     """
 
-    without_own: bool = False
-
     takes_weights: ClassVar[bool] = True
     counts_suffice: ClassVar[bool] = True
 
     @property
     def pools_prompts(self) -> bool:
         return True
+
+    @property
+    def alone(self) -> str:
+        return ""
 
     @property
     def one_mean(self) -> bool:
@@ -53,6 +55,3 @@ class BatchMean(WithoutVisits):
         sums = (groups.xp.sum(a, axis=-1, keepdims=True) for a in (groups.mass, groups.carried))
         mass, carried = map(groups.pooled, sums)
         return mass, carried
-
-    def leave_one_out(self) -> BatchMean:
-        return BatchMean(without_own=True)

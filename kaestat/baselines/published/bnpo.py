@@ -3,7 +3,6 @@
 import warnings
 from dataclasses import dataclass
 
-from kaestat.baselines.base import Baseline
 from kaestat.baselines.group_mean import GroupMean
 from kaestat.core.arrays import Array, Groups, Visits, log_beta, ratio
 
@@ -53,9 +52,6 @@ class Bnpo(GroupMean):
         success, failure = (xp.log(xp.clip(share, tiny, None)) for share in (p, 1 - p))
         log_density = (alpha - 1) * success + (beta - 1) * failure - log_beta(alpha, beta)
         return xp.clip(xp.exp(log_density), LEAST_DENSITY, None)
-
-    def leave_one_out(self) -> Baseline:
-        return GroupMean(without_own=True)
 
 
 def _fitted(groups: Groups, p: Array) -> tuple[Array, Array]:

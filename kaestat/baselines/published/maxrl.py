@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from kaestat.baselines.base import Baseline
 from kaestat.baselines.group_mean import GroupMean
 from kaestat.core.arrays import Array, Groups, Visits, ratio
 
@@ -34,6 +33,3 @@ class MaxRl(GroupMean):
                 "rewards: maxrl divides by the group's mean reward, so none may be negative; shift them to begin at 0."
             )
         return ratio(xp.sum(reward, axis=-1, keepdims=True), groups.count, 0.0, xp) + MEAN_EPS
-
-    def leave_one_out(self) -> Baseline:
-        return GroupMean(without_own=True)

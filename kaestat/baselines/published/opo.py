@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.baselines.base import Baseline
 from kaestat.baselines.group_mean import GroupMean
 from kaestat.core.arrays import Array, Groups, Visits
 
@@ -33,6 +32,3 @@ class Opo(GroupMean):
                 "of tokens of each completion in the loss (in a trainer weights='length')."
             )
         return super().values(groups, visits, step=step, carry=carry)
-
-    def leave_one_out(self) -> Baseline:
-        return Opo(without_own=True)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from array_api_compat import device
 
-from kaestat.baselines.base import WithoutVisits
+from kaestat.baselines.base import OwnRewardOptional
 from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
-
-OrderT = TypeVar("OrderT", bound="OrderStatistic")
 
 
 @dataclass(frozen=True)
-class OrderStatistic(WithoutVisits):
+class OrderStatistic(OwnRewardOptional):
     """Base class of the baselines that use an order statistic of the group's rewards instead of the mean.
 
     Given the other completions, such a value is the completion's own reward clipped to `bounds`. A log cannot
@@ -27,15 +25,9 @@ class OrderStatistic(WithoutVisits):
         Take the completion's own reward out of the group first. A lone completion then has value 0.
     """
 
-    without_own: bool = False
-
     unit: ClassVar[Literal["prompt", "group"]] = "group"
     estimates_mean: ClassVar[bool] = False
     within_group: ClassVar[bool] = True
-
-    @property
-    def alone(self) -> str:
-        return "its reward, without a baseline" if self.without_own else "0"
 
     @abstractmethod
     def rank(self, count: Array) -> Array:
@@ -84,9 +76,6 @@ class OrderStatistic(WithoutVisits):
         rise = xp.where(present, xp.minimum(most, upper) - xp.maximum(least, lower), none)
         free = xp.astype(lower < groups.reward, none.dtype) + xp.astype(upper > groups.reward, none.dtype)
         return ratio(rise, xp.where(present, most - least, none), xp.where(present, free / 2, none), xp)
-
-    def leave_one_out(self: OrderT) -> OrderT:
-        return replace(self, without_own=True)
 
 
 def in_order(groups: Groups) -> Array:

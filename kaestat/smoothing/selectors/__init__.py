@@ -6,11 +6,11 @@ from kaestat.core.spelling import check_parameters, nearest
 from kaestat.smoothing.selectors.auto import Auto as Auto
 from kaestat.smoothing.selectors.base import BandwidthSelection as BandwidthSelection
 from kaestat.smoothing.selectors.base import Selector as Selector
+from kaestat.smoothing.selectors.cross_validation import ForwardCv as ForwardCv
+from kaestat.smoothing.selectors.cross_validation import LooCv as LooCv
 from kaestat.smoothing.selectors.formulas import Fixed as Fixed
 from kaestat.smoothing.selectors.formulas import Fraction as Fraction
 from kaestat.smoothing.selectors.formulas import Rate as Rate
-from kaestat.smoothing.selectors.forward_cv import ForwardCv as ForwardCv
-from kaestat.smoothing.selectors.loo_cv import LooCv as LooCv
 
 SELECTORS: dict[str, type[Selector]] = {
     selector.name: selector for selector in (Fixed, Fraction, Rate, ForwardCv, LooCv, Auto)
