@@ -10,14 +10,11 @@ from kaestat.integrations.gradient_norms import gradient_norms, usable_weights
 from kaestat.sampling import PromptSampler
 from tests.integrations.test_gradient_norms import VOCABULARY, qwen2
 
-# A to F: steps on equal rewards, the reward, whether prompts are drawn, completions of a prompt
+# Steps on equal rewards, the reward, whether prompts are drawn, completions of a prompt
 ALIKE = {
-    "A": (1, 0.0, True, 1),
-    "B": (1, 1.0, True, 1),
-    "C": (2, 1.0, True, 1),
-    "D": (3, 0.0, True, 1),
-    "E": (2, 1.0, False, 1),
-    "F": (3, 1.0, True, 2),
+    "reward 0": (1, 0.0, True, 1),
+    "not drawn": (2, 1.0, False, 1),
+    "groups": (3, 1.0, True, 2),
 }
 PROMPTS = [f"q{k}" for k in range(12)]
 BUDGET = 8

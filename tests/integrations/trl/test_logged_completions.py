@@ -15,8 +15,6 @@ EVALUATIONS = {"eval_dataset": questions(2), "eval_strategy": "steps", "eval_ste
     ("config", "words"),
     [
         ({}, []),
-        ({"num_iterations": 3, "max_steps": 6}, []),
-        (EVALUATIONS, ["completions of evaluations are left out", "generation"]),
         (
             EVALUATIONS | {"per_device_eval_batch_size": 4, "num_iterations": 3},
             ["completions of evaluations", "generation"],
@@ -26,7 +24,7 @@ EVALUATIONS = {"eval_dataset": questions(2), "eval_strategy": "steps", "eval_ste
             ["generations from 1 to 7 missing or not complete"],
         ),
     ],
-    ids=["plain", "reused", "evaluations", "evaluations of fewer completions", "more accumulation"],
+    ids=["plain", "evaluations of fewer completions", "more accumulation"],
 )
 def test_what_is_read_was_trained_on_and_what_is_missing_is_said(tmp_path, config, words):
     trainer = train_tiny(

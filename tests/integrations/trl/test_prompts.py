@@ -100,13 +100,3 @@ def test_an_environment_whose_first_words_vary_is_refused_unless_they_may(tmp_pa
 def test_prompts_that_are_not_checked_need_a_column_that_is(tmp_path):
     with pytest.raises(ValueError, match=r"check_prompts=False.*name a column"):
         in_environment(tmp_path, Talkative, trainer_class=Unchecked)
-    missing = questions(4).add_column("index", ["a", None, "c", "d"])
-    trainer = tiny_trainer(
-        tmp_path,
-        AdvantageEstimator("kae"),
-        dataset=missing,
-        trainer_class=Unchecked,
-        trainer_options={"prompt_id": "index"},
-    )
-    with pytest.raises(UnstablePromptIds, match="missing"):
-        trainer.train()

@@ -1,7 +1,5 @@
 """The estimator's state is in every checkpoint, and a resumed run goes on as if it had never stopped."""
 
-import warnings
-
 import pytest
 
 from kaestat import AdvantageEstimator
@@ -78,14 +76,3 @@ def test_a_checkpoint_amid_a_generation_goes_on_with_fresh_completions(tmp_path)
         resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert [batch["step"] for batch in resumed.batches] == [3, 4]  # and on in the old rhythm
     assert resumed.advantage_estimator.history.last_step == 1 + len(resumed.batches)
-
-
-@pytest.mark.parametrize("accumulated", [1, 4])  # 6 batches an epoch: of two steps, the second has 2 batches of 4
-def test_an_exact_resume_is_no_reason_to_warn(accumulated, tmp_path):
-    config = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "gradient_accumulation_steps": accumulated}
-    for stop in (4, 6):
-        run = trainer_of(tmp_path, max_steps=stop, **config, save_strategy="steps", save_steps=2)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4") if stop == 6 else None)
-        assert not [each for each in caught if "uninterrupted" in str(each.message)]

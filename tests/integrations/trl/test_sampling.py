@@ -92,8 +92,6 @@ def test_a_sampler_of_ones_own_is_taken_if_it_fits(tmp_path):
     assert trainer_of(tmp_path, own).session.drawn.sampler is own
     with pytest.raises(ValueError, match="budget=8"):
         trainer_of(tmp_path, PromptSampler(ids, 4))
-    with pytest.raises(ValueError, match=r"budget=8, group_size=2"):
-        trainer_of(tmp_path, PromptSampler(ids, 8), group_size=2)
     with pytest.raises(ValueError, match="11 prompts, the data set 12 others, 'q11' among them"):
         trainer_of(tmp_path, PromptSampler(ids[:11], 8))
 

@@ -60,10 +60,6 @@ def test_what_is_missing_is_named(tmp_path, file):
         Options.read("grpo", {"kaestat": {"prior": file}}).estimator()
     with pytest.raises(ValueError, match=r"train\..*extra_info holds index, name, split"):
         prior_of_data_file(file, "extra_info.id")
-    bare = tmp_path / "bare.jsonl"
-    bare.write_text(json.dumps({"prior_mean": 0.5, "prior_count": 8}))
-    with pytest.raises(ValueError, match="no column 'prompt' among prior_mean, prior_count"):
-        prior_of_data_file(str(bare), "auto")
     rest = tmp_path / "rest.jsonl"
     rest.write_text(json.dumps({"prompt": "2+2="}))
     with pytest.raises(ValueError, match="no column 'prior_mean'"):

@@ -88,13 +88,6 @@ def test_what_the_field_writes_is_read_without_a_hint(tmp_path, name, row):
     assert not texts
 
 
-def test_several_parts_of_a_reward_are_asked_for(tmp_path):
-    path = lines(tmp_path / "run.jsonl", [{"prompt": "a", "step": 1, "reward": {"accuracy": 1.0, "format": 0.5}}] * 2)
-    with pytest.raises(ValueError, match=r"reward could be reward.accuracy or reward.format; choose with reward="):
-        read_log(path)
-    assert read_log(path, reward="reward.format").frame["reward"].tolist() == [0.5, 0.5]
-
-
 def test_the_prompt_of_messages_ends_with_the_user(tmp_path):
     """What the model wrote is not part of it: each completion would be a prompt."""
     asked = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "?"}, {"role": "user", "content": "b"}]

@@ -12,18 +12,6 @@ from verl.utils.config import validate_config
 from kaestat import AdvantageEstimator
 from tests.helpers.tiny_verl import SEPARATE, compose_config, make_trainer
 
-RUN = (
-    "data.train_files=train.parquet",
-    "data.val_files=test.parquet",
-    "data.train_batch_size=128",
-    "actor_rollout_ref.rollout.n=4",
-    "actor_rollout_ref.rollout.name=vllm",
-    "actor_rollout_ref.actor.ppo_mini_batch_size=128",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32",
-    "trainer.n_gpus_per_node=8",
-    "trainer.total_training_steps=200",
-)
 PAGE = Path(__file__).parents[4] / "docs" / "frameworks" / "verl.md"
 
 

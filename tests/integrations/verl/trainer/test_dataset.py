@@ -104,7 +104,6 @@ def test_validation_is_left_as_it_is(files):
         (("data.shuffle=True", "+data.kaestat.repeats=2"), r"data\.shuffle must be False"),
         ((), r"\+data\.kaestat\.repeats=10"),
         (("+data.kaestat.repeat=2",), r"data\.kaestat\.repeat: unknown option"),
-        (("+data.kaestat.repeats=0", "+data.kaestat.n_steps=9"), "repeats must be a whole number of at least 1"),
         (("+data.kaestat.repeats=2", "data.train_batch_size=12"), "batch_size=12 exceeds n_prompts=11"),
     ],
 )

@@ -120,16 +120,6 @@ def test_agrees_with_verls_own_in_groups_of_two_and_more(ours, options, theirs, 
     )
 
 
-def test_whitening_weighs_completions_where_verl_weighs_tokens():
-    tokens = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    mask = torch.tensor([[1, 0, 0], [1, 1, 1]])
-    batch = tokens, mask, np.array(["a", "a"], object)
-    ours = computed("kaestat_dr_grpo", batch, scale="batch_std")
-    torch.testing.assert_close(ours[:, 0], torch.tensor([0.5, -0.5]) * 2**0.5)
-    theirs = verls("reinforce_plus_plus_baseline", batch)
-    torch.testing.assert_close(theirs[:, 0], torch.tensor([1.5, -0.5]))
-
-
 @pytest.mark.parametrize(
     "method", [name for name, method in METHODS.items() if needs_our_trainer(name) and method.needs is None]
 )
