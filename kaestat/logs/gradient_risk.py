@@ -60,13 +60,11 @@ def gradient_risk(
         A log with weights (squared score norms) or lengths; a DataFrame has one completion per row and the usual
         column names (use `RewardLog.from_frame` for others).
     methods : sequence of str or Baseline
-        As in `value_risk`. Each enters in its leave-one-out form. Methods without one (``ebpo``, ``krpo``) are
-        refused: their gradient is biased, so low noise means little. Methods that accept weights have one row
-        for unweighted values, and one for values averaged with each weight column of the log.
+        As in `value_risk`, in leave-one-out form. Methods without one (``ebpo``, ``krpo``) are refused: their gradient
+        is biased. Methods that accept weights have one more row for each weight column of the log.
     weights : {"weight", "length"}, optional
-        The column for W; None uses the weights if the log has them, else the lengths. Lengths are a stand-in for
-        the squared score norm, so the noise measured with them is a stand-in too. If the log has importance ratios,
-        W includes their squares (`RewardLog.completion_weights`).
+        The column for W (`RewardLog.completion_weights`); None uses the weights if the log has them, else the lengths,
+        a stand-in for the squared score norm.
     n_boot, seed
         As in `value_risk`, including the jackknife of methods that pool prompts.
     min_visits : int
@@ -83,9 +81,8 @@ def gradient_risk(
 
     Notes
     -----
-    The noise is a mean over *completions* and not over prompts' means as in
-    `value_risk`: it is the noise of the run's gradient. Errors are clustered by prompt. If prompts have
-    different numbers of completions, the errors are those of a ratio of two sums over prompts.
+    The noise is a mean over *completions* and not over prompts' means as in `value_risk`. Errors are clustered by
+    prompt, as those of a ratio of two sums over prompts.
 
     Warns
     -----

@@ -70,9 +70,7 @@ class PromptRisks:
         return np.array(self.pooled, dtype=bool), np.stack([self.left_out, self.apart])
 
     def risk_table(self, *, n_boot: int, seed: int) -> pd.DataFrame:
-        """The table of `value_risk` for all methods but the last, which must be GRPO; warns of few and of negative
-        ones.
-        """
+        """The table of `value_risk` for all methods but the last, which must be GRPO."""
         import pandas as pd
 
         warn_of_few(self.methods[:-1], self.per_prompt[:, :-1])

@@ -74,7 +74,9 @@ def html_page(
     """A document as one self-contained page, with an SVG figure, its caption and sentences ``below`` it."""
     tables = []
     for table in document.tables:
-        rows = [[method_cell(row[0]), *map(Cell, row[1:])] for row in table.rows]
+        methods = [METHODS.get(row[0].split(":")[0]) for row in table.rows]
+        notes = ["" if method is None else method.summary for method in methods]
+        rows = [[Cell(row[0], note=note), *map(Cell, row[1:])] for row, note in zip(table.rows, notes, strict=True)]
         tables.append((table, [Cell(name) for name in table.header], rows))
     return (
         environment("kaestat.report")
@@ -89,12 +91,6 @@ def html_page(
             below=below,
         )
     )
-
-
-def method_cell(shown: str) -> Cell:
-    """The first cell of a row, with the method's summary if it names one."""
-    method = METHODS.get(shown.split(":")[0])
-    return Cell(shown, note="" if method is None else method.summary)
 
 
 def environment(package: str) -> Environment:

@@ -78,7 +78,9 @@ def _on_time(log: RewardLog, given: Sequence[str | Baseline]) -> Iterator[str]:
         )
         return
     gaps = return_gaps(log)
-    if blind := [str(method) for method in given if _sees_no_past(risk_baseline(method), gaps)]:
+    baselines = {str(method): risk_baseline(method) for method in given}
+    reach = {name: reached(each, gaps).mean() for name, each in baselines.items() if each.horizon > 0}
+    if blind := [name for name, share in reach.items() if share <= 1 - OUT_OF_REACH_SHARE]:
         gap = float(np.median(gaps))
         yield (
             f"The history of {', '.join(blind)} reaches hardly any earlier visit here, since prompts return "
@@ -105,11 +107,6 @@ def _on_time(log: RewardLog, given: Sequence[str | Baseline]) -> Iterator[str]:
             f"Steps {' and '.join(odd)}. Bandwidths are in the log's own steps. If training counts otherwise, number "
             'the steps 0, 1, 2, ... first (in pandas: frame["step"].rank(method="dense") - 1).'
         )
-
-
-def _sees_no_past(baseline: Baseline, gaps: np.ndarray) -> bool:
-    """Whether a method with a history reaches an earlier visit at hardly any visit."""
-    return baseline.horizon > 0 and bool(reached(baseline, gaps).mean() <= 1 - OUT_OF_REACH_SHARE)
 
 
 def _on_rewards(log: RewardLog, scored: PromptRisks, given: Sequence[str | Baseline]) -> Iterator[str]:

@@ -1,13 +1,7 @@
 """Checks for an adapter between a trainer and an `AdvantageEstimator`, the same for our adapters and yours.
 
-Wrap your adapter in an object with the three methods of `Adapter`, then let pytest run every check::
-
-    @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-    def test_my_adapter_conforms(check):
-        check(lambda estimator: MyWrapper(estimator))
-
-or call `run_checks`, which collects what fails. The checks give your adapter an estimator to use, feed the adapter rows
-as a trainer would, and compare with a second estimator that is fed by hand.
+Wrap your adapter in an object with the three methods of `Adapter`, and let pytest run every one of `CHECKS`, or call
+`run_checks`. The checks feed the adapter rows as a trainer would, and compare with an estimator that is fed by hand.
 """
 
 from __future__ import annotations

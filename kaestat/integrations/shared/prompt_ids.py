@@ -1,8 +1,4 @@
-"""Stable ids of prompts, and a check that given ids are stable.
-
-A history is only as good as its ids. Some trainers' ids are random at every step, keep
-counting, or are the same for all prompts. A baseline that trusted them would silently use a wrong past.
-"""
+"""Stable ids of prompts, and a check that given ids are stable: a wrong past would be used silently."""
 
 import hashlib
 import json
@@ -60,9 +56,7 @@ class IdentityCheck:
         self._repeats = False  # whether an id was seen at two steps
 
     def check(self, ids: Sequence[Hashable], hashes: Sequence[str], step: int) -> None:
-        """Check the ids of one step's N samples against the `hash_prompt` of their prompts, or raise
-        `UnstablePromptIds`.
-        """
+        """Check the ids of one step's N samples against the `hash_prompt` of their prompts."""
         if len(ids) != len(hashes):
             raise ValueError(f"ids and hashes must have the same length, got {len(ids)} and {len(hashes)}.")
         pairs: dict[Hashable, str] = {}

@@ -1,17 +1,8 @@
 """`TrainerSession`: the common part of all trainers, between a trainer's step and an estimator.
 
-An adapter reads its trainer's fields and calls its hooks; everything else happens here, in one way for all trainers:
-
-- **ids**: prompts are known by the data set's ids, checked against the prompts, or by a hash of the prompt.
-- **step**: a method with a history is refused without one.
-- **groups**: a method that needs a group is refused where the first step has one completion of each prompt.
-- **versions**: where the estimator takes completions in any order they are recorded under the policy that sampled them.
-- **weights**: one choice for the run, refused where the method cannot use it; given at every step.
-- **filter**: groups that the trainer drops are recorded (`observe`). In strict order a prompt has one place in a step,
-  and one that is also trained on is left to that.
-- **draw**: a sampler chooses prompts; advantages get the correction of their own draw; it sees all rewards. Of
-  several rows of a data set with one prompt the first stands for all, and has a larger share.
-- **state**: history and sampler as of one moment, in files of their own; a run that goes on without them is refused.
+An adapter reads its trainer's fields and calls its hooks; all else happens here: ids are checked against the prompts,
+completions are recorded under the policy that sampled them, weights are one choice for the run, groups that the trainer
+drops are recorded (`observe`), advantages get the correction of a draw, and states have files of their own.
 """
 
 import os

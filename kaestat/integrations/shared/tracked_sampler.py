@@ -18,11 +18,7 @@ NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 
 
 class TrackedSampler(Locked):
-    """The sampler of a run, its draws by step, and the rows of the data set for them.
-
-    ``ids`` are the prompts of the data set's rows. `row` is the row of each prompt: the first of several with one
-    prompt.
-    """
+    """The sampler of a run, its draws by step, and `row`, the data set's first row of each prompt of ``ids``."""
 
     def __init__(self, sampler: PromptSampler, ids: Sequence[Hashable]):
         super().__init__()

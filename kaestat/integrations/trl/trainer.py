@@ -1,7 +1,6 @@
 """`BaselineGRPOTrainer`: TRL's GRPO trainer with another baseline.
 
-A `TrainerSession` gives the advantages. Each process gathers all completions and computes all advantages, so all have
-the same state. The state is written first into a checkpoint's folder.
+Each process gathers all completions and computes all advantages, so all have the same state.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

@@ -1,13 +1,7 @@
 """Baselines in verl: every method as an advantage estimator, and trainers that keep the history.
 
-Importing this module is all that is needed; installing kaestat does it, through the entry point ``verl.plugins`` that
-verl loads whenever it is imported itself. (``VERL_USE_EXTERNAL_MODULES=kaestat.integrations.verl`` does the same.)
-The import is cheap and does not touch verl: estimators are registered once verl's own have been, and trainers once
-its V1 trainers have been, in the one process that uses them.
-
-- ``algorithm.adv_estimator=NAME``: see `kaestat.integrations.verl.estimators`.
-- ``trainer.v1.trainer_mode=kaestat_sync``: see `kaestat.integrations.verl.trainer`.
-- ``data.custom_cls``, the paper's reuse schedule: see `kaestat.integrations.verl.dataset`.
+Installing kaestat is all that is needed: verl loads this module by the entry point ``verl.plugins``. It does not touch
+verl; estimators and trainers are registered once verl's own have been, in the one process that uses them.
 
 Tested with verl 0.9.1, TransferQueue 0.1.11, ray 2.60.0, tensordict 0.10.0, transformers 5.10.4 and torch 2.13.0.
 """

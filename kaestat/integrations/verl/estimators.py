@@ -1,14 +1,11 @@
 """Every method of kaestat as an advantage estimator of verl (importing this module registers them).
 
-Each is registered as ``kaestat_NAME``, and also as plain ``NAME`` where verl has no estimator of that name: verl's
-own ``grpo``, ``rloo`` and ``gpg`` stay verl's. Rewards are ``token_level_rewards`` summed over the response, as in
-verl's estimators for outcome rewards; every response token has its completion's advantage.
+Each is registered as ``kaestat_NAME``, and also as plain ``NAME`` where verl has no estimator of that name. Every
+response token has its completion's advantage.
 
-Methods without a history work with every trainer of verl. Those that look back, and ``pooled``, which joins the groups
-of a prompt, need the prompt's id and the step, and ``weights=score_norm`` the actor's probabilities, which verl does
-not pass: they work with the trainers of `kaestat.integrations.verl.trainer` and raise elsewhere.
-
-Where both sides know a method, docs/frameworks/verl.md has a table of what differs; all rows are tested.
+Methods that look back, ``pooled``, and weights by norms need what verl does not pass to an estimator: they work with
+the trainers of `kaestat.integrations.verl.trainer` and raise elsewhere. docs/frameworks/verl.md compares methods that
+both sides know.
 """
 
 from collections.abc import Callable, Hashable, Sequence

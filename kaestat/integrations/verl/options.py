@@ -23,10 +23,9 @@ GROUP_SIZE = "actor_rollout_ref.rollout.n"
 
 @dataclass(frozen=True)
 class Options:
-    """The settings for a method in verl's configuration.
+    """The settings for a method in verl's configuration; verl's page has a table of them.
 
-    `method` comes from ``algorithm.adv_estimator``; verl's page has a table of the others. Text in ``params`` of the
-    baseline is read as on the command line, so ``bandwidth: rate(c=2)`` works.
+    Text in ``params`` of the baseline is read as on the command line, so ``bandwidth: rate(c=2)`` works.
     """
 
     method: str

@@ -62,7 +62,11 @@ def row_advantages(
 
     Completions with the reward NaN get advantage 0. ``index`` are the group names as verl passes them with the rewards.
     """
-    check_rows(rows, index)
+    if index is None or list(index) != list(rows.uids):
+        raise ValueError(
+            "index: verl computes advantages of other rows than those of this batch, or in another order; this is not "
+            "the verl that kaestat.integrations.verl was written for."
+        )
     of_rows = None if weights is None else weights.double().cpu().numpy()
     given = rewards.double().cpu().numpy()
     # The correction of what was drawn is verl's rows' own: see `DrawnRows`.
@@ -88,15 +92,6 @@ def completions_of(
         "mask": rows.graded(rewards),
         "weights": of_sessions,
     }
-
-
-def check_rows(rows: BatchRows, index: Sequence[Hashable] | None) -> None:
-    """Raise a ValueError unless verl's group names are those of a batch's rows, in their order."""
-    if index is None or list(index) != list(rows.uids):
-        raise ValueError(
-            "index: verl computes advantages of other rows than those of this batch, or in another order; this is not "
-            "the verl that kaestat.integrations.verl was written for."
-        )
 
 
 def row_weights(weights: str, response_mask: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor | None:

@@ -70,8 +70,7 @@ from kaestat.integrations.verl.versions import observe_dropped, row_versions, st
 class BaselineTrainer(SavesHistory):
     """Mixin to put before a V1 trainer of verl, which adds a history.
 
-    verl needs its own name in ``trainer.v1.trainer_mode``, so that is reset. A ValueError if an option, a parameter or
-    the method cannot be used, or the actor does not compute what the weights need.
+    verl needs its own name in ``trainer.v1.trainer_mode``, so that is reset.
     """
 
     verl_mode = ""

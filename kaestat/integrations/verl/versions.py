@@ -1,7 +1,6 @@
 """Policy versions in verl's asynchronous trainers, and the groups that its replay buffer drops.
 
-verl tags every output of a rollout with the number of training steps of the weights that began it
-(``min_global_steps``) and of those that ended it (``max_global_steps``).
+verl tags every output with the number of training steps of the weights that ended it (``max_global_steps``).
 """
 
 from collections.abc import Callable, Set

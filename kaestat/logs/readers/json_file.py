@@ -1,7 +1,7 @@
-"""JSON files with a row for each completion: one object per line, a list of records, or a table of Weights & Biases.
+"""JSON files with a row for each completion: one object per line, a list of records, or a ``wandb.Table``.
 
-The file of a ``wandb.Table`` is ``{"columns": ["prompt", "step", "reward"], "data": [["a", 0, 1], ...]}``, and may have
-more keys. Scores in an object of their own, ``{"reward": {"accuracy": 1}}``, are columns such as ``reward.accuracy``.
+That is ``{"columns": ["prompt", ...], "data": [["a", ...], ...]}``. Scores in an object are columns:
+``reward.accuracy``.
 """
 
 import json

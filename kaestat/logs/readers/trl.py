@@ -1,9 +1,7 @@
 """TRL's logged completions (``log_completions=True``): Parquet files ``completions/completions_{step:05d}.parquet``.
 
-TRL 1.16's GRPO and RLOO trainers write the columns ``step, prompt, completion``, one column of rewards per reward
-function, the columns that reward functions passed to ``log_extra``, and ``advantage``. A table holds the last
-generation before it; an evaluation at the same step replaces its completions by its own. Our trainer numbers the
-generations in a further column, where evaluations have none.
+They have ``step, prompt, completion``, a column per reward function, those of ``log_extra``, and ``advantage``. A table
+holds the last generation, or an evaluation at its step; our trainer numbers generations in a further column.
 """
 
 from __future__ import annotations

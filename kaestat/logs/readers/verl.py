@@ -1,8 +1,7 @@
 """verl's rollout dump, ``trainer.rollout_data_dir``: a folder of ``{step}.jsonl`` files, one line per completion.
 
-verl 0.9.1 writes ``input`` (the decoded prompt), ``output``, ``gts``, ``score`` and ``step``, then what the reward
-function returned. The newer trainer adds ``uid``, the key ``{sample}_{rollout}_{output}``, whose sample is new at every
-step.
+verl 0.9.1 writes ``input`` (the decoded prompt), ``output``, ``score`` and ``step``, then what the reward function
+returned; the newer trainer adds ``uid``, the key ``{sample}_{rollout}_{output}``.
 """
 
 import re
