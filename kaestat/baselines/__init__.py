@@ -2,6 +2,7 @@
 
 from kaestat.baselines.base import Baseline as Baseline
 from kaestat.baselines.batch_mean import BatchMean as BatchMean
+from kaestat.baselines.batch_mean import Zero as Zero
 from kaestat.baselines.bayes_filter import BayesFilter as BayesFilter
 from kaestat.baselines.group_mean import GroupMean as GroupMean
 from kaestat.baselines.group_mean import Pooled as Pooled
@@ -25,4 +26,3 @@ from kaestat.baselines.published.qae import Qae as Qae
 from kaestat.baselines.published.remax import Remax as Remax
 from kaestat.baselines.published.sieve import Sieve as Sieve
 from kaestat.baselines.published.spo import Spo as Spo
-from kaestat.baselines.reinforce import Zero as Zero

@@ -1,11 +1,11 @@
-"""REINFORCE++: the mean reward over all prompts of the step."""
+"""One value for all: the mean reward of the step (REINFORCE++), or 0 (REINFORCE)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kaestat.baselines.base import OwnRewardOptional
+from kaestat.baselines.base import OwnRewardOptional, WithoutVisits
 from kaestat.core.arrays import Array, Groups, Visits, ratio
 
 
@@ -55,3 +55,14 @@ class BatchMean(OwnRewardOptional):
         sums = (groups.xp.sum(a, axis=-1, keepdims=True) for a in (groups.mass, groups.carried))
         mass, carried = map(groups.pooled, sums)
         return mass, carried
+
+
+@dataclass(frozen=True)
+class Zero(WithoutVisits):
+    """The value 0 for everything (Williams, 1992)."""
+
+    takes_weights: ClassVar[bool] = True
+    counts_suffice: ClassVar[bool] = True
+
+    def values(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array:
+        return groups.xp.zeros_like(groups.reward)

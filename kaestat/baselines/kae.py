@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from kaestat.baselines.cold_start import cold_start_value
-from kaestat.baselines.kernel_mean import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline, cold_start_value
 from kaestat.core.arrays import Array, Groups, Visits, as_like, ratio
 from kaestat.smoothing.selectors import Fixed
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from kaestat.baselines.cold_start import cold_start_value
-from kaestat.baselines.kernel_mean import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline, cold_start_value
 from kaestat.core.arrays import Array, Groups, Visits, ratio
 from kaestat.smoothing.selectors import Selector
 

@@ -6,16 +6,18 @@ from abc import abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 from kaestat.baselines import learned_bandwidth
 from kaestat.baselines.base import Baseline, Served
-from kaestat.baselines.cold_start import ColdStart, check_cold_start
 from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
+from kaestat.core.checks import check_number
 from kaestat.smoothing.kernels import Kernel, as_kernel
 from kaestat.smoothing.selectors import Selector, as_selector
 from kaestat.smoothing.selectors.base import FormulaSelector
 from kaestat.smoothing.selectors.formulas import Settled
+
+ColdStart = Literal["batch_mean"] | float
 
 
 @dataclass(frozen=True)
@@ -155,3 +157,19 @@ class KernelBaseline(Baseline):
         changed = copy(self)
         object.__setattr__(changed, name, value)
         return changed
+
+
+def cold_start_value(groups: Groups, cold_start: ColdStart, nobody: float = 0.0) -> Array:
+    """The given number, or the mean of the other prompts of the step and ``nobody`` without any; shape (..., P, 1)."""
+    mass, carried = groups.other_prompts()
+    if cold_start == "batch_mean":
+        return ratio(carried, mass, nobody, groups.xp)
+    return groups.xp.full_like(carried, float(cold_start))
+
+
+def check_cold_start(cold_start: Any) -> None:
+    """Raise unless ``cold_start`` is "batch_mean" or a finite number."""
+    if not isinstance(cold_start, str):
+        check_number("cold_start", cold_start)
+    elif cold_start != "batch_mean":
+        raise ValueError(f'cold_start must be "batch_mean" or a number, got {cold_start!r}.')

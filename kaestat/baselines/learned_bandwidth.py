@@ -24,7 +24,8 @@ def serve(baseline: KernelBaseline, groups: Groups, visits: Visits, *, step: int
     ahead = _ahead(baseline, carry, groups, visits, step)
     of_each = _of_each(baseline, ahead, groups, visits, step)
     after = running.after(carry, ahead, of_each, groups, step=step)
-    return Served(_mixed(ahead, of_each, groups), after, baseline.settled(ahead.pairs()))
+    mixed = groups.xp.sum(ahead.shares * of_each, axis=0)
+    return Served(mixed, after, baseline.settled(ahead.pairs()))
 
 
 def scores(baseline: KernelBaseline, groups: Groups, visits: Visits, *, step: int) -> dict[str, np.ndarray]:
@@ -52,7 +53,3 @@ def _of_each(baseline: KernelBaseline, ahead: Ahead, groups: Groups, visits: Vis
     ]
     ways = [way(*with_axis, ahead.bandwidths, step) for way in baseline.ways(groups, visits)]
     return ways[0] if len(ways) == 1 else groups.xp.concat(ways, axis=0)
-
-
-def _mixed(ahead: Ahead, of_each: Array, groups: Groups) -> Array:
-    return groups.xp.sum(ahead.shares * of_each, axis=0)

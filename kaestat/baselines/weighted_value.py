@@ -14,9 +14,8 @@ ROUNDING = 1e-12  # relative; spreads below this are none
 def weighted_value(value: Array, groups: Groups, visits: Visits, kernel: Array, at_zero: float, few: int) -> Array:
     """``E[W Z] / E[W]`` of each prompt, from an estimate of its value ``V = E[Z]``.
 
-    ``b* = V + Cov(W, Z) / E[W]``. The relation of weights to rewards is learned from the past of all prompts of the
-    step, by kernel-weighted least squares, ``E[W | Z] = alpha + beta Z``, with ``E[Z^2]`` linear in V over the prompts.
-    This is exact for rewards of two values (for 0 and 1: ``b0 = rho V / (rho V + 1 - V)``, rho the ratio of weights)::
+    The relation of weights to rewards is learned from the past of all prompts of the step, by kernel-weighted least
+    squares, ``E[W | Z] = alpha + beta Z``, with ``E[Z^2]`` linear in V over the prompts::
 
         b0 = V + beta (E[Z^2] - V^2) / (alpha + beta V)
 

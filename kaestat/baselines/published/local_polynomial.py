@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kaestat.baselines.cold_start import cold_start_value
-from kaestat.baselines.kernel_mean import KernelBaseline
+from kaestat.baselines.kernel_mean import KernelBaseline, cold_start_value
 from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
 from kaestat.core.checks import check_whole
 from kaestat.core.digits import ROUNDING

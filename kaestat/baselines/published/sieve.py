@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kaestat.baselines.base import Baseline
-from kaestat.baselines.cold_start import cold_start_value
+from kaestat.baselines.kernel_mean import cold_start_value
 from kaestat.core.arrays import Array, Groups, Visits, namespace, ratio
 from kaestat.core.checks import check_whole
 

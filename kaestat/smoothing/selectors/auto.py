@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from kaestat.smoothing.selectors.cross_validation import LooCv
-from kaestat.smoothing.selectors.grid import default_grid
+from kaestat.smoothing.selectors.data_driven import default_grid
 from kaestat.smoothing.selectors.running_scores import SPANS, RunningScores
 from kaestat.smoothing.selectors.smoothing import CausalSmoother
 
