@@ -1,4 +1,4 @@
-"""Intervals of risks of methods that pool prompts, and of differences: the jackknife covers, the bootstrap does not.
+"""Intervals of risks of methods that pool prompts, and of differences: the jackknife covers.
 
 Runs of 40 prompts visited at each of five steps, two completions a visit; the truth is the mean over all runs.
 """

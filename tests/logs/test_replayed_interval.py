@@ -54,3 +54,10 @@ def test_the_error_is_that_of_estimates_whose_groups_also_move_the_others():
     assert np.mean(se**2) > estimate.var() and 0.93 < covered < 0.985
     old, *_ = jackknife_interval(estimate, left_out)
     assert se.std() < 0.9 * old.std()
+
+
+def test_where_each_cluster_is_a_group_it_is_the_jackknife(clusters):
+    rng = np.random.default_rng(clusters)
+    left_out, apart = rng.normal(size=(2, clusters, 4))
+    found = replayed_interval(np.zeros(4), left_out, apart, np.ones(4), clusters)
+    np.testing.assert_array_equal(found, jackknife_interval(np.zeros(4), left_out))

@@ -1,4 +1,4 @@
-"""``kaestat compare``: what is known of two runs, by other ways; and what it prints and writes."""
+"""``kaestat compare``: what is known of two runs; and what it prints and writes."""
 
 import json
 import math
