@@ -32,10 +32,7 @@ def gradient_norms(
 
 
 def usable_weights(norms: torch.Tensor, *, over_mean: bool = True) -> torch.Tensor:
-    """Weights of a step's completions, shape (N,): their norms, or 1 for each with a warning if norms are unusable.
-
-    In Adam's units norms must be divided by their mean (``over_mean``).
-    """
+    """The norms of a step's completions, (N,), ``over_mean`` in Adam's units; 1 for each with a warning if unusable."""
     mean = norms.mean()
     if mean.isfinite() and mean > 0:
         return norms / mean if over_mean else norms
@@ -128,10 +125,7 @@ class BackwardNorms:
 
 @contextmanager
 def norms_in_backward(model: nn.Module, units: Units) -> Iterator[BackwardNorms]:
-    """A context for forward and backward passes through a model, one after another, which collects norms of rows.
-
-    They are norms of the gradient of what is differentiated, the sum of the rows' scores.
-    """
+    """A context that collects norms of rows in forward and backward passes through a model, one after another."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()  # after sampling some still hold other parameters than the optimiser

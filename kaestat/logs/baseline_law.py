@@ -31,12 +31,9 @@ BETWEEN = 0.2  # of the synthetic tasks; free answers of SmolLM2-135M-Instruct h
 class LawInputs:
     """The inputs of the law."""
 
-    # Moments of `ROWS` prompts that represent those of the log. ``common`` is 0, as norms do not determine it
-    moments: PromptMoments
+    moments: PromptMoments  # Of `ROWS` prompts that represent those of the log
     history: float  # Effective number of completions in a kernel mean of a prompt's past
-    # shape (P,); the part of its squared error due to a changing policy. It is proportional to ``p^2 (1 - p)^2``, as if
-    # all logits moved alike
-    drift: np.ndarray
+    drift: np.ndarray  # shape (P,); the part of its squared error due to a policy that changes, as if all logits do
     bandwidth: float  # Bandwidth of that mean, in the log's steps: the one with least error, for an exponential kernel
 
 

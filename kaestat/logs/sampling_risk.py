@@ -1,8 +1,7 @@
 """The worth that sampling prompts by their predicted values would have had on a logged run.
 
 A policy is replayed from the log: at each step it spreads a part of the step's completions over the step's prompts, and
-its history holds only those that it would have drawn. The completions of a step that it would not have drawn are still
-there to tell, without bias, how noisy each prompt was: so is the gradient's noise under the policy's allocation.
+its history holds only those. The other completions still tell, without bias, how noisy each prompt was.
 """
 
 from __future__ import annotations
@@ -44,9 +43,8 @@ def sampling_risk(
     The noise of the gradient at a step is ``sum pi^2 m / nu`` up to terms without nu, with ``m = E (R - b)^2`` of a
     prompt and nu its completions in expectation. The mean of ``(Z - b)^2`` over *all* completions of the prompt at the
     step is an unbiased estimate of m, where b is the prediction from what the policy would have drawn before. Squared
-    score norms and lengths are assumed equal. A prompt can be sampled only at the steps where the log has it, so a
-    sampler that may choose among all prompts gains more. Rewards are mapped to [0, 1] by the log's range
-    (`kaestat.logs.reward_range`), so the figures do not depend on their coding.
+    score norms and lengths are assumed equal. A prompt can be sampled only at the steps where the log has it. Rewards
+    are mapped to [0, 1] by the log's range (`kaestat.logs.reward_range`).
 
     Parameters
     ----------

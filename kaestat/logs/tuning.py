@@ -71,10 +71,7 @@ class Sample:
 
 
 def sample(log: RewardLog, *, min_visits: int, absolute: bool, seed: int) -> Sample:
-    """The prompts that choose: all scored ones, or a random sample of these if the log is large.
-
-    It keeps at least 2,000 prompts and 50,000 visits that are scored, and 128 prompts of the median step.
-    """
+    """The prompts that choose: all scored ones, or a random sample of these (`SAMPLE_PROMPTS`) if the log is large."""
     units, eligible = log.prompt_units, eligible_visits(log, min_visits, absolute)
     codes = np.unique(units.visit_prompt[eligible])
     width = np.median(np.unique(units.visit_step[eligible], return_counts=True)[1])

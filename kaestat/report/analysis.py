@@ -38,26 +38,16 @@ class Analysis:
     """The risk of several methods on one log."""
 
     facts: LogFacts
-    # `kaestat.value_risk` of every method, lowest first. None for a log with one completion per visit. Rows of methods
-    # at bandwidths chosen on the log have a mark after their specification; see `tuned`
-    risk: pd.DataFrame | None
-    # `kaestat.risk_differences` to the default and to ``grpo``, lowest first within each
-    differences: pd.DataFrame
-    # Risk of KAE against its bandwidth at visits with at least one earlier, and the bandwidth of lowest risk. Empty
-    # unless requested, and for a log with one completion per visit, or one visit per prompt
-    paths: Mapping[str, BandwidthSelection]
+    risk: pd.DataFrame | None  # `kaestat.value_risk`, lowest first; None for a log with one completion per visit
+    differences: pd.DataFrame  # `kaestat.risk_differences` to the default and to ``grpo``, lowest first within each
+    paths: Mapping[str, BandwidthSelection]  # Risk of KAE against its bandwidth, by kernel; empty unless requested
     notes: tuple[str, ...]  # Notes needed to interpret the tables
     recommendation: Recommendation  # The method for the next run
-    # Methods at the best bandwidth on the log, or on a sample of its prompts (`kaestat.logs.tuning.sample`), scored by
-    # halves of the prompts. By default `TUNED_METHODS`; empty if methods were named, no prompt returns, or there are
-    # fewer than ten prompts
-    tuned: tuple[Tuned, ...]
+    tuned: tuple[Tuned, ...]  # `TUNED_METHODS` at the best bandwidth, or none if methods were named or prompts are few
     min_visits: int  # Scored visits have at least this many earlier ones: 0 where every prompt occurs once
     gradient: GradientAnalysis | None  # The noise of the gradient; None for a log without weights and lengths
-    # Worth of sampling prompts by their predicted values; None unless requested
-    sampling: SamplingAnalysis | None = None
-    # Methods of `default_methods` that were left out because reports do not recommend them
-    unscored: tuple[str, ...] = ()
+    sampling: SamplingAnalysis | None = None  # Worth of sampling prompts by predicted values; None unless requested
+    unscored: tuple[str, ...] = ()  # Methods of `default_methods` left out because reports do not recommend them
 
     @property
     def law(self) -> LawAnalysis | None:

@@ -36,11 +36,8 @@ class RunComparison:
     figures: pd.DataFrame
     curves: tuple[RewardCurve, RewardCurve]  # Mean reward against completions
     level: float  # Mean reward at the end of the run before
-    # Completions that the run after needs to reach that level, divided by those of the run before; infinite if it does
-    # not reach it
-    share: Estimate
-    # Quantities, `SHARE` among them, whose difference is shown by an interval that holds for all `n_tested` at once
-    different: tuple[str, ...]
+    share: Estimate  # Completions that the run after needs to reach it over those of the run before; may be infinite
+    different: tuple[str, ...]  # Quantities whose difference is shown by an interval for all `n_tested` at once
     n_tested: int
     share_shown: bool  # Whether prompts are shared, and the share's interval is not from a number to "not reached"
 
@@ -53,10 +50,7 @@ def compare_runs(
     n_boot: int = 1000,
     seed: int = 0,
 ) -> RunComparison:
-    """A comparison of two runs: rewards, dead groups, completions to an equal mean reward.
-
-    Prompts with the same name are the same. Without draws the share of completions has no interval.
-    """
+    """A comparison of two runs: rewards, dead groups, completions to an equal mean reward, by prompts' names."""
     n_boot = draws_of(n_boot)
     sides = [_prompt_figures(log) for log in (before, after)]
     possible = _possible_rewards(before, after)

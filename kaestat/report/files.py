@@ -25,10 +25,7 @@ NAMES = (*(f"{name}.csv" for name in TABLES), f"{FIGURE}.png", f"{FIGURE}.pdf", 
 
 
 def write_report(analysis: Analysis, provenance: Provenance, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write all files of an analysis, and remove those that an earlier one left; returns their paths.
-
-    Each is complete before the first is written. Figure and tables are there as far as the log identifies them.
-    """
+    """Write all files of an analysis, once all are made, and remove those that an earlier one left; their paths."""
     document = analysis_document(analysis, provenance.source)
     files: dict[str, bytes | str] = {}
     for name, frame in frames(analysis).items():

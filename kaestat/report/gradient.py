@@ -35,25 +35,16 @@ class GradientAnalysis:
     """The gradient noise of several methods, and conclusions."""
 
     noise: pd.DataFrame  # `kaestat.gradient_risk` of the methods, lowest first
-    # Mean weight of completions below the mean of their group over that of those above it
-    # (`kaestat.logs.weight_ratio`); NaN where no group has both
-    ratio: Estimate
+    ratio: Estimate  # `kaestat.logs.weight_ratio`
     value: str  # The method that is recommended for the value
     plain: str  # The row of lowest noise among those whose values are averaged without weights
-    # Of the weighted rows that are tied for the lowest noise `SAFEST`, or else the simplest; empty where no method
-    # takes weights
-    row: str
+    row: str  # Of the weighted rows tied for the lowest noise `SAFEST`, or else the simplest; empty without any
     weights: str
     setting: Setting  # What gives a run the method of that row
     saving: Estimate  # Share by which its noise is below that of ``plain``
-    # Whether ``plain`` is no baseline at all and shown to leave less noise than ``value``: values are not what to
-    # subtract
-    misled: bool
-    # Share by which a weighted history lowers the noise of the batch mean with the same weights, which has no history;
-    # NaN where one of them was not measured
-    by_history: Estimate
-    # What the law of the baseline predicts; None where rewards are not 0 and 1, or no prompt comes back
-    law: LawAnalysis | None
+    misled: bool  # Whether ``plain`` is no baseline at all and shown to leave less noise than ``value``
+    by_history: Estimate  # Share by which a history lowers the noise of the batch mean with the same weights, or NaN
+    law: LawAnalysis | None  # What the law of the baseline predicts, where it applies
 
     @property
     def by_length(self) -> bool:
@@ -83,10 +74,7 @@ def analyze_gradient(
     seed: int,
     min_visits: int,
 ) -> GradientAnalysis:
-    """The noise that methods leave in the gradient on a log that has weights or lengths.
-
-    ``also`` is the method recommended for the value, which joins `DEFAULT_METHODS` where ``methods`` is None.
-    """
+    """The gradient noise of methods, by default `DEFAULT_METHODS` and ``also``, the one recommended for the value."""
     value = also.removesuffix(MARK)
     named = list(dict.fromkeys((*DEFAULT_METHODS, value))) if methods is None else methods
     unbiased = [method for method in named if not risk_baseline(method).leave_one_out().includes_own]

@@ -1,7 +1,4 @@
-"""HTML pages: layout, style, sortable tables, and embedded files to download.
-
-A page is one file, asks for nothing over the network, and runs only the scripts of this package.
-"""
+"""HTML pages of one file each, which ask for nothing over the network and run only the scripts of this package."""
 
 from __future__ import annotations
 

@@ -31,15 +31,10 @@ class Recommendation(Setting):
     row: str  # Its row in the tables
     rival: str  # The method it is compared with: ``grpo``, or ``reinforce++`` for a log with one completion per visit
     difference: Estimate  # Difference of its MSE and the rival's; negative if it is better
-    # Share by which its MSE is lower than the rival's; NaN where the rival's is not clear of 0, or not identified
-    reduction: Estimate
-    # Share by which the noise of the gradient falls, per completion, where score norms do not matter: of the reward
-    # variance plus the MSE
-    noise_reduction: float
+    reduction: Estimate  # Share by which its MSE is lower than the rival's; NaN where that is not clear of 0
+    noise_reduction: float  # Share by which the reward variance plus the MSE falls
     lowest: str  # The row of lowest MSE
-    # Rows whose paired difference to the lowest has an interval that contains 0, beside ``row``; without intervals (one
-    # prompt) there are none
-    tied: tuple[str, ...]
+    tied: tuple[str, ...]  # Rows whose paired difference to the lowest has an interval with 0, beside ``row``
     better: bool  # Whether the interval of the difference to the rival is below 0
     level: bool  # Whether the interval shows that the two differ by less than `MARGIN` of the rival's MSE
     n_prompts: int  # Number of prompts with a scored visit

@@ -60,11 +60,7 @@ class RewardCurve:
 
 
 def reaching(before: RewardCurve, after: RewardCurve, *, n_boot: int, seed: int) -> tuple[float, Estimate]:
-    """The final level of the run before, and the share of its completions that the run after needs to reach it.
-
-    The level is a running mean. The share's interval is a bootstrap's over prompts, a prompt of both runs drawn for
-    both.
-    """
+    """The final running mean of the run before, and the share of its completions that the run after needs for it."""
     rng, share = check_seed(seed), float(_shares(before, after))
     names = list(dict.fromkeys([*before.prompts, *after.prompts]))
     n, level = len(names), float(before.means()[-1])

@@ -145,15 +145,13 @@ class TrainerSession:
         ids : sequence of hashables, length N, optional
             Keys of the history; they are checked against the prompts. None uses the prompts' hashes.
         groups : sequence of hashables, length N, optional
-            The trainer's own name of each completion's group; it may change from step to step. It only separates
-            several groups of one prompt at one step: the k-th group, in the order of the rows, is stream k.
+            The trainer's own name of each completion's group, which separates groups of one prompt at one step.
         mask : sequence of bool, shape (N,), optional
             False for rows that are not completions (padding): they get advantage 0 and are not recorded.
         weights : sequence of float, shape (N,), optional
             Required if the session has weights (`weighs`), and refused otherwise.
         version : sequence of int, shape (N,), optional
-            Step of the policy that sampled each completion, only with `kaestat.AsynchronousEstimator`; a step may
-            then come in several calls, and after later ones.
+            Step of the policy that sampled each completion, only with `kaestat.AsynchronousEstimator`.
         correction : ndarray of float, shape (N,), optional
             Factor of each advantage, if prompts are drawn. None uses the factors of this step's draw.
 
@@ -162,9 +160,8 @@ class TrainerSession:
         UnstablePromptIds
             If a prompt or an id is missing, an id names two prompts, or ids change from visit to visit.
         ValueError, TypeError
-            If a method with a history is given no step, or one that needs groups none at the first step, weights are
-            missing, prompts were not drawn, an id is of a kind that a checkpoint cannot hold, and as
-            `AdvantageEstimator.step`.
+            If step, groups or weights that the method needs are missing, prompts were not drawn, an id is of a kind
+            that a checkpoint cannot hold, and as `AdvantageEstimator.step`.
         """
         if self.drawn is not None and step is None:
             raise ValueError("prompt_sampler: a draw belongs to a training step, but the trainer gave none.")

@@ -12,10 +12,7 @@ from kaestat.integrations.shared.tracked_sampler import TrackedSampler
 
 
 class ReuseSampler(RepeatSampler):
-    """TRL's ``RepeatSampler`` with an order that depends only on the epoch, so that resumed runs have it too.
-
-    ``epoch`` returns the current one (0-based) when an iteration begins; other arguments are TRL's.
-    """
+    """TRL's ``RepeatSampler`` with an order that depends only on ``epoch()``, so that resumed runs have it too."""
 
     def __init__(self, *args: Any, epoch: Callable[[], int], **kwargs: Any):
         super().__init__(*args, **kwargs)

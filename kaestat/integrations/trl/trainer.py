@@ -1,7 +1,4 @@
-"""`BaselineGRPOTrainer`: TRL's GRPO trainer with another baseline.
-
-Each process gathers all completions and computes all advantages, so all have the same state.
-"""
+"""`BaselineGRPOTrainer`: TRL's GRPO trainer with another baseline; all processes have the same state."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -69,9 +66,8 @@ class Scored(NamedTuple):
 class BaselineGRPOTrainer(GRPOTrainer):
     """A ``GRPOTrainer`` whose advantages come from an `AdvantageEstimator`.
 
-    Everything else is TRL's: generation, rewards, losses, evaluation. One generation of completions is one training
-    step of the estimator, so bandwidths are in generations, for any gradient accumulation, ``num_iterations`` and
-    ``steps_per_generation``. TRL's ``scale_rewards`` has no effect on advantages; use the estimator's ``scale``.
+    Everything else is TRL's. One generation of completions is one training step of the estimator, so bandwidths are in
+    generations. TRL's ``scale_rewards`` has no effect on advantages; use the estimator's ``scale``.
 
     Parameters
     ----------
@@ -92,16 +88,13 @@ class BaselineGRPOTrainer(GRPOTrainer):
     reuse : int
         J: number of consecutive generations with the same minibatch of prompts, each with new completions.
     prompt_sampler : str, Policy or PromptSampler, optional
-        Draws the prompts of each generation by their predicted values instead of TRL's order, and corrects the
-        advantages for this: the name of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), which then
-        predicts from the estimator's own history if it has one; or a sampler of your own for the data set's prompt ids
-        and ``generation_batch_size``. With one completion per prompt (``num_generations=1``) any number of
-        completions is possible, otherwise prompts get whole groups. Its state is saved in every checkpoint (file
-        `SAMPLER_FILE`).
+        Draws the prompts of each generation by their predicted values, and corrects the advantages for this: the name
+        of a policy such as ``"neyman"`` (`kaestat.sampling.POLICIES`), or a sampler of your own for the data set's
+        prompt ids and ``generation_batch_size``. With ``num_generations=1`` any number of completions is possible,
+        otherwise prompts get whole groups. Its state is saved in every checkpoint (file `SAMPLER_FILE`).
     prior_columns : pair of str, optional
-        Columns of the data set with the mean reward, from 0 to 1, and the number of completions of each prompt from
-        before the run, such as ``("prior_mean", "prior_count")``: the estimator's prior
-        (`AdvantageEstimator.add_prior`), unless it has taken steps already.
+        Columns with the mean reward, from 0 to 1, and the number of completions of each prompt from before the run,
+        such as ``("prior_mean", "prior_count")``: the prior (`AdvantageEstimator.add_prior`) of a new estimator.
     prior_step : int
         Step of the policy that sampled these; the default is for the policy that training starts from.
 
@@ -114,18 +107,16 @@ class BaselineGRPOTrainer(GRPOTrainer):
         Number of the next generation, 0-based: the estimator's step.
     measures : dict of str to list
         Data of the last generation's completions, of all processes: ``completion_length``, tokens in the loss, and with
-        weights by norms ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so
-        that `kaestat.read_log` finds them; in evaluations ``score_norm`` is missing. One more column, with the number
-        of the generation, is missing there too, by which the reader knows evaluations.
+        weights by norms ``score_norm``. They are columns of TRL's logged completions (``log_completions``), so that
+        `kaestat.read_log` finds them.
 
     Raises
     ------
     TypeError
         If ``advantage_estimator`` is not an estimator, or a prompt id cannot be stored.
     ValueError
-        If an argument is unknown, or contradicts TRL's configuration. During training: if a prompt id is missing or
-        does not identify a prompt (`UnstablePromptIds`), or if a checkpoint has no state for an estimator that needs
-        one.
+        If an argument is unknown, or contradicts TRL's configuration; in training, if a prompt id does not identify a
+        prompt (`UnstablePromptIds`), or a checkpoint has no state for an estimator that needs one.
     """
 
     check_prompts = True

@@ -17,10 +17,7 @@ _Trainer: Any = object  # verl's, beside it among the bases
 
 
 class SavesHistory(_Trainer):
-    """Mixin to put before verl's trainers, which saves and loads the session.
-
-    It is None if ``algorithm.adv_estimator`` is not ours: the trainer is then verl's.
-    """
+    """Mixin to put before verl's trainers, which saves and loads the session, if the method is ours."""
 
     session: TrainerSession | None = None
     options: Options | None = None

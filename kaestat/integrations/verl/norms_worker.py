@@ -1,7 +1,4 @@
-"""verl's actor, which also gives the squared norms of completions' scores with their log-probabilities.
-
-Our trainer starts `NormsWorker` in place of verl's worker. Where norms are asked for, a backward pass follows.
-"""
+"""verl's actor, which also gives the squared norms of completions' scores with their log-probabilities."""
 
 from contextlib import nullcontext
 from functools import partial

@@ -68,10 +68,7 @@ from kaestat.integrations.verl.versions import observe_dropped, row_versions, st
 
 
 class BaselineTrainer(SavesHistory):
-    """Mixin to put before a V1 trainer of verl, which adds a history.
-
-    verl needs its own name in ``trainer.v1.trainer_mode``, so that is reset.
-    """
+    """Mixin to put before a V1 trainer of verl, which adds a history."""
 
     verl_mode = ""
     drawn: DrawnRows | None = None  # the session's

@@ -1,7 +1,4 @@
-"""Policy versions in verl's asynchronous trainers, and the groups that its replay buffer drops.
-
-verl tags every output with the number of training steps of the weights that ended it (``max_global_steps``).
-"""
+"""Policy versions in verl's asynchronous trainers, and the groups that its replay buffer drops."""
 
 from collections.abc import Callable, Set
 from typing import Any

@@ -1,8 +1,4 @@
-"""JSON files with a row for each completion: one object per line, a list of records, or a ``wandb.Table``.
-
-That is ``{"columns": ["prompt", ...], "data": [["a", ...], ...]}``. Scores in an object are columns:
-``reward.accuracy``.
-"""
+"""JSON files with a row for each completion: one object per line, a list of records, or a ``wandb.Table``."""
 
 import json
 import re

@@ -32,10 +32,7 @@ def read_long(
     importance: str | None = None,
     missing: str = "refuse",
 ) -> RewardLog:
-    """The log in a long table; hints name its columns, None takes the usual ones (`choose_columns`).
-
-    Where every row has a list of rewards, a row is a group: one completion for each reward.
-    """
+    """The log in a long table; hints name its columns, None takes the usual ones (`choose_columns`)."""
     hints = {"prompt": prompt, "step": step, "reward": reward, "group": group}
     hints |= {"weight": weight, "length": length, "importance": importance}
     names = choose_columns(path, container.column_names(path), hints)

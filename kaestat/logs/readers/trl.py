@@ -1,8 +1,4 @@
-"""TRL's logged completions (``log_completions=True``): Parquet files ``completions/completions_{step:05d}.parquet``.
-
-They have ``step, prompt, completion``, a column per reward function, those of ``log_extra``, and ``advantage``. A table
-holds the last generation, or an evaluation at its step; our trainer numbers generations in a further column.
-"""
+"""TRL's logged completions (``log_completions=True``): Parquet files ``completions/completions_{step:05d}.parquet``."""
 
 from __future__ import annotations
 
