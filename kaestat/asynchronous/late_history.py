@@ -35,11 +35,6 @@ class LateHistory(RewardHistory):
         super().__init__(horizon, **options)
         self.late = check_whole("late", late, least=0)
 
-    @property
-    def oldest_kept(self) -> float:
-        """The oldest step still needed by the next step, or by the latest completion allowed."""
-        return self.last_step - self.late - self.horizon
-
     def added(self, recorded: RecordedVisits, last_step: int) -> HistoryWrite:
         """The write that adds completions, each to the visit of its step; the history is unchanged.
 

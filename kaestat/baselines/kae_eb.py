@@ -23,32 +23,13 @@ DRIFT_Z2 = 4.0  # squared z-score that the common drift must exceed: two standar
 class KaeEb(KernelBaseline):
     """Kernel mean of the prompt, moved along the drift of the other prompts and shrunk towards their mean.
 
-    ``KAE_g`` has two kinds of error, and the other prompts of the step help with both.
-
-    *Variance.* A kernel mean of effective size ``n = (sum w)^2 / sum w^2`` has variance ``sigma^2 / n`` around
-    the prompt's value, and values spread over prompts with variance ``tau^2``. The best linear estimator shrinks
-    towards the other prompts' mean by ``lambda = (sigma^2 / n) / (sigma^2 / n + tau^2)``; for Beta-distributed
-    success rates this is the posterior mean. With m_k and q_k the kernel means of Z and Z^2 over past and present, and
-    K other prompts::
-
-        sigma^2 = sum_k (q_k - m_k^2) / sum_k (1 - 1 / n_k)
-        tau^2   = t (1 + 1 / K) + v / K,     v = sigma^2 mean_k(1 / n_k),
-                  t = [ sum_k (m_k - mbar)^2 / (K - 5) - v ]_+
-
-    K - 5 instead of K - 1, and the error of the estimated target in tau^2, reduce shrinkage with few prompts
-    (James and Stein's K - 3 is for normal values; success rates are U-shaped). With K <= 5 there is no shrinkage.
-
-    *Bias.* A one-sided mean lags behind a drifting value by slope times mean lag. One prompt's slope is too noisy
-    to use (`LocalLinear` does so), but slopes have a common part. A policy step moves the logits of many prompts
-    alike, so it moves their values in proportion to the variance of their past rewards, ``f_k = [q_k - m_k^2]_+``
-    (past alone). The slope per unit of f is pooled over the other prompts by weighted least squares on the lag, each
-    prompt with its own level::
-
-        beta = - sum_k Sxz_k / sum_k f_k Sxx_k  *  [ 1 - 4 / z^2 ]_+,    z^2 = (sum_k Sxz_k)^2 / sum_k Sxz_k^2
-
-    and the value moves by ``beta f`` times the mean lag of its kernel mean. Drift within two standard errors of 0 is
-    set to 0; prompts that always or never succeed do not move. After a long gap a value may
-    leave the range of the rewards.
+    The page of the method has the equations. A kernel mean has two kinds of error, and the other prompts of the step
+    help with both. *Variance*: the best linear estimator shrinks towards the other prompts' mean by
+    ``lambda = (sigma^2 / n) / (sigma^2 / n + tau^2)``. With five other prompts or fewer there is no shrinkage.
+    *Bias*: a one-sided mean lags behind a drifting value. A policy step moves the logits of many prompts alike, so it
+    moves their values in proportion to the variance f of their past rewards. The slope beta per unit of f is pooled
+    over the other prompts. Drift within two standard errors of 0 is set to 0; prompts that always or never succeed do
+    not move. After a long gap a value may leave the range of the rewards.
 
     sigma^2, tau^2, beta and the target of a prompt come from the *other* prompts alone (leave-one-prompt-out), f from
     its past alone, and the kernel mean leaves the completion out. So nothing depends on the completion's own reward,

@@ -14,24 +14,12 @@ ROUNDING = 1e-12  # relative; spreads below this are none
 def weighted_value(value: Array, groups: Groups, visits: Visits, kernel: Array, at_zero: float, few: int) -> Array:
     """``E[W Z] / E[W]`` of each prompt, from an estimate of its value ``V = E[Z]``.
 
-    The relation of weights to rewards is learned from the past of all prompts of the step, by kernel-weighted least
-    squares, ``E[W | Z] = alpha + beta Z``, with ``E[Z^2]`` linear in V over the prompts::
-
-        b0 = V + beta (E[Z^2] - V^2) / (alpha + beta V)
-
-    A prompt that differs from the others moves away from b0, by the part of its weights not explained by alpha and
-    beta. With the kernel-weighted count N and sums of Z, Z^2, W, WZ::
-
-        S = sum W Z - r sum W,    r = (alpha sum Z + beta sum Z^2) / (alpha N + beta sum Z)
-        b = b0 + S / (sum W + nu / tau^2)
-
-    S is 0, for any rewards, if weights equal the prediction of alpha and beta up to a factor of the prompt. Where that
-    prediction reaches 0 between rewards of many values, r and b0 could be anything. So r, b0 and b are held within the
-    range of the prompts' means and their ``sum W Z / sum W``, the prompt's own included. The moments of S come from the
-    other prompts: with psi the share of squared weights that alpha and beta leave unexplained,
-    ``q_p = sum k^2 W^2 (Z - r_p)^2`` and ``M_p = sum k W``::
-
-        nu = psi sum_p q_p / sum_p M_p,    tau^2 = [ sum_p S_p^2 - psi sum_p q_p ]_+ / sum_p M_p^2
+    The page of ``kae_eb`` has the equations. The relation of weights to rewards, ``E[W | Z] = alpha + beta Z``, is
+    learned from the past of all prompts of the step by kernel-weighted least squares, with ``E[Z^2]`` linear in V over
+    the prompts. A prompt that differs from the others moves away from what they say, by the part of its weights not
+    explained by alpha and beta: S, which is 0 if weights equal the prediction up to a factor of the prompt. Where that
+    prediction reaches 0 between rewards of many values, the ratio r could be anything. So it and the result stay
+    within the range of the prompts' means and their ``sum W Z / sum W``, the prompt's own included.
 
     With constant weights the result is the value. A completion's own reward is not in alpha and beta (past alone), nor
     in nu and tau^2 (other prompts), nor in S (the completion is left out).

@@ -171,10 +171,8 @@ def finite(bench: Bench) -> None:
         for visits in (0, 1, len(STEPS) - 1):
             values = bench(reward[: visits + 1]).values()
             if not np.isfinite(values).all():
-                raise _Fault(
-                    f"values after {visits} visits, of groups of {reward.shape[-1]} with mean reward "
-                    f"{reward[visits].mean():.2g}, are {values[~np.isfinite(values)][0]}; every value must be finite."
-                )
+                bad = values[~np.isfinite(values)][0]
+                raise _Fault(f"a value after {visits} visits, of {reward.shape[-1]} completions, is {bad}, not finite.")
 
 
 def own_reward(bench: Bench) -> None:
@@ -203,17 +201,11 @@ def _own_reward(now: _Bench) -> None:
 def padding(bench: Bench) -> None:
     """What stands outside the mask does not matter, nor does a visit without completions."""
     now = bench(_rewards(soft=True))
-    mask = np.ones((len(PROMPTS), GROUP + 1), dtype=bool)
-    mask[:, GROUP] = False
-    for there in (mask, mask & (np.arange(GROUP + 1) != 1)):
-        values = []
-        for filled in (0.0, 0.9):
-            reward = np.where(there, np.pad(now.groups.reward, ((0, 0), (0, 1))), filled)
-            weight = None if now.groups.weight is None else np.ones_like(reward)
-            values.append(now.values(reward=reward, mask=there, weight=weight)[there])
-        _same(values[1], values[0], "what stands outside the mask moves values")
-        if there is mask:
-            _same(values[0], now.values().ravel(), "what stands outside the mask moves values")
+    reward = np.pad(now.groups.reward, ((0, 0), (0, 1)), constant_values=0.9)
+    mask = np.broadcast_to(np.arange(GROUP + 1) < GROUP, reward.shape)
+    weight = None if now.groups.weight is None else np.ones_like(reward)
+    values = now.values(reward=reward, mask=mask, weight=weight)[:, :GROUP]
+    _same(values, now.values(), "what stands outside the mask moves values")
     columns = {name: column for name, column in _columns(now.visits).items() if name != "state"}
     wider = {name: np.insert(column, 2, 5.0 if name == "lag" else 0.0, axis=-1) for name, column in columns.items()}
     padded = replace(now, visits=replace(now.visits, **wider))
