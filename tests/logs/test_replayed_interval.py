@@ -56,6 +56,7 @@ def test_the_error_is_that_of_estimates_whose_groups_also_move_the_others():
     assert se.std() < 0.9 * old.std()
 
 
+@pytest.mark.parametrize("clusters", [3, 5])
 def test_where_each_cluster_is_a_group_it_is_the_jackknife(clusters):
     rng = np.random.default_rng(clusters)
     left_out, apart = rng.normal(size=(2, clusters, 4))
