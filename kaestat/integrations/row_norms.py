@@ -25,10 +25,7 @@ def linear_norms(x: torch.Tensor, g: torch.Tensor, factors: Factors) -> torch.Te
 def embedding_norms(
     module: Any, ids: torch.Tensor, g: torch.Tensor, factors: Factors, met: tuple[torch.Tensor, torch.Tensor] | None
 ) -> torch.Tensor:
-    """In an embedding, for ids of shape (B, T) and gradients of outputs of shape (B, T, d).
-
-    For a tied output layer ``met`` are its input and the gradient of its logits at the tokens.
-    """
+    """In an embedding, for ids (B, T) and gradients of outputs (B, T, d); ``met`` is of a tied output layer."""
     if module.padding_idx is not None:
         g = g * (ids != module.padding_idx)[..., None]
     if (scale := _scale(module)) is not None:

@@ -88,10 +88,7 @@ def law_of_log(
     seed: int = 0,
     min_visits: int = 1,
 ) -> LawPrediction:
-    """The law's predictions for the designs on a log, at sizes of groups beside the log's own.
-
-    A step has as many completions as the log's steps have on average; the history is the log's own at any group size.
-    """
+    """The law's predictions for the designs on a log, at its completions per step and its history's effective size."""
     import pandas as pd
 
     whole = _Log.of(log, weights, min_visits)

@@ -161,10 +161,7 @@ def sized_mean(risk: np.ndarray, size: np.ndarray, *, axis: int = 0) -> np.ndarr
 
 
 def contributions(risk: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """One number per prompt, (C, M): their mean is the `sized_mean`, and their spread gives its error.
-
-    For prompts of different sizes, (C,), they are the linear part of a ratio of two sums.
-    """
+    """One number per prompt, (C, M), whose mean is the `sized_mean`: the linear part of a ratio if sizes differ."""
     if (size == size[0]).all():
         return risk
     mean = sized_mean(risk, size[:, None])

@@ -43,8 +43,7 @@ class RewardLog:
         Tokens of each completion, a stand-in for W (OPO: Hao et al., 2025).
     importance : sequence of float, length N, optional
         Ratio w of the probabilities of the completion under the trained policy and under the policy that sampled it;
-        None means 1. A gradient ``w s (R - b)`` has noise ``E w^2 W (R - b)^2``, so `completion_weights`
-        returns ``w^2 W``.
+        None means 1. `completion_weights` returns ``w^2 W``.
     time_axis : {"step", "visit"}
         The unit of ``step``: training steps, or visits of each prompt in order if the steps are unknown.
 
@@ -53,9 +52,8 @@ class RewardLog:
     prompts : list
         Distinct prompts, in order of first appearance.
     frame : pandas.DataFrame
-        Columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without groups), and
-        ``weight``, ``length``, ``importance`` if given; sorted by step, then prompt, then group; the
-        order of completions within a group is kept. It is a copy.
+        A copy of the columns ``prompt`` (code into ``prompts``), ``step``, ``reward`` and ``group`` (code, 0 without
+        groups), and of the others given; sorted by step, then prompt, then group.
     arrays : dict of str to ndarray
         The columns of ``frame``, without loading pandas.
     groups : list

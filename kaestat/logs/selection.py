@@ -36,8 +36,7 @@ def select_bandwidth(
     kernel : str, Kernel or callable
         The kernel that will use the bandwidth; see `kaestat.smoothing.kernels.as_kernel`.
     grid : sequence of float, optional
-        Candidates, increasing, in steps (visits if the log has no steps). None for the selector's own grid: by default
-        31 in geometric progression from 1.5 times the shortest gap between visits to the span of the log.
+        Candidates, increasing, in steps (visits if the log has no steps). None for the selector's own grid.
     seed : int
         Seed of the bootstrap over prompts.
     n_boot : int

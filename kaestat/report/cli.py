@@ -1,7 +1,4 @@
-"""The entry point of the shell's ``kaestat``; `kaestat.report.commands` holds the commands themselves.
-
-It loads nothing heavy, so that an interruption while NumPy and pandas are imported ends the process at once.
-"""
+"""The entry point of the shell's ``kaestat``, which loads nothing heavy: an interruption of imports ends it at once."""
 
 import os
 import signal

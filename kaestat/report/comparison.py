@@ -12,7 +12,7 @@ import pandas as pd
 from kaestat.core.bootstrap import NORMAL_975, cluster_bootstrap, mean_with_interval
 from kaestat.logs.reward_log import RewardLog
 from kaestat.logs.risk import draws_of
-from kaestat.report.facts import LogFacts, ends_of
+from kaestat.report.facts import LogFacts, ends_of, groups_alike
 from kaestat.report.reward_curve import RewardCurve, reaching
 from kaestat.report.unit import Estimate
 
@@ -84,9 +84,8 @@ def _prompt_figures(log: RewardLog) -> dict[str, pd.Series]:
         mean = rows.groupby("prompt")[column].mean()
         return pd.Series(mean.to_numpy(dtype=float), index=prompts[mean.index])
 
-    units = log.group_units
-    low, high = (pick.reduceat(units.reward, units.first) for pick in (np.minimum, np.maximum))
-    dead = pd.DataFrame({"prompt": units.visit_prompt, "dead": low == high})[units.counts > 1]
+    alike, several = groups_alike(log)
+    dead = pd.DataFrame({"prompt": log.group_units.visit_prompt, "dead": alike})[several]
     return {
         "mean reward, first tenth": means(frame[start], "reward"),
         "mean reward, last tenth": means(frame[end], "reward"),

@@ -34,6 +34,7 @@ class LogFacts:
         """The facts about a log."""
         reward = log.arrays["reward"]
         start, end = ends_of(log)
+        alike, several = groups_alike(log)
         visits = np.bincount(log.prompt_units.visit_prompt)
         return cls(
             n_completions=len(reward),
@@ -47,7 +48,7 @@ class LogFacts:
             reward_start=float(reward[start].mean()),
             reward_end=float(reward[end].mean()),
             return_gap=float(np.median(return_gaps(log))) if visits.max() > 1 else None,
-            dead_groups=_dead_groups(log),
+            dead_groups=float(alike[several].mean()) if several.any() else None,
         )
 
 
@@ -58,8 +59,8 @@ def ends_of(log: RewardLog) -> tuple[slice, slice]:
     return slice(np.searchsorted(step, step[tenth - 1], side="right")), slice(np.searchsorted(step, step[-tenth]), None)
 
 
-def _dead_groups(log: RewardLog) -> float | None:
+def groups_alike(log: RewardLog) -> tuple[np.ndarray, np.ndarray]:
+    """Which groups of a log have rewards that are all alike, and which have several completions."""
     units = log.group_units
-    low, high = np.minimum.reduceat(units.reward, units.first), np.maximum.reduceat(units.reward, units.first)
-    several = units.counts > 1
-    return float((low == high)[several].mean()) if several.any() else None
+    low, high = (pick.reduceat(units.reward, units.first) for pick in (np.minimum, np.maximum))
+    return low == high, units.counts > 1

@@ -238,11 +238,7 @@ class TrainerSession:
             self._forget()
 
     def save(self, path: Path, sampler_path: Path | None = None, *, state: dict[str, Any] | None = None) -> None:
-        """Write the states to files, atomically and without pickle.
-
-        ``state`` is an earlier result of `state_dict`; None means the state now, in a file that
-        `AdvantageEstimator.load` reads if it can be stored.
-        """
+        """Write ``state``, a result of `state_dict`, or the state now, to files, atomically and without pickle."""
         with self.estimator.lock:
             whole, state = state is None, state or self.state_dict()
             try:
@@ -258,10 +254,7 @@ class TrainerSession:
     def load(
         self, path: Path | None, sampler_path: Path | None = None, *, remedy: str = NEW_RUN, anew: bool = False
     ) -> None:
-        """Continue from files written by `save`; a path that is None is left out.
-
-        A missing file raises a `LostState` with the ``remedy``, or with ``anew`` only causes a warning.
-        """
+        """Continue from files written by `save`; a missing one raises a `LostState`, or with ``anew`` a warning."""
         with self.estimator.lock:
             if path is not None and os.path.exists(path):
                 self.estimator.load_state_dict(_state_in(path, "state", type(self.estimator).__name__))

@@ -19,20 +19,15 @@ class ReuseSchedule(RLHFDataset):
     """verl's data set with its rows in the order of the reuse schedule; validation files are unchanged.
 
     Raises a ValueError if ``data.shuffle`` is on, an option is missing or unknown, the files for training and
-    validation are the same (verl creates both with this class without saying which is which), or there are fewer
-    prompts than a step needs.
+    validation are the same, or there are fewer prompts than a step needs.
 
     Parameters
     ----------
     data_files, tokenizer, *args, **kwargs
         Arguments of ``RLHFDataset``.
     config : DictConfig
-        verl's ``data`` section. From ``config.kaestat`` come
-
-        - ``repeats`` (J): steps in a row with the same minibatch;
-        - ``n_steps``: length of the run. Without it one pass over all minibatches, which verl repeats in the same
-          order at each epoch;
-        - ``seed``: of the partition and the order; without it ``data.seed``, or 0.
+        verl's ``data`` section. From ``config.kaestat`` come ``repeats`` (J), steps in a row with the same minibatch;
+        ``n_steps``, the length of the run (without it one pass); and ``seed`` (without it ``data.seed``, or 0).
     """
 
     def __init__(self, data_files: Any, tokenizer: Any, config: DictConfig, *args: Any, **kwargs: Any):

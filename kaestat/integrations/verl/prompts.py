@@ -56,10 +56,7 @@ PROMPT = "prompt"  # verl's default of data.prompt_key
 
 
 def prior_of_data_file(path: str, prompt_id: str, step: int = BEFORE_THE_RUN) -> Prior:
-    """The prior in a data file in verl's format, Parquet or JSON lines.
-
-    It has verl's columns, and ``prior_mean`` and ``prior_count``; ``prompt_id`` must be the run's.
-    """
+    """The prior in verl's data file, Parquet or JSON lines, with columns ``prior_mean`` and ``prior_count``."""
     table = table_of_file(path)
     if PROMPT not in table:
         found = ", ".join(map(str, table.columns))

@@ -58,9 +58,8 @@ def row_advantages(
     weights: torch.Tensor | None,
     version: np.ndarray | None = None,
 ) -> torch.Tensor:
-    """Advantages of a batch's rows, shape (N,), like ``rewards`` in type and device; records the rewards.
-
-    Completions with the reward NaN get advantage 0. ``index`` are the group names as verl passes them with the rewards.
+    """Advantages of a batch's rows, shape (N,), like ``rewards`` in type and device; 0 for the reward NaN; records
+    them.
     """
     if index is None or list(index) != list(rows.uids):
         raise ValueError(

@@ -1,17 +1,10 @@
 """verl's V1 trainers with a history (importing this module registers them).
 
-===========================  =============================================
-trainer.v1.trainer_mode      verl's trainer below
-===========================  =============================================
-kaestat_sync                 sync
-kaestat_colocate_async       colocate_async
-kaestat_separate_async       separate_async
-===========================  =============================================
-
-They are verl's trainers, except that a `TrainerSession` gives the advantages. One batch of the actor is one step of the
+``trainer.v1.trainer_mode`` is ``kaestat_sync``, ``kaestat_colocate_async`` or ``kaestat_separate_async``. They are
+verl's trainers, except that a `TrainerSession` gives the advantages. One batch of the actor is one step of the
 estimator: a training step, or a part of it where ``parameter_sync_step`` splits it. Versions count under the
 asynchronous modes, and with ``algorithm.filter_groups`` (`kaestat.integrations.verl.versions`). Groups that the replay
-buffer drops are recorded if their reward is known by then. The correction of a draw is that of verl's group name.
+buffer drops are recorded if their reward is known by then.
 
 Where an agent loop gives several outputs in a session, the final one carries the reward: it alone counts as a
 completion, and its advantage goes to all outputs of the session, as verl does it for its ``grpo``.

@@ -69,7 +69,8 @@ def _load(path: Path) -> dict[str, list[Any]]:
 def _accuracies(path: Path, sequences: dict[str, list[Any]], lengths: np.ndarray) -> np.ndarray:
     """All accuracies in a row, checked."""
     values = list(chain.from_iterable(sequences.values()))
-    bad = next((i for i, value in enumerate(values) if not _is_accuracy(value)), None)
+    valid = (isinstance(value, int | float) and 0 <= value <= 1 for value in values)
+    bad = next((i for i, is_valid in enumerate(valid) if not is_valid), None)
     if bad is not None:
         ends = np.cumsum(lengths)
         which = int(np.searchsorted(ends, bad, side="right"))
@@ -84,10 +85,6 @@ def _accuracies(path: Path, sequences: dict[str, list[Any]], lengths: np.ndarray
             f"{values[bad]!r:.60}. {fix}."
         )
     return np.array(values, dtype=float)
-
-
-def _is_accuracy(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value <= 1
 
 
 def _misfit(accuracy: np.ndarray, size: int) -> np.ndarray:

@@ -84,11 +84,10 @@ def read_log(path: str | os.PathLike[str], format: str = "auto", *, turns: str =
         ``"merge"`` leaves out rows whose prompt continues another prompt of the same step: later turns of a rollout,
         which repeat its reward. A warning says if a log seems to have such rows.
     **hints
-        What the file does not say. ``csv, jsonl, parquet, records``: ``prompt, step, reward, group`` name columns.
-        ``verl``: ``prompt, reward, group``. ``trl``: ``reward, reward_weights``. ``accuracies``: ``group_size``. All
-        but the last: ``weight, length, importance`` name columns of weights (squared score norms), lengths and
-        importance ratios; ``"none"`` reads the log without them. All: ``missing="drop"`` leaves out rows that lack a
-        value, and warns with their number; ``"refuse"`` refuses the log, as is the default but for frameworks.
+        What the file does not say. ``prompt, step, reward, group`` name columns, ``weight, length, importance`` those
+        of weights (squared score norms), lengths and importance ratios (``"none"``: without). ``trl`` has
+        ``reward_weights``, ``accuracies`` only ``group_size``. ``missing="drop"`` leaves out rows that lack a value,
+        and warns with their number; ``"refuse"`` refuses the log, as is the default but for frameworks.
 
     Returns
     -------

@@ -68,14 +68,13 @@ def load(path: Path, columns: Sequence[str] | None = None, *, labels: Sequence[s
         if columns is not None and not columns:
             return metadata.schema.to_arrow_schema().empty_table()
         flat = {metadata.schema.column(k).path for k in range(metadata.num_columns)}
-    except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
-        raise _torn(path, error) from error
-    try:
         with pyarrow.parquet.ParquetFile(path, metadata=metadata, read_dictionary=sorted(flat & set(labels))) as file:
             content = file.read(columns=None if columns is None else list(columns))
             return content if columns is None or set(columns) <= set(content.column_names) else content.flatten()
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise _torn(path, error) from error
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
+        raise ValueError(
+            f"{path}: is not a complete Parquet file ({error}); it was cut short or is something else. Copy it again."
+        ) from error
 
 
 def _is_list(kind: pyarrow.DataType) -> bool:
@@ -92,12 +91,6 @@ def _is_scores(kind: pyarrow.DataType) -> bool:
 
     types = pyarrow.types
     return types.is_struct(kind) and all(types.is_primitive(each.type) or types.is_null(each.type) for each in kind)
-
-
-def _torn(path: Path, error: Exception) -> ValueError:
-    return ValueError(
-        f"{path}: is not a complete Parquet file ({error}); it was cut short or is something else. Copy it again."
-    )
 
 
 def _row(row: int) -> str:

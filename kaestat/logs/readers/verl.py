@@ -1,8 +1,4 @@
-"""verl's rollout dump, ``trainer.rollout_data_dir``: a folder of ``{step}.jsonl`` files, one line per completion.
-
-verl 0.9.1 writes ``input`` (the decoded prompt), ``output``, ``score`` and ``step``, then what the reward function
-returned; the newer trainer adds ``uid``, the key ``{sample}_{rollout}_{output}``.
-"""
+"""verl's rollout dump, ``trainer.rollout_data_dir``: ``{step}.jsonl`` files with ``input``, ``score``, ``uid``, ..."""
 
 import re
 from collections.abc import Mapping
