@@ -41,4 +41,12 @@ def batch_mean(case):
     return per_completion(case, lambda p, g: mean)
 
 
-CASES = [MethodCase("reinforce++", batch_mean, weighted=True)]
+def test_the_advantage_is_the_reward():
+    np.testing.assert_array_equal(AdvantageEstimator("none").step(["a", "a", "b"], [1.0, 0.25, 0.0], 0), [1, 0.25, 0])
+
+
+def zero(case):
+    return per_completion(case, lambda p, g: 0.0)
+
+
+CASES = [MethodCase("reinforce++", batch_mean, weighted=True), MethodCase("none", zero, weighted=True)]

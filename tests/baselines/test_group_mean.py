@@ -39,7 +39,17 @@ def test_a_group_of_no_weight_has_value_and_own_weight_zero():
         np.testing.assert_array_equal(of(weightless, NO_PAST, step=0), [[0, 0], [expected, expected]])
 
 
+def test_pooled_looks_across_groups_of_a_prompt_where_rloo_looks_within():
+    prompts, streams, rewards = ["x"] * 4, [0, 0, 1, 1], [1.0, 0, 1, 1]
+    pooled, rloo = AdvantageEstimator("pooled"), AdvantageEstimator("rloo")
+    pooled.step(prompts, rewards, 0, stream_ids=streams)
+    rloo.step(prompts, rewards, 0, stream_ids=streams)
+    np.testing.assert_allclose(pooled.values, [2 / 3, 1.0, 2 / 3, 2 / 3])
+    np.testing.assert_allclose(rloo.values, [0.0, 1.0, 1.0, 1.0])
+
+
 CASES = [
     MethodCase("grpo", lambda case: group_mean(case, without_own=False), weighted=True),
     MethodCase("rloo", lambda case: group_mean(case, without_own=True), weighted=True),
+    MethodCase("pooled", lambda case: group_mean(case, without_own=True), weighted=True),
 ]

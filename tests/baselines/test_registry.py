@@ -9,7 +9,7 @@ import pytest
 
 import kaestat
 from kaestat import make_baseline
-from kaestat.baselines import specification
+from kaestat.baselines import BayesFilter, specification
 from kaestat.baselines.registry import METHODS, parse_method
 from kaestat.estimator.scaling import DEVIATION, SCALINGS
 from kaestat.smoothing.kernels import Exponential, Triangular
@@ -45,6 +45,11 @@ def test_a_method_has_the_value_of_another_exactly_where_its_row_says_so(name):
         for made in (method, METHODS["grpo"])
     )
     assert np.allclose(ours, grpos) == ("grpo" in (name, method.same_value_as))
+
+
+def test_every_baseline_has_a_slow_reference():
+    with_cases = {METHODS[case.name].baseline for case in CASES}
+    assert {each.baseline for each in METHODS.values()} - with_cases == {BayesFilter}  # its reference takes whole runs
 
 
 def test_baselines_whose_references_take_weights_and_no_others_say_that_they_do():
