@@ -9,8 +9,8 @@ try:
     import pandas as pd
     import typer
     from rich.console import Console
+    from rich.progress import Progress
 
-    from kaestat.report.progress import progress_bar
     from simulations import studies
     from simulations.harness import RunSettings, Study, WorkerDied, replay, run
 except ImportError as error:
@@ -39,9 +39,9 @@ def run_study(
     out: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results/simulations"),
 ) -> None:
     """Run a study, or go on with it; print its summary. Exit code 1 if a part of it failed."""
-    chosen = _get(study)
+    chosen, console = _get(study), Console(stderr=True)
     try:
-        with progress_bar(Console(stderr=True)) as bar:
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task(study, total=None)
             settings = RunSettings(out=out, seed=seed, scale=scale, jobs=jobs)
             result = run(chosen, settings, progress=lambda done, total: bar.update(task, completed=done, total=total))

@@ -104,11 +104,8 @@ def lowest_of(
 
 
 def _wider(pair: PromptRisks, *, n_boot: int, seed: int) -> Any:
-    """The row of `kaestat.risk_differences` of a method to another, each end the outer one of jackknife and bootstrap.
-
-    The jackknife's standard error has 9 degrees of freedom, and where it comes out too small by chance its interval
-    covers too seldom: in the study `recommended` .91 of the intervals of a reduction held the truth, and .93 of these.
-    """
+    """The row of `kaestat.risk_differences` of two methods, each end the outer one of jackknife and bootstrap."""
+    # In the study `recommended` .91 of the jackknife's intervals of a reduction held the truth, and .93 of these.
     both = [each.difference_columns(n_boot=n_boot, seed=seed) for each in (pair, replace(pair, left_out=None))]
     row = {name: column[0] for name, column in both[0].items()}
     for name in ("ci", "ratio"):

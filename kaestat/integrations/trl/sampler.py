@@ -27,10 +27,9 @@ class ReuseSampler(RepeatSampler):
 
 
 class DrawnPrompts(Sampler[int]):
-    """Rows of a data set, one per completion, as the `PromptSampler` draws them for each generation.
+    """Rows of a data set as the `PromptSampler` draws them for each generation, whose number ``generation`` returns.
 
-    The data loader prefetches a batch, so a draw may not know the rewards of the previous generation. Batches come
-    ``repeat_count`` times in a row; ``generation`` returns the number of the next one.
+    The data loader prefetches a batch, so a draw may not know the rewards of the previous generation.
     """
 
     def __init__(self, drawn: TrackedSampler, *, repeat_count: int, generation: Callable[[], int]):

@@ -1,8 +1,4 @@
-"""Weights of completions from verl's actor: squared norms of scores, with respect to logits or to parameters.
-
-verl's engines can return ``sum_v pi(v)^2`` of every token with its log probability; our trainers request it. Norms in
-the parameters come from our own actor (`kaestat.integrations.verl.norms_worker`).
-"""
+"""Weights of completions from verl's actor: squared norms of scores, with respect to logits or to parameters."""
 
 from typing import Any
 
