@@ -30,17 +30,12 @@ SPREADS = np.vstack([(1 - RARE) * np.eye(len(KINDS)) + RARE / len(KINDS), np.ful
 class BayesFilter(RangedBaseline):
     """Posterior mean of the prompt's value, given its past, the rest of its group, and what all prompts tell.
 
-    Each prompt's success rate V has a Beta distribution for each of the kinds of moves of its logit
-    (`kaestat.baselines.beta_mixture.KINDS`), and for a jump since the last visit, which redraws it. The past
-    counts as n completions with s successes, a share c of the prior Beta(a, b) is left, and S of N are the group's::
-
-        V = sum_h w_h (c a + (s + S) / phi) / (c (a + b) + (n + N) / phi),    w_h ~ pi_h e_h Pr(S of N | h)
-        a visit later:  (n, s) <- (n + N, s + S) / (1 + q_h^2 J),    e_h <- e_h Pr(S of N | h)
-
-    with J the precision of a logit. A value leaves its own reward out of S of N. All prompts together tell the weights
-    pi_h of the kinds, the chance of jumps, the prior, the dispersion phi of rewards, and shocks that move all logits;
-    the method's page has the equations. No value depends on its own reward, for *prompts tell each other only what was
-    believed before the step*. Time is counted in visits. State: 40 numbers of single precision for each prompt.
+    Each prompt's success rate has a Beta distribution for each of the kinds of moves of its logit
+    (`kaestat.baselines.beta_mixture.KINDS`), and for a jump since the last visit, which redraws it. All prompts
+    together tell the weights of the kinds, the chance of jumps, the prior, the dispersion of rewards, and shocks that
+    move all logits; the method's page has the equations. No value depends on its own reward, for *prompts tell each
+    other only what was believed before the step*. Time is counted in visits. State: 40 numbers of single precision for
+    each prompt.
 
     Parameters
     ----------

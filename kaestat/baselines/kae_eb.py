@@ -41,8 +41,6 @@ class KaeEb(KernelBaseline):
     (`kaestat.smoothing.selectors.Auto`) also learns how to mix the two; a given one uses the pooled ratio. Equal
     weights have no effect.
 
-    Wider bandwidths are better here, since the common part of the bias is removed: with few visits, twice KAE's.
-
     Parameters
     ----------
     kernel, bandwidth, cold_start

@@ -13,11 +13,9 @@ from kaestat.core.digits import ROUNDING, variance_from
 class OutsideValue(KaeEb):
     """A given value V of each prompt, plus `KaeEb` of the differences between rewards and V.
 
-    The kernel mean of past rewards and the rest of the group is shrunk towards ``V + delta`` instead of the other
-    prompts' mean. The weight comes from the other prompts of the step, by `KaeEb`'s moments of the
-    differences ``m_k - V_k``. Their mean is the offset delta, and their spread beyond the noise of ``m_k`` is the
-    squared error of ``V_k + delta``, ``tau^2``. An uninformative V differs from the means at least as much as prompts
-    differ, and hardly counts; an exact V gets the whole weight. With five other prompts or fewer nothing is estimated,
+    The kernel mean of past rewards and the rest of the group is shrunk towards V plus an offset instead of the other
+    prompts' mean; the method's page has the equations. The weight comes from the other prompts of the step, by
+    `KaeEb`'s moments of the differences of their means from V. With five other prompts or fewer nothing is estimated,
     and V is used only for prompts without other data.
 
     Parameters

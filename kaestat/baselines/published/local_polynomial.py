@@ -15,9 +15,8 @@ class LocalPolynomial(KernelBaseline):
     """Intercept at lag 0 of a kernel-weighted polynomial fit to past visits and the rest of the current group.
 
     A prompt with fewer than ``degree + 1`` distinct steps of positive weight gets the highest degree that they
-    identify. A step whose weight is lost in the rounding of the others does not count. Without any step, the value is
-    that of a cold start. The fit may leave [0, 1]: clipping would break linearity and so unbiasedness of the
-    risk.
+    identify. Without any step, the value is that of a cold start. The fit may leave [0, 1]: clipping would break
+    linearity and so unbiasedness of the risk.
 
     Parameters
     ----------
@@ -60,11 +59,8 @@ class LocalPolynomial(KernelBaseline):
         # Any common scale of the lags gives the same intercept; the largest lag in use keeps the moments near 1.
         lag = visits.lag * in_use
         lag = lag / xp.clip(xp.max(lag, axis=-1, keepdims=True), 1.0, None) if lag.shape[-1] else lag
-        mass, past, least = (
-            kernel * visits.mass,
-            xp.sum(in_use, axis=-1, keepdims=True),
-            ROUNDING * xp.finfo(lag.dtype).eps,
-        )
+        mass, past = kernel * visits.mass, xp.sum(in_use, axis=-1, keepdims=True)
+        least = ROUNDING * xp.finfo(lag.dtype).eps
 
         def product(first: Array, second: Array) -> Array:
             return xp.vecdot(mass * first, second)[..., None]

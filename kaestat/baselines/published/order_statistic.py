@@ -62,10 +62,7 @@ class OrderStatistic(OwnRewardOptional):
         return xp.where(others > 0, found, xp.zeros_like(found))
 
     def own_derivative(self, groups: Groups, visits: Visits, *, step: int | Array, carry: Any = None) -> Array | float:
-        """Slope of the value between the lowest and the highest reward of the group.
-
-        If all are equal, it is the mean of the derivatives on both sides.
-        """
+        """Slope between the group's lowest and highest reward; if all are equal, the mean of those on both sides."""
         if self.without_own:
             return 0.0
         xp = groups.xp

@@ -20,9 +20,6 @@ class ForwardCv(DataDriven):
     bandwidth reaches no past of a visit, the previous visit predicts it (the limit of a vanishing bandwidth), so all
     bandwidths are scored on the same visits.
 
-    Past-only (prequential) risk suits a baseline whose past outweighs the rest of its group (Dawid, 1984); `LooCv`
-    scores KAE itself.
-
     Parameters
     ----------
     grid : sequence of float, optional

@@ -155,9 +155,8 @@ def _broadcast(array: Array, leading: tuple[int, ...]) -> Array:
 def default_grid(smoother: CausalSmoother, spans: float = 1.0) -> np.ndarray:
     """31 bandwidths in geometric progression, from 1.5 times the shortest gap to the span; fewer for a short span.
 
-    The shortest gap is between two consecutive visits of a prompt (1 if prompts are visited at every step, or visits
-    are the time axis). The span is the time from the first to the last visit of any prompt plus that gap, i.e. the
-    number of steps. So the grid scales with the time axis. The largest is ``spans`` times the span.
+    The shortest gap is between two consecutive visits of a prompt. The span is the time from the first to the last
+    visit of any prompt plus that gap. The largest is ``spans`` times the span.
     """
     gap = (smoother.time - smoother.previous(smoother.time))[smoother.has_past].min()
     times = smoother.time[smoother.present]

@@ -44,12 +44,8 @@ class Ahead:
     """The candidates of one step, on a leading axis over which values broadcast."""
 
     bandwidths: Array  # shape (B,) + (1,) * number of axes of the rewards; in steps
-    # shape (K B, ..., 1, 1); shares of the values in the mixture, for each of K ways to use a bandwidth; they sum to 1
-    # over the candidates
-    shares: Array
-    # shape (..., K, B); shares of the bandwidths within each way, if there are several; they sum to 1 over the last
-    # axis
-    within: np.ndarray
+    shares: Array  # shape (K B, ..., 1, 1); of the values in the mixture, for each of K ways to use a bandwidth
+    within: np.ndarray  # shape (..., K, B); shares of the bandwidths within each way
     place: np.ndarray  # of int, shape (B,); positions of the candidates among all (`RunningScores.candidates`)
     # of int, shape (...); first and last of the candidates that differ for the visits of each leading index
     lowest: np.ndarray
