@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 import pandas as pd
 from rich.console import Console
-
-from kaestat.report import progress
+from rich.progress import Progress
 
 MINUTE = 60.0  # seconds
 
@@ -41,7 +40,7 @@ def timed_progress(console: Console, part: str, total: int) -> Iterator[Callable
             say(console, f"{part}: {units}" + (f"/{total}" if total else ""))
 
     if console.is_terminal:
-        with progress.progress_bar(console) as bar:
+        with Progress(console=console, transient=True) as bar:
             task = bar.add_task(part, total=total)
             yield lambda: bar.advance(task)
     else:
