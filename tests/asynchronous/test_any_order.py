@@ -147,14 +147,6 @@ def test_completions_of_one_call_are_one_group_whatever_their_versions():
     assert visits_of(one, 5)["a", 2]["total"] == 2.0 and visits_of(one, 5)["a", 3]["count"] == 2
 
 
-def test_padding_is_neither_used_nor_recorded():
-    estimator = AsynchronousEstimator("kae", bandwidth=5)
-    advantages = estimator.step(["a", "a", "x"], [1.0, 0.0, np.nan], 2, version=[1, 0, 99], mask=[True, True, False])
-    assert advantages.tolist() == [1.0, -1.0, 0.0] and set(visits_of(estimator, 3)) == {("a", 0), ("a", 1)}
-    estimator.observe(["b", "x"], [1.0, np.nan], 2, mask=[True, False])
-    assert set(visits_of(estimator, 3)) == {("a", 0), ("a", 1), ("b", 2)}
-
-
 def test_predictions_see_versions_before_now():
     estimator = AsynchronousEstimator("kae", bandwidth=5)
     estimator.observe(["a"] * 4, [1.0, 0.0, 1.0, 1.0], 6, version=[2, 3, 4, 6])
@@ -184,13 +176,6 @@ def test_what_is_refused_changes_nothing(call, said):
     assert estimator.state_dict() == before
 
 
-def test_rewards_that_a_step_refuses_are_not_observed_either():
-    estimator = AsynchronousEstimator("spo", rho=0.9)
-    with pytest.raises(ValueError, match="every reward must lie in"):
-        estimator.observe(["a"], [2.0], 0)
-    assert estimator.history is None
-
-
 def test_what_is_predicted_with_importance_alone_is_the_reweighted_reward():
     reward, ratio = np.array([1.0, 0.0, 1.0]), np.array([0.5, 2.0, 1.0])
     alone, weighed = (AdvantageEstimator("kae", bandwidth=5) for _ in range(2))
@@ -198,12 +183,3 @@ def test_what_is_predicted_with_importance_alone_is_the_reweighted_reward():
     weighed.step(["a"] * 3, reward, 0, weights=ratio)
     assert alone.predict(["a"], 1).value[0] == pytest.approx(1.5 / 3.5)
     assert weighed.predict(["a"], 1).value[0] == pytest.approx(2 / 3)
-
-
-@pytest.mark.parametrize(
-    ("method", "said"),
-    [("kalman", "importance: method 'kalman' does not average"), ("opo", "importance: method 'opo' needs weights=")],
-)
-def test_importance_is_refused_where_it_has_no_meaning(method, said):
-    with pytest.raises(ValueError, match=said):
-        AdvantageEstimator(method).step(["a", "a"], [1.0, 0.0], 0, importance=[1.0, 2.0])

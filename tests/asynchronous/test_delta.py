@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from kaestat import AsynchronousEstimator
 from kaestat.asynchronous.delta import HistoryDelta, RecordedVisits
-from kaestat.asynchronous.late_history import LateHistory
 from tests.helpers.arrivals import METHODS, make, mixed, run, visits_in, visits_of
 
 seeds = st.integers(0, 2**32 - 1)
@@ -83,16 +82,6 @@ def test_taking_a_delta_leaves_nothing_to_take():
     assert len(estimator.take_delta()) == 0 and estimator.take_delta().last_step == 3
 
 
-def test_what_a_step_sends_is_of_its_own_size_however_long_the_run():
-    rng, sizes = np.random.default_rng(0), []
-    estimator = AsynchronousEstimator("kae", bandwidth=1000, keep_deltas=True)
-    for step in range(50):
-        ids = np.repeat(rng.choice(2000, 64, replace=False), 8)
-        estimator.step(ids.tolist(), rng.integers(0, 2, len(ids)).astype(float), step)
-        sizes.append(len(estimator.take_delta().to_bytes()))
-    assert max(sizes) < 1.05 * sizes[0]
-
-
 def test_streams_and_weights_come_along():
     giver, taker = (AsynchronousEstimator("kae_stream", keep_deltas=True) for _ in range(2))
     giver.step(["a", "a"], [1.0, 0.0], 0, stream_ids=[0, 1], weights=[1.0, 2.0])
@@ -115,13 +104,6 @@ def test_workers_that_record_different_things_are_refused(first, second):
         with pytest.raises(ValueError, match="must each be given by all workers"):
             merge(deltas[1])
     assert workers[0].state_dict() == before
-
-
-def test_what_cannot_be_added_to_is_refused():
-    with pytest.raises(ValueError, match="'rloo' keeps no history"):
-        AsynchronousEstimator("rloo").merge(HistoryDelta())
-    with pytest.raises(ValueError, match="this history keeps count, total, total_sq, weight"):
-        LateHistory(weighted=True, late=9).added(VISITS, 5)
 
 
 VISITS = RecordedVisits(

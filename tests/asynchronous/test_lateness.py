@@ -60,14 +60,6 @@ def test_late_parts_have_the_values_of_the_run_in_order(name, late, seed):
         check_calls(name, late_calls(run(seed, 50), estimator.late, seed), seed, estimator)
 
 
-@pytest.mark.slow
-def test_so_they_have_where_the_number_of_visits_is_limited():
-    estimator = make("kae, learned", order="any")
-    assert estimator.late == estimator.baseline.max_visits == 64
-    check_calls("kae, learned", late_calls(run(0, 170, n_prompts=2), 64, 0), 0, estimator)
-    assert estimator.history.width > 64
-
-
 def test_the_step_is_told_of_whose_values_have_less_of_a_past():
     estimator = AsynchronousEstimator("kae", bandwidth=20, late=5)
     for step in range(60):
@@ -88,21 +80,10 @@ def test_the_step_is_told_of_whose_values_have_less_of_a_past():
         again.advantages(["a"], [1.0], 60, version=[30])
 
 
-@pytest.mark.parametrize("method", ["kalman", "rloo", "kae:kernel=exponential,bandwidth=4"])
-def test_nothing_is_said_where_all_is_kept(method, recwarn):
-    estimator = AsynchronousEstimator(method)
-    for version in (90, 2):
-        estimator.step(["a", "a"], [1.0, 0.0], 90, version=[version] * 2)
-    assert not list(recwarn)
-
-
 def test_how_late_is_right_where_nobody_says_and_where_somebody_does():
     assert AsynchronousEstimator("kae", bandwidth=50).late == 50
     assert AsynchronousEstimator("kae", bandwidth=4).late == 16
     assert AsynchronousEstimator("kae_eb").late == 64
-    assert "AsynchronousEstimator('kae', bandwidth=9, late=30)" in repr(
-        AsynchronousEstimator("kae", bandwidth=9, late=30)
-    )
     with pytest.raises(ValueError, match="late must be a whole number"):
         AsynchronousEstimator("kae", late=-1)
 

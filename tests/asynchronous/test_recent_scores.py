@@ -52,18 +52,3 @@ def test_joined_scores_are_discounted_by_the_returns_of_the_prompts_since():
     np.testing.assert_allclose(found["scored"], [number, number / 2, -1, 11, 2], rtol=1e-12)
     fresh = running.joined([])
     assert all(np.array_equal(fresh[name], array) for name, array in running.initial_carry().items())
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_bandwidth_does_not_depend_on_who_recorded_the_completions(weighted):
-    rng = np.random.default_rng(3)
-    rewards, weights = rewards_of(3, 20), rng.gamma(2.0, size=(20, 24))
-    one, other, whole = (AsynchronousEstimator("kae_eb", keep_deltas=True) for _ in range(3))
-    for step, (reward, weight) in enumerate(zip(rewards, weights, strict=True)):
-        first = IDS < (6 if step < 14 else 3)
-        for estimator, part in ((one, first), (other, ~first), (whole, first | ~first)):
-            given = {"weights": weight[part]} if weighted else {}
-            estimator.step(IDS[part], reward[part], step, **given)
-    one.merge(other.take_delta())
-    found, wanted = (estimator.predict(range(6), 20).value for estimator in (one, whole))
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)

@@ -1,9 +1,6 @@
 """Ragged samples to rows and back."""
 
-from array import array
-
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,13 +21,6 @@ def test_full_rows_need_no_mask():
 
     assert packing.mask is None
     np.testing.assert_array_equal(packing.pack(np.arange(4.0)), [[0, 2], [1, 3]])
-
-
-def test_samples_of_a_row_keep_their_order_however_many_there_are():
-    packing = Packing.of(np.random.default_rng(0).integers(0, 5, 5000).tolist())
-    rows = packing.pack(np.arange(5000.0))
-
-    assert all((np.diff(row[present]) > 0).all() for row, present in zip(rows, packing.mask, strict=True))
 
 
 @given(keys=st.lists(st.sampled_from(["a", 1, ("t", 2), b"x"]), max_size=12))
@@ -76,19 +66,3 @@ def test_numbers_beyond_the_limits_are_refused_by_name(column, values):
         Samples.of(**given)
     with pytest.raises(ValueError, match="importance"):
         Samples.of(["a"], [1.0], weights=[1e70], importance=[10.0])
-
-
-@pytest.mark.parametrize("kind", ["numpy", "memory", "pandas", "torch"])
-def test_samples_stay_when_the_users_numbers_change(kind):
-    kept = np.array([[1.0, 0.0, 1.0], [1.0, 2.0, 3.0]])
-    if kind == "torch":
-        numbers = pytest.importorskip("torch").tensor(kept)
-    else:
-        numbers = [
-            {"numpy": np.array, "memory": lambda row: array("d", row), "pandas": pd.Series}[kind](r) for r in kept
-        ]
-    rewards, weights = numbers
-    samples = Samples.of(["a", "a", "b"], rewards, weights=weights)
-    for k in range(3):
-        rewards[k], weights[k] = 0.5, 0.5
-    assert (samples.reward.tolist(), samples.weight.tolist()) == ([1.0, 0.0, 1.0], [1.0, 2.0, 3.0])

@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from enum import IntEnum, StrEnum
 
 import numpy as np
@@ -180,25 +179,6 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path):
     write_atomically(tmp_path / "s", b"old")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "s")], check=False)
     assert killed.returncode == -signal.SIGKILL and (tmp_path / "s").read_bytes() == b"old"
-
-
-def test_many_writers_of_one_path_leave_one_whole_file(tmp_path):
-    failed = []
-
-    def write(number):
-        try:
-            for _ in range(20):
-                write_atomically(tmp_path / "s", bytes([number]) * 1000)
-        except Exception as error:
-            failed.append(error)
-
-    writers = [threading.Thread(target=write, args=(number,)) for number in range(6)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert not failed and os.listdir(tmp_path) == ["s"]
-    assert len(set((tmp_path / "s").read_bytes())) == 1
 
 
 @pytest.mark.parametrize("mode", [None, 0o640, 0o600, 0o444])

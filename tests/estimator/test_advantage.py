@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from kaestat import AdvantageEstimator, make_baseline
+from kaestat import AdvantageEstimator
 from kaestat.baselines import Baseline
 from kaestat.baselines.registry import METHODS
 from tests.helpers.estimators import PROMPTS, REWARDS, UNWEIGHTED, make, with_past
@@ -115,13 +115,6 @@ def test_masked_samples_get_zero_and_leave_no_trace(name):
     np.testing.assert_equal(padded.state_dict(), plain.state_dict())
 
 
-@pytest.mark.parametrize(
-    "mask", [[1, 0, 1], np.array([1.0, 0, 1]), torch.tensor([True, False, True]), pd.Series([True, False, True])]
-)
-def test_masks_come_as_anything_boolean(mask):
-    assert AdvantageEstimator("rloo").step(["a"] * 3, [1.0, 0, 0], 0, mask=mask).tolist() == [1.0, 0.0, -1.0]
-
-
 @every_method
 def test_a_step_with_everything_masked_or_nothing_at_all_gives_zeros_and_moves_the_clock(name):
     estimator, twin = make(name), make(name)
@@ -181,20 +174,3 @@ class Shapeless(Baseline):
 def test_a_users_baseline_must_return_one_value_per_completion():
     with pytest.raises(ValueError, match=r"'Shapeless': values must be finite, of the rewards' shape"):
         AdvantageEstimator(Shapeless()).step(["a", "a"], [1.0, 0.0], 0)
-
-
-def test_a_specification_and_keywords_go_together_but_not_twice():
-    estimator = AdvantageEstimator("kae:bandwidth=3", kernel="exponential")
-    assert estimator.method == "kae"
-    assert estimator.baseline == make_baseline("kae", bandwidth=3, kernel="exponential")
-    with pytest.raises(ValueError, match="'bandwidth' is given twice"):
-        AdvantageEstimator("kae:bandwidth=3", bandwidth=3)
-
-
-def test_repr_says_what_was_given_and_how_far_it_is():
-    estimator = AdvantageEstimator("kae:bandwidth=3", scale="batch_std")
-    start = "AdvantageEstimator('kae', bandwidth=3, scale='batch_std')"
-    assert repr(estimator) == f"{start} before its first step"
-    estimator.step(["a", "b"], [1.0, 0.0], step=4)
-    assert repr(estimator) == f"{start} after step 4, 2 prompts known"
-    assert "Kae(" in repr(AdvantageEstimator(make_baseline("kae")))

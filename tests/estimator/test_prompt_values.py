@@ -1,7 +1,5 @@
 """Priors of an estimator: predictions before the first step, resumes, workers, and what is refused."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -63,26 +61,6 @@ def test_a_state_holds_the_prior_once_whether_or_not_it_is_given_again(name, kin
     expected = advantages(whole, 6, 2)
     np.testing.assert_array_equal(advantages(again, 6, 2), expected)
     np.testing.assert_array_equal(advantages(loaded, 6, 2), expected)
-
-
-def test_ids_of_another_kind_are_told_at_the_first_step_alone():
-    estimator = AdvantageEstimator("kae", prior={"7": (0.5, 8)})
-    with pytest.warns(UserWarning, match="1 prompt, none with one. An id of the prior is '7'"):
-        estimator.step([7], [1.0], 0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        estimator.step([8], [1.0], 1)
-
-
-@pytest.mark.parametrize("reward", [-1.0, 2.0, 1.0])
-@pytest.mark.parametrize("prior", [{"a": (0.5, 8)}, {}, Prior.of_rates(["a"], [0.5], [8], low=-1, high=2)])
-def test_rewards_that_a_prior_of_zeros_and_ones_cannot_have_trigger_a_warning(prior, reward):
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        AdvantageEstimator("kae", prior=prior).step(["a", "a", "b"], [0.0, 1.0, reward], 0)
-    words = f"has one of {reward:g}; give"
-    expected = [words] if reward != 1.0 and isinstance(prior, dict) and prior else []
-    assert [words in str(each.message) for each in told] == [True] * len(expected)
 
 
 @pytest.mark.parametrize(

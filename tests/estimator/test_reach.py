@@ -64,14 +64,6 @@ def test_one_warning_where_the_history_usually_reaches_nothing_and_none_elsewher
     assert len(train(epoch, **params)) == warned
 
 
-def test_prompts_that_come_back_at_once_and_then_after_long_are_within_reach(recwarn):
-    """A reuse schedule: each prompt at two steps in a row, then not for an epoch."""
-    estimator = AdvantageEstimator("kae", bandwidth=10)
-    for step in range(400):
-        estimator.step([f"p{step // 2 % 30}"] * 2, [1.0, 0.0], step)
-    assert not list(recwarn)
-
-
 def test_a_visit_is_reached_while_its_weight_is_more_than_a_hundredth_of_that_now():
     lag = np.array([1.0, 9.8, 9.95, 10.0, 46.0, 46.1])
     assert reached(make_baseline("kae", bandwidth=10), lag).tolist() == [True, True, False, False, False, False]

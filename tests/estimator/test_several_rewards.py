@@ -104,17 +104,6 @@ def test_a_state_of_which_a_part_does_not_fit_is_refused_whole():
         both.load_state_dict({"a": before["a"]})
 
 
-def test_each_reward_may_begin_with_a_prior():
-    right = AdvantageEstimator("kae", bandwidth=5.0, prior={"x": (0.25, 8)})
-    both = SeveralRewards({"right": right, "format": AdvantageEstimator("kae", bandwidth=5.0)}, normalize=False)
-    assert both.step(["x", "x"], [[1.0, 1.0], [0.0, 1.0]], 0) == pytest.approx(
-        AdvantageEstimator("kae", bandwidth=5.0, prior={"x": (0.25, 8)}).step(["x", "x"], [1.0, 0.0], 0)
-    )
-    other = SeveralRewards({"right": AdvantageEstimator("kae", prior={"y": (0.25, 8)})})
-    with pytest.warns(UserWarning, match="prior"):
-        other.step(["x"], [[1.0]], 0)
-
-
 def test_what_does_not_fit_is_refused(tmp_path):
     one = AdvantageEstimator("kae")
     for wrong, kind, message in (

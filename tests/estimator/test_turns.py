@@ -102,12 +102,10 @@ def test_a_step_that_fails_at_a_late_turn_records_no_turn():
     [
         (lambda: TurnEstimator("kae", turns=2, objective="log"), "objective"),
         (lambda: TurnEstimator("kae", turns=2, prior={"a": (0.5, 1)}), "prior"),
-        (lambda: TurnEstimator("kae", turns=0), "turns"),
         (lambda: TurnEstimator("kae", turns=2, gamma=2.0), "gamma"),
         (lambda: TurnEstimator(turns=2).step(["a"], [[1.0], [0.0]], 0), "prompt_ids"),
         (lambda: TurnEstimator(turns=2).step(["a"], [[1.0, 0.0, 0.0]], 0), "turns=3"),
         (lambda: TurnEstimator(turns=2).step(["a"], [[1.0, np.nan]], 0), "completion 0"),
-        (lambda: TurnEstimator(turns=2).step(["a"], [[1e308, 1e308]], 0), "completion 0"),
         (lambda: TurnEstimator(turns=2).load_state_dict(TurnEstimator(turns=2, gamma=0.5).state_dict()), "gamma=0.5"),
         (lambda: TurnEstimator(turns=2).load_state_dict(TurnEstimator(turns=3).state_dict()), "turn 2"),
     ],

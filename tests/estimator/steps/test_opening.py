@@ -84,17 +84,3 @@ def test_rates_between_whole_numbers_of_completions_are_no_partial_credit():
     squares, excess = estimator.state.carry["squares"]
     assert squares > 50 and excess == 0
     assert estimator.predict([0], 1).value == pytest.approx(0.4, abs=0.05)
-
-
-def test_importance_that_comes_by_a_merge_first_takes_the_priors_ratio_as_one():
-    """Before any step of its own; rates alone were refused there, and weights of a prior were taken for ratios."""
-    ids, rewards, ratios = [0, 0, 1, 1], [1.0, 0.0, 1.0, 1.0], [0.5, 1.5, 2.0, 1.0]
-    other = AsynchronousEstimator("kae_eb", keep_deltas=True)
-    other.observe(ids, rewards, 0, importance=ratios)
-    delta = other.take_delta()
-    weighted = Prior.of_samples([0, 0, 1], [1.0, 0.0, 0.0], weights=[9.0, 1.0, 2.0])
-    for prior in (Prior.of_rates([0, 1], [0.5, 0.0], [2, 1]), weighted):
-        merged, stepped = (AsynchronousEstimator("kae_eb", prior=prior) for _ in range(2))
-        merged.merge(delta)
-        stepped.observe(ids, rewards, 0, importance=ratios)
-        np.testing.assert_array_equal(merged.predict([0, 1], 1).value, stepped.predict([0, 1], 1).value)
