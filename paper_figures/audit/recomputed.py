@@ -19,16 +19,12 @@ BANDWIDTH = 10.0  # the paper's, in steps
 
 @dataclass(frozen=True)
 class Printed:
-    """A number as printed.
-
-    text: Its digits.
-    """
+    """A number as printed."""
 
     text: str
 
     @property
     def value(self) -> float:
-        """The number."""
         return float(self.text)
 
     @property

@@ -129,15 +129,18 @@ def _levels(frame: pd.DataFrame, method: str, mse: str, se: str, scale: float) -
 
 
 def _rounded(value: float, error: float) -> str:
-    places = int(np.clip(1 - np.floor(np.log10(error)), 0, 6)) if error > 0 else 3
+    places = _places(error)
     return f"{value:.{places}f}" + (f" ({error:.{places}f})" if np.isfinite(error) else "")
 
 
 def _differing(value: float, low: float, high: float) -> str:
     """ "-1.43 [-2.10, -0.80]": two digits of the interval's half."""
-    half = (high - low) / 2
-    places = int(np.clip(1 - np.floor(np.log10(half)), 0, 6)) if half > 0 else 3
+    places = _places((high - low) / 2)
     return f"{value:+.{places}f} [{low:+.{places}f}, {high:+.{places}f}]"
+
+
+def _places(error: float) -> int:
+    return int(np.clip(1 - np.floor(np.log10(error)), 0, 6)) if error > 0 else 3
 
 
 def _reduction_rows(differences: pd.DataFrame, ratio: str, kind: str) -> list[tuple[str, pd.Series]]:

@@ -20,11 +20,14 @@ SMALL_SHARE = 10.0  # per cent of an MSE that may be the oracle pool's noise and
 def of_table1(summary: pd.DataFrame) -> list[Finding]:
     """Closed forms, agreement with the paper over all cells, order of the methods, and the oracle pool's noise."""
     entries, reductions = table1.table(summary), table1.reductions(summary)
-    exact = _exact(entries.rename(columns={"mse": "ours"}), DIAGNOSTIC)
+    exact = _exact(entries, DIAGNOSTIC)
     fitted = pool_sizes.oracle_fit(summary)
     rest = pool_sizes.oracle_pool(summary).query("bandwidth == 10 and fitted_to == 'math'").iloc[0]
-    roles = dict(list(entries.groupby("role")))
-    found = [
+    inputs = entries[entries["role"] == "input"]
+    off = inputs.loc[inputs["off_pct"].abs().idxmax()]
+    ours, reinforce = entries[entries["method"] == "kae"], reductions[reductions["versus"] == "reinforce++"]
+    share = 100 * (1 - ours["mse_debiased"] / ours["mse"])
+    return [
         Finding(
             "KAE's row of Table 1 agrees with its closed form, over all six cells, and so does what is simulated",
             together(fitted.verdict, exact[0]),
@@ -35,30 +38,24 @@ def of_table1(summary: pd.DataFrame) -> list[Finding]:
         ),
         Finding(
             "The populations give back the GRPO and REINFORCE++ rows that they are solved from",
-            equal(roles["input"]["mse"], roles["input"]["mcse"], roles["input"]["paper"]),
-            _farthest(roles["input"], "off_pct", "%"),
+            equal(inputs["mse"], inputs["mcse"], inputs["paper"]),
+            f"farthest off {off['off_pct']:+.1f} %, {paper.LABELS[off['dataset']]} step {off['step']}",
         ),
         _smallest(reductions, "value", "table1_smallest"),
         _later_steps(),
         Finding(
             "KAE lowers REINFORCE++'s value MSE by over 90 % in every cell",
-            above(*_of(reductions, "reinforce++"), 90.0),
-            f"{_beside(reductions, 'reinforce++')}",
+            above(reinforce["reduction_pct"], reinforce["mcse"], 90.0),
+            _beside(reductions, "reinforce++"),
             "paper",
             ("table1_reinforce",),
         ),
-    ]
-    ours = entries[entries["method"] == "kae"]
-    share = 100 * (1 - ours["mse_debiased"] / ours["mse"])
-    error = 100 * ours["mcse_debiased"] / ours["mse"]
-    found.append(
         Finding(
             f"At most {SMALL_SHARE:g} % of KAE's MSE in Table 1 is noise of the oracle pool",
-            below(share, error, SMALL_SHARE),
+            below(share, 100 * ours["mcse_debiased"] / ours["mse"], SMALL_SHARE),
             f"{span(share, '.0f')} % of it is, by the debiased MSE",
-        )
-    )
-    return found
+        ),
+    ]
 
 
 def of_table2(summary: pd.DataFrame) -> list[Finding]:
@@ -165,7 +162,7 @@ def _exact(entries: pd.DataFrame, diagnostic: ValueDiagnostic) -> tuple[str, str
         population = calibrate(*INPUTS[row.dataset, row.step], diagnostic)
         spread = population.reward_variance, population.value_variance
         expected.append(diagnostic.expected_mse(weights[row.method], *spread))
-    return _simulated(entries["ours"], entries["mcse"], expected)
+    return _simulated(entries["mse"], entries["mcse"], expected)
 
 
 def _simulated(ours: pd.Series, mcse: pd.Series, expected: list[float]) -> tuple[str, str]:
@@ -198,19 +195,9 @@ def _later_steps() -> Finding:
     )
 
 
-def _of(reductions: pd.DataFrame, versus: str) -> tuple[pd.Series, pd.Series]:
-    part = reductions[reductions["versus"] == versus]
-    return part["reduction_pct"], part["mcse"]
-
-
 def _beside(reductions: pd.DataFrame, versus: str) -> str:
     part = reductions[reductions["versus"] == versus]
     return f"{span(part['reduction_pct'], '.1f')} % here, {span(part['paper'], '.1f')} % there"
-
-
-def _farthest(frame: pd.DataFrame, column: str, unit: str) -> str:
-    row = frame.loc[frame[column].abs().idxmax()]
-    return f"farthest off {row[column]:+.1f} {unit}, {paper.LABELS[row['dataset']]} step {row['step']}"
 
 
 def _tally(frame: pd.DataFrame) -> str:

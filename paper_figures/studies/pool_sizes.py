@@ -76,20 +76,14 @@ def _oracle_loss(summary: pd.DataFrame, bandwidth: float) -> np.ndarray:
     ours = by_measure(summary, [*CELL, "method"], ("reduction_mse",)).query("method == 'grpo'")
     ours = ours.set_index(CELL).loc[list(INPUTS)]
     stated = paper.reductions(1).query("versus == 'grpo'").set_index(CELL)["reduction_pct"].loc[list(INPUTS)]
-    predicted = np.array(
-        [_value_reduction(replace(ValueDiagnostic(), n_oracle=int(n), bandwidth=bandwidth)) for n in SIZES]
-    )
-    residual = stated.to_numpy() - predicted[:, None]
+    predicted = []  # the same for every population
+    for n in SIZES:
+        diagnostic = replace(ValueDiagnostic(), n_oracle=int(n), bandwidth=bandwidth)
+        mse = {name: diagnostic.expected_mse(weight, 1.0, 0.0) for name, weight in diagnostic.weights().items()}
+        predicted.append(100 * (1 - mse["kae"] / mse["grpo"]))
+    residual = stated.to_numpy() - np.array(predicted)[:, None]
     variance = (ours["reduction_mse_mcse"] ** 2 * ours["n"]).to_numpy()
     return losses(residual[..., None], variance[:, None, None])
-
-
-def _value_reduction(diagnostic: ValueDiagnostic) -> float:
-    """Against GRPO, in per cent; the same for every population."""
-    weights = diagnostic.weights()
-    return 100 * (
-        1 - diagnostic.expected_mse(weights["kae"], 1.0, 0.0) / diagnostic.expected_mse(weights["grpo"], 1.0, 0.0)
-    )
 
 
 def _reference_loss(summary: pd.DataFrame, versus: tuple[str, ...], prompts: str) -> np.ndarray:

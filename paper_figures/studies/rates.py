@@ -149,7 +149,6 @@ def _size(step: int) -> int:
 
 
 def _bounded(frame: pd.DataFrame) -> list[Finding]:
-    """Theorem 1 with explicit constants against Algorithm 1's exact bias and variance in every cell."""
     rows = frame[frame["method"] == "kae-algorithm1"]
     share = {"bias": [], "variance": []}
     for row in rows.itertuples():
@@ -219,7 +218,6 @@ def _verdicts(slopes: pd.DataFrame) -> tuple[list[str], pd.Series]:
 
 
 def _curve(axes: Axes, part: pd.DataFrame, x: str, measure: str, method: str, theory: float | None) -> None:
-    """Simulated points, the exact curve, and a line of the theory's slope through its last point."""
     part = part.sort_values(x)
     at, exact, mark = part[x], part[f"exact_{measure}"].abs(), STYLES[method]
     axes.plot(at, exact, color=mark["color"], linewidth=1.2)

@@ -119,10 +119,8 @@ def write_accuracies(table: str, folders: list[Path], variant: list[str], out: P
     for folder, text in zip(folders, variant, strict=True):
         method, _, reuse = text.rpartition("|")
         evaluations.setdefault((method, int(reuse)), []).append(folder)
-    frame, caption = beside_paper(int(table[-1]), evaluations), CAPTION.format(number=table[-1])
-    write_csv(frame, out, table)
-    write_table(shown(frame), out, table, caption)
-    return markdown(shown(frame), caption)
+    frame = beside_paper(int(table[-1]), evaluations)
+    return _write(frame, shown(frame), CAPTION.format(number=table[-1]), out, table)
 
 
 def write_errors(table: str, folders: list[Path], out: Path) -> str:
@@ -130,9 +128,13 @@ def write_errors(table: str, folders: list[Path], out: Path) -> str:
     number = int(table[-1])
     frame = errors_beside.errors_beside(number, folders)
     caption = errors_beside.CAPTION.format(number=number, unit=errors_beside.UNITS[number])
-    write_csv(frame, out, table)
-    write_table(errors_beside.shown(frame), out, table, caption)
-    return markdown(errors_beside.shown(frame), caption)
+    return _write(frame, errors_beside.shown(frame), caption, out, table)
+
+
+def _write(frame: pd.DataFrame, cells: pd.DataFrame, caption: str, out: Path, name: str) -> str:
+    write_csv(frame, out, name)
+    write_table(cells, out, name, caption)
+    return markdown(cells, caption)
 
 
 def write_curves(artefact: str, folders: list[Path], out: Path) -> str:

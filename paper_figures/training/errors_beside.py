@@ -36,9 +36,10 @@ def errors_beside(number: int, folders: Sequence[Path]) -> pd.DataFrame:
     rows = []
     for folder in folders:
         results = read_results(folder)
-        frame, compared = _of(results, number)
+        kind = "value" if number == 1 else "gradient"
+        frame, compared = (getattr(results, f"{kind}_mse{name}") for name in ("", "_differences"))
         if frame is None or compared is None:
-            raise ValueError(f"{folder}: lacks the {'value' if number == 1 else 'gradient'} MSE; finish its diagnosis.")
+            raise ValueError(f"{folder}: lacks the {kind} MSE; finish its diagnosis.")
         part = (folder.name, *_measured_on(folder, results))
         for row in frame[frame["method"].isin(PAPERS)].itertuples():
             level, se = SCALES[number] * row.mse, SCALES[number] * row.se
@@ -80,12 +81,6 @@ def _measured_on(folder: Path, results: Results) -> tuple[str, str]:
             "folder."
         )
     return found.pop()
-
-
-def _of(results: Results, number: int) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:
-    if number == 1:
-        return results.value_mse, results.value_mse_differences
-    return results.gradient_mse, results.gradient_mse_differences
 
 
 def _printed(number: int) -> dict[tuple[str, str, int, str], float]:

@@ -15,17 +15,6 @@ from simulations.bandits.calibration import INPUTS
 KEPT = Path(__file__).parents[3] / "results" / "reproduced"
 
 
-def test_tables_have_a_number_for_every_cell():
-    for number in (1, 2):
-        levels, reductions = paper.levels(number), paper.reductions(number)
-        assert len(levels) == 18 == len(levels.drop_duplicates(["dataset", "step", "method"]))
-        assert len(reductions) == 12 == len(reductions.drop_duplicates(["dataset", "step", "versus"]))
-        assert set(levels["dataset"]) == set(paper.DATASETS) and set(levels["step"]) == set(paper.STEPS)
-    frame = paper.accuracies()
-    assert frame.groupby("table").size().to_dict() == {3: 28, 4: 28}
-    assert (frame["printed"].str.len() == 6).all()
-
-
 def test_calibration_starts_from_the_papers_rows():
     entries = paper.levels(1).set_index(["dataset", "step", "method"])["mse"]
     for cell, (reinforce_mse, grpo_mse) in INPUTS.items():
@@ -39,7 +28,8 @@ def test_the_tables_that_pages_quote_are_the_committed_ones(name):
     pd.testing.assert_frame_equal(found, kept, rtol=1e-6)
 
 
-def test_percentage_rows_are_exact_but_for_two_that_are_within_rounding():
+def test_averages_are_exact_and_percentages_but_for_two_that_are_within_rounding():
+    assert set(recomputed.averages()["verdict"]) == {"exact"}
     frame = recomputed.reductions()
     assert len(frame) == 24
     off = frame[frame["verdict"] != "exact"]
@@ -53,10 +43,6 @@ def test_reduction_range_spans_all_entries_that_round_to_the_printed_ones():
     recomputed, low, high = reduction_range(Printed("0.91"), Printed("2.50"))
     assert recomputed == pytest.approx(63.6)
     assert (low, high) == pytest.approx((100 * (1 - 0.915 / 2.495), 100 * (1 - 0.905 / 2.505)))
-
-
-def test_average_columns_are_exact():
-    assert set(recomputed.averages()["verdict"]) == {"exact"}
 
 
 def test_wrong_numbers_are_found(monkeypatch):

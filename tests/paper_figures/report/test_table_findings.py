@@ -82,18 +82,6 @@ def test_a_planted_fault_does_not_hold(monkeypatch, change, fails):
     assert found["table1"] == found["table2"] == FAILS
 
 
-def test_printed_reductions_of_0_per_cent_do_not_agree(monkeypatch, values, gradients):
-    stated = paper.reductions
-
-    def zero(number):
-        frame = stated(number)
-        return frame.assign(reduction_pct=np.where(frame["versus"] == "grpo", 0.0, frame["reduction_pct"]))
-
-    monkeypatch.setattr(paper, "reductions", zero)
-    assert verdicts(table_findings.of_table1(values))["table1"] == FAILS
-    assert verdicts(table_findings.of_table2(gradients))["table2"] == FAILS
-
-
 def test_the_pools_simulated_are_those_fitted(values, gradients):
     for fitted, size in (
         (pool_sizes.oracle_fit(values), table1_study.DIAGNOSTIC.n_oracle),

@@ -3,13 +3,10 @@
 import pandas as pd
 import pytest
 
-from paper_figures.audit import tables as audit_tables
-from paper_figures.report.sections import SECTIONS
 from paper_figures.shared import paper
 from paper_figures.shared.comparison import reductions
 from paper_figures.shared.output import latex, markdown
 from paper_figures.studies import table1, table2
-from simulations.studies import sensitivity as sensitivity_study
 from simulations.studies import table1 as table1_study
 from simulations.studies import table2 as table2_study
 from tests.helpers.study_summaries import summary_of
@@ -23,11 +20,6 @@ def value_summary():
 @pytest.fixture(scope="module")
 def gradient_summary():
     return summary_of(table2_study.STUDY, 20)
-
-
-@pytest.fixture(scope="module")
-def sensitivity_summary():
-    return summary_of(sensitivity_study.STUDY, 4)
 
 
 def test_tables_1_and_2_hold_every_cell_of_the_papers(value_summary, gradient_summary):
@@ -46,22 +38,6 @@ def test_tables_are_laid_out_like_the_papers(value_summary, gradient_summary):
         assert shown.columns.tolist() == ["", "MATH 10", "MATH 90", "MATH 170", "GSM8K 10", "GSM8K 90", "GSM8K 170"]
     cell = table1.shown(value_summary).set_index("")["MATH 10"]["KAE (predicted)"]
     assert cell.endswith("[5.8]")
-
-
-def test_every_builder_writes_files_that_can_be_read(value_summary, gradient_summary, sensitivity_summary, tmp_path):
-    summaries = {"table1": value_summary, "table2": gradient_summary, "sensitivity": sensitivity_summary, "audit": None}
-    for section in SECTIONS:
-        if section.name in summaries:
-            section.build(summaries[section.name], tmp_path)
-            assert all((tmp_path / file).stat().st_size for file in section.files())
-    for name, make in audit_tables.TABLES.items():
-        assert len(pd.read_csv(tmp_path / f"{name}.csv")) == len(make())
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table1.csv"), table1.table(value_summary))
-    assert (tmp_path / "figures" / "sensitivity.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "figures" / "sensitivity.pdf").read_bytes().startswith(b"%PDF")
-    for name in ("table1", "table2", "sensitivity", *audit_tables.TABLES):
-        assert (tmp_path / "tables" / f"{name}.md").read_text().count("\n|") >= 3
-        assert r"\end{table}" in (tmp_path / "tables" / f"{name}.tex").read_text()
 
 
 def test_characters_that_mean_something_in_a_format_are_escaped():
