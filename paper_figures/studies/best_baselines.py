@@ -43,7 +43,7 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
     """How near weighted KAE-EB comes to the best, what weights cost where they tell nothing, and the true value."""
     frame = table(summary)
     ours = frame[frame["method"] == OURS]
-    large = ours[ours["group_size"] >= 4]
+    large, worst = ours[ours["group_size"] >= 4], ours.loc[ours["ratio_to_best"].idxmax()]
     idle = ours[ours["regime"] == INDEPENDENT]
     both = frame[frame["regime"].isin(DEPENDENT)].pivot_table(
         index=CELL, columns="method", values=["ratio_to_best", "ratio_to_best_mcse"]
@@ -59,7 +59,8 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
         Finding(
             f"{NAMES[OURS]} has at most {LIMIT:g} times the least noise at every group size",
             below(ours["ratio_to_best"], ours["ratio_to_best_mcse"], LIMIT),
-            f"{_largest(ours)}; what is left is the error of the value itself",
+            f"at most {with_error(worst['ratio_to_best'], worst['ratio_to_best_mcse'])} ({worst['regime']}, "
+            f"G = {worst['group_size']}); what is left is the error of the value itself",
         ),
         Finding(
             f"Where weights tell nothing (Assumption 6), they cost {NAMES[PLAIN]} at most {LOSS:g} of the least noise",
@@ -72,9 +73,3 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
             f"{span(value)} times the least, against {span(own)}",
         ),
     ]
-
-
-def _largest(rows: pd.DataFrame) -> str:
-    at = rows.loc[rows["ratio_to_best"].idxmax()]
-    at_most = with_error(at["ratio_to_best"], at["ratio_to_best_mcse"])
-    return f"at most {at_most} ({at['regime']}, G = {at['group_size']})"

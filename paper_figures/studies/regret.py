@@ -59,25 +59,18 @@ def findings(summary: pd.DataFrame) -> list[Finding]:
     for other in ("grpo", "reinforce++"):
         for step in (EARLY, int(gaps["step"].max())):
             rows = gaps[gaps["step"] == step].set_index("method")
-            ahead, error = _ahead(summary, step, other)
+            paired = (summary["measure"] == f"kae_ahead_gap_after_{step:05d}") & (summary["method"] == other)
+            (ahead,) = summary[paired].itertuples()  # in units of the oracle's gap
             found.append(
                 Finding(
                     f"KAE's policy has a smaller gap than {LABELS[other]}'s after {step:,} steps",
-                    above([ahead], [error]),
+                    above([ahead.estimate], [ahead.mcse]),
                     f"{_ratio(rows.loc['kae'])} against {_ratio(rows.loc[other])} of the oracle's, paired difference "
-                    f"{with_error(ahead, error)}",
+                    f"{with_error(ahead.estimate, ahead.mcse)}",
                     *(("ours",) if step == EARLY else ("paper", (f"corollary3_{other}",))),
                 )
             )
     return found
-
-
-def _ahead(summary: pd.DataFrame, step: int, other: str) -> tuple[float, float]:
-    """By how much KAE's gap is smaller, in units of the oracle's gap, and the error over paired runs."""
-    (row,) = summary[
-        (summary["measure"] == f"kae_ahead_gap_after_{step:05d}") & (summary["method"] == other)
-    ].itertuples()
-    return row.estimate, row.mcse
 
 
 def _ratio(row: pd.Series) -> str:
