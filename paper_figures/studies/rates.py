@@ -13,7 +13,8 @@ from paper_figures.shared.charts import BLACK, BLUE, GREY, LABELS, SKY, VERMILIO
 from paper_figures.shared.finding import FAILS, HOLDS, OPEN, Finding, critical, equal
 from paper_figures.shared.tidy import by_measure, span, with_error
 from simulations.harness import Cell
-from simulations.studies.value_rates import DRIFT, GROUP_SIZE, conclude, n_visits, path, sample_size
+from simulations.studies.value_rates import DRIFT, GROUP_SIZE, n_visits, path, sample_size
+from simulations.studies.value_rates import conclude as table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,23 +37,15 @@ CAPTION = (
 )
 
 
-def table(summary: pd.DataFrame) -> pd.DataFrame:
-    """The slopes: ``quantity, slope, se, exact_slope, theory_slope``.
-
-    summary: Of the study ``value_rates``.
-    """
-    return conclude(summary)
-
-
 def points(summary: pd.DataFrame) -> pd.DataFrame:
     """What the slopes are fitted to.
 
     Returns: ``design, step, h, method``, of bias, variance and MSE ``MEASURE, MEASURE_mcse, exact_MEASURE``, and the
         sample size N as ``sample_size``.
     """
-    key = ["design", "step", "h", "method"]
-    frame = by_measure(summary, key, (*MEASURES, *(f"exact_{measure}" for measure in MEASURES)))
-    frame = frame.drop(columns=[f"exact_{measure}_mcse" for measure in MEASURES])
+    exact = [f"exact_{measure}" for measure in MEASURES]
+    frame = by_measure(summary, ["design", "step", "h", "method"], (*MEASURES, *exact))
+    frame = frame.drop(columns=[f"{measure}_mcse" for measure in exact])
     size = [sample_size(Cell({"design": row.design, "step": row.step})) for row in frame.itertuples()]
     return frame.assign(sample_size=size)
 

@@ -28,18 +28,13 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
 def shown(summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each selector, a column for each path and group size: regret ratio, then bandwidth."""
     cells = table(summary).set_index(["method", "path", "group_size"])
-    rows = []
+    rows, settings = [], [(path, size) for path in PATHS for size in SIZES]
     for method in _order(summary):
-        text = [
-            f"{with_error(*cells.loc[(method, path, size), ['regret_ratio', 'regret_ratio_mcse']])}; "
-            f"{cells.loc[(method, path, size), 'bandwidth']:.1f}"
-            for path in PATHS
-            for size in SIZES
-        ]
+        chosen = [cells.loc[(method, *setting)] for setting in settings]
+        text = [f"{with_error(row.regret_ratio, row.regret_ratio_mcse)}; {row.bandwidth:.1f}" for row in chosen]
         rows.append((method, *text))
-    any_method = rows[0][0]
-    best = [number(cells.loc[(any_method, path, size), "oracle_bandwidth"]) for path in PATHS for size in SIZES]
-    rows.append(("best fixed bandwidth", *(f"1; {bandwidth}" for bandwidth in best)))
+    best = [f"1; {number(row.oracle_bandwidth)}" for row in chosen]  # the same for every method
+    rows.append(("best fixed bandwidth", *best))
     heads = [f"{name}, G = {size}" for name in PATHS.values() for size in SIZES]
     return pd.DataFrame(rows, columns=["Selector", *heads])
 
