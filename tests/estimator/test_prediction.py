@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from kaestat import AdvantageEstimator, Groups, Prior, Visits, make_baseline
+from kaestat import AdvantageEstimator, Groups, Visits, make_baseline
 from kaestat.baselines import Kae, Kalman
 from kaestat.baselines.registry import METHODS
 from kaestat.estimator.prediction import Population
@@ -212,19 +212,3 @@ def test_with_one_completion_a_visit_the_noise_is_that_of_the_last_two_visits():
     found = population(rewards, np.array([0, 1]))
     assert abs(found.noise - 1 / 6) < 0.01 and abs(found.spread - 1 / 12) < 0.01
     assert found.drift == 0 and found.binary
-
-
-@pytest.mark.filterwarnings("ignore:prior")
-@pytest.mark.parametrize("method", ["kae", "kae_eb"])
-def test_bandwidths_that_reach_no_visit_of_a_prompt_do_not_pull_its_value_to_0(method):
-    """A learned bandwidth mixes candidates. Those that reach nothing gave 0, which may be no reward at all."""
-    values = []
-    for low in (0.0, 5.0):
-        prior = Prior.of_rates(["known"], [low + 0.5], [20], low=low, high=low + 1)
-        estimator, rng = AdvantageEstimator(method, prior=prior), np.random.default_rng(0)
-        for step in range(30):
-            ids = np.repeat(rng.permutation(6)[:3], 2)
-            estimator.step(ids.tolist(), low + (rng.random(6) < 0.5), step)
-        values += [np.array([estimator.predict(["known", 0], at).value for at in (34, 230)]) - low]
-    np.testing.assert_allclose(values[0], values[1], atol=1e-9)
-    assert abs(values[0][:, 0] - 0.5).max() < 0.1

@@ -29,21 +29,6 @@ def trainer(folder: Path, weights: str = "length", **config) -> WeighingTrainer:
     return run
 
 
-def sampled(folder: Path, **config) -> RecordingTrainer:
-    """12 completions a generation, of as many prompts as are drawn, cut through the middle."""
-    return tiny_trainer(
-        folder,
-        AdvantageEstimator("kae", bandwidth=5.0),
-        n_prompts=9,
-        trainer_class=RecordingTrainer,
-        num_generations=1,
-        trainer_options={"prompt_id": "question_id", "prompt_sampler": "neyman", "weights": "adam"},
-        per_device_train_batch_size=6,
-        max_steps=6,
-        **config,
-    )
-
-
 def write(folder: Path, name: str, run: RecordingTrainer) -> None:
     rank = run.accelerator.process_index
     run.advantage_estimator.save(folder / f"{name}-{rank}.state")
@@ -67,12 +52,6 @@ def main(folder: Path) -> None:
     write(folder, "weighed", weighed)
     norms = np.array([batch["weights"].numpy() for batch in weighed.batches])
     np.save(folder / f"weights-{weighed.accelerator.process_index}.npy", norms)
-    for name, checkpoint in (("sampled", None), ("sampled again", folder / "sampled" / "checkpoint-3")):
-        run = sampled(folder / name, save_strategy="steps", save_steps=3)
-        run.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        write(folder, name, run)
-        state = repr(run.session.drawn.sampler.state_dict())
-        (folder / f"{name}-{run.accelerator.process_index}.sampler").write_text(state)
 
 
 if __name__ == "__main__":

@@ -61,8 +61,6 @@ def test_reuse_repeats_each_minibatch_j_times_and_draws_them_without_replacement
     [
         ({"n_prompts": 0}, "n_prompts"),
         ({"batch_size": 6}, "batch_size=6"),
-        ({"batch_size": 2.0}, "batch_size"),
-        ({"n_steps": 0}, "n_steps"),
         ({"repeats": 0}, "repeats"),
         ({"seed": -1}, "seed must be a whole number"),
     ],

@@ -15,7 +15,6 @@ WEIGHTINGS = {
     "alone": {},
     "weights": {"weights": WEIGHTS},
     "importance": {"importance": RATIOS},
-    "both": {"weights": WEIGHTS, "importance": RATIOS},
 }
 NO_SCALE = {"scale": "none"}  # whitening refuses weights
 

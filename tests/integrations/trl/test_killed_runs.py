@@ -27,6 +27,7 @@ def test_a_killed_run_ends_as_the_uninterrupted_one(case, processes, batches, ge
     run_module("tests.helpers.killed_trl", tmp_path, case, processes, *batches, timeout=600)
     found = json.loads((tmp_path / "found.json").read_text())
     assert [len(rank["generations"]) for rank in found["whole"]] == [generations] * processes
+    assert len({rank["states"] for rank in found["whole"]}) == 1  # all processes draw and record the same
     assert set(found["resumed"]) == {str(batch) for batch in batches}
     for resumed in found["resumed"].values():
         for before, after in zip(found["whole"], resumed, strict=True):

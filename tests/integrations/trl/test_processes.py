@@ -72,17 +72,3 @@ def test_a_resume_goes_on_with_the_same_prompts_and_history(folder):
         np.testing.assert_array_equal(resumed["rewards"], whole["rewards"][3:])
         np.testing.assert_array_equal(resumed["advantages"], whole["advantages"][3:])
     assert (folder / "whole-0.state").read_bytes() == (folder / "resumed-0.state").read_bytes()
-
-
-def test_both_processes_draw_the_same_prompts_and_go_on_drawing_after_a_resume(folder):
-    whole, again = saw(folder, "sampled"), saw(folder, "sampled again")
-    for rank in (0, 1):
-        np.testing.assert_array_equal(whole[rank]["prompts"][3:], again[rank]["prompts"])
-        np.testing.assert_array_equal(whole[rank]["advantages"][3:], again[rank]["advantages"])
-    names = [f"{name}-{rank}.sampler" for name in ("sampled", "sampled again") for rank in (0, 1)]
-    assert len({(folder / name).read_bytes() for name in names}) == 1
-    for step in range(6):
-        together = np.concatenate([rank["prompts"][step] for rank in whole])
-        assert len(together) == 12 and 1 < len(set(together)) <= 9
-    counts = np.unique(np.concatenate([rank["prompts"].ravel() for rank in whole]), return_counts=True)[1]
-    assert len(set(counts)) > 1
