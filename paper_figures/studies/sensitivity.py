@@ -8,6 +8,7 @@ import pandas as pd
 
 from kaestat.core.bootstrap import NORMAL_975
 from paper_figures.shared.sensitivity import against_bandwidth
+from paper_figures.shared.tidy import by_measure
 from simulations.studies.sensitivity import BANDWIDTHS, KERNELS, method
 
 if TYPE_CHECKING:
@@ -27,15 +28,8 @@ def table(summary: pd.DataFrame) -> pd.DataFrame:
         empty for GRPO and REINFORCE++. one_run_sd is the standard deviation of one run with 256 prompts.
     """
     key = ["dataset", "step", "method"]
-    level, debiased = (summary[summary["measure"] == measure].set_index(key) for measure in ("mse", "mse_debiased"))
-    frame = pd.DataFrame(
-        {
-            "mse": level["estimate"],
-            "mcse": level["mcse"],
-            "mse_debiased": debiased["estimate"],
-            "one_run_sd": level["mcse"] * level["n"] ** 0.5,
-        }
-    ).reset_index()
+    frame = by_measure(summary, key, ("mse", "mse_debiased")).rename(columns={"mse_mcse": "mcse"})
+    frame["one_run_sd"] = frame["mcse"] * frame["n"] ** 0.5
     settings = pd.DataFrame(
         [(method(kernel, bandwidth), kernel, bandwidth) for kernel in KERNELS for bandwidth in BANDWIDTHS],
         columns=["method", "kernel", "bandwidth"],
