@@ -20,12 +20,10 @@ every_method = pytest.mark.parametrize("name", UNWEIGHTED)
 INPUTS = {
     "float64": lambda r: np.array(r),
     "float32": lambda r: np.array(r, dtype=np.float32),
-    "float16, strided": lambda r: np.repeat(np.array(r, dtype=np.float16), 2)[::2],
     "read-only": lambda r: np.frombuffer(np.array(r).tobytes()),
     "torch float64": lambda r: torch.tensor(r, dtype=torch.float64),
     "torch bfloat16": lambda r: torch.tensor(r, dtype=torch.bfloat16),
     "torch with gradient": lambda r: torch.tensor(r, requires_grad=True),
-    "torch strided": lambda r: torch.tensor(r).repeat_interleave(2)[::2],
 }
 
 
@@ -49,13 +47,11 @@ def test_advantages_and_values_come_back_in_the_type_dtype_and_device_of_the_rew
     ("convert", "dtype"),
     [
         (list, np.float64),
-        (lambda r: [bool(x) for x in r], np.float64),
         (lambda r: np.array(r, dtype=np.int64), np.float64),
         (lambda r: pd.Series(r, index=[9, 8, 7, 6, 5, 4], dtype="float32"), np.float32),
-        (lambda r: [torch.tensor(x) for x in r], np.float64),
         (lambda r: torch.tensor(r, dtype=torch.bool), torch.get_default_dtype()),
     ],
-    ids=["list", "bools", "int array", "float32 Series", "tensors", "bool tensor"],
+    ids=["list", "int array", "float32 Series", "bool tensor"],
 )
 def test_other_sequences_give_numpy_and_tensors_of_integers_torchs_default_floats(convert, dtype):
     rewards = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]

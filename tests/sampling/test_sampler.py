@@ -6,13 +6,10 @@ import pytest
 from kaestat import AdvantageEstimator, Prior
 from kaestat.core.storage import dump_state
 from kaestat.sampling import POLICIES, Policy, PromptSampler
-from tests.helpers.tiers import slow_after
 
 IDS = [f"p{k}" for k in range(12)]
 VALUES = np.linspace(0.0, 1.0, 12)
-CASES = [(name, None) for name in POLICIES] + [(name, 4) for name, kind in POLICIES.items() if kind.takes_groups]
-ONCE = [(name, 4 if k % 2 and kind.takes_groups else None) for k, (name, kind) in enumerate(POLICIES.items())]
-PAIRED = slow_after(len(ONCE), [*ONCE, *(case for case in CASES if case not in ONCE)])
+PAIRED = [(name, 4 if k % 2 and kind.takes_groups else None) for k, (name, kind) in enumerate(POLICIES.items())]
 
 
 def train(sampler: PromptSampler, steps: int, start: int = 0, coded=lambda success: success) -> list:
