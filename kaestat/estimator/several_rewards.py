@@ -182,7 +182,8 @@ class SeveralRewards:
         weights: Array | Sequence[float] | None = None,
     ) -> None:
         """Record completions that get no advantage; as `AdvantageEstimator.observe`, arguments as in `step`."""
-        self.shared.states, _ = self._computed("observe", step, prompt_ids, rewards, mask, stream_ids, weights)
+        states, _ = self._computed("observe", step, prompt_ids, rewards, mask, stream_ids, weights)
+        self.shared.states = states  # the last act: an interrupt may come before it, but not after it
 
     def _computed(
         self, name: str, step: int, prompt_ids: Any, rewards: Any, mask: Any, streams: Any, weights: Any

@@ -89,7 +89,7 @@ class Uniform(Kernel):
     roughness: float = 1.0
 
     def weight(self, u: Array, xp: Namespace) -> Array:
-        return xp.astype(u < 1, u.dtype)
+        return xp.where(u < 1, xp.ones_like(u), xp.zeros_like(u))
 
 
 @dataclass(frozen=True)
