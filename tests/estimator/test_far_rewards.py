@@ -87,3 +87,9 @@ def test_a_reward_counts_as_at_most_one_range_beyond_those_before(zero, unit):
     np.testing.assert_allclose(seen.after(far).ends, zero + unit * np.array([-4.0, 5.0]))
     alike = SeenRewards().after(np.full(ENOUGH, zero))
     assert alike.bounded(far) is far
+
+
+@pytest.mark.parametrize("seen", [[2, 1.0, 0.0], [2, 0.0, float("nan")], [-1, 0.0, 1.0]])
+def test_a_state_with_a_range_that_is_none_is_refused(seen):
+    with pytest.raises(ValueError, match="state: "):
+        SeenRewards.of_plain(seen)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -47,3 +47,15 @@ def test_every_snapshot_is_a_state_after_a_whole_step(name, quick_switches):
         training.result(60)
     assert [state for state in states if state not in expected] == []
     assert held.state_dict() == expected[-1]
+
+
+@pytest.mark.parametrize("ask", ["state_dict", "save", "step"])
+@pytest.mark.parametrize("name", OF_EVERY_STATE)
+def test_states_and_steps_wait_for_the_lock(name, ask, tmp_path):
+    held = OF_EVERY_STATE[name]()
+    calls = {"save": lambda: held.save(tmp_path / "state"), "step": lambda: take_step(held, 0)}
+    with ThreadPoolExecutor(1) as pool:
+        with held.lock:
+            asking = pool.submit(calls.get(ask, held.state_dict))
+            assert not wait([asking], timeout=0.05).done
+        asking.result(60)
