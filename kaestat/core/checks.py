@@ -44,6 +44,7 @@ def check_number(name: str, value: Any, least: float = -LARGEST, most: float = L
     is_scalar = getattr(value, "ndim", None) == 0 and dtype.startswith(("int", "uint", "float", "bfloat"))
     if isinstance(value, bool) or not (isinstance(value, int | float) or is_scalar):
         raise TypeError(f"{name} must be a number, {_limits(least, most)}, got {value!r}.")
+    value = float(value) if is_scalar else value  # the limits are beyond single precision
     if not (least <= value <= min(most, LARGEST) or value == most):
         raise ValueError(f"{name} must be {_limits(least, most)}, got {value!r}.")
     return float(value)
