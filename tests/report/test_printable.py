@@ -62,6 +62,7 @@ def test_names_of_files_and_prompts_in_reports(log, tmp_path, command):
     assert written and not any(obeyed(path.read_text(encoding="utf-8")) for path in written)
 
 
+@pytest.mark.filterwarnings("default::kaestat.logs.columns.LogWarning")
 def test_names_of_files_in_warnings(tmp_path, capsys):
     """Python's own form of a warning has the path as it is, and a line of our source."""
     folder = tmp_path / f"run{HOSTILE}"
