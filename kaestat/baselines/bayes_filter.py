@@ -15,7 +15,7 @@ from kaestat.baselines.reward_range import RangedBaseline
 from kaestat.core.arrays import Array, Groups, Visits, as_like, namespace, not_negative, ratio
 
 JUMPS = {0.001: 0.6, 0.01: 0.3, 0.1: 0.1}  # chances of a jump per visit and their priors: most runs have hardly any
-FORGET = 0.9  # what is left of what was learned when all prompts have returned: it remembers ten returns
+FORGET = 0.9  # factor on the learned evidence each time all prompts have returned: the filter remembers ten returns
 ENOUGH = 100.0  # prompts for a prior, whose mean then has an error of .03; a smaller step is joined by earlier ones
 SIZES = 0.05, 300.0  # completions that a prior can count as; 300 is a spread of values of .03, less than a walk makes
 LEAST = 0.01  # dispersion: that of rewards within .05 of their mean

@@ -22,7 +22,7 @@ ColdStart = Literal["batch_mean"] | float
 
 @dataclass(frozen=True)
 class KernelBaseline(Baseline):
-    """Base class of the baselines that weigh visits by a kernel of their lag.
+    """Base class of the baselines that weight visits by a kernel of their lag.
 
     Parameters
     ----------

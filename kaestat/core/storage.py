@@ -132,7 +132,7 @@ def unpack_arrays(value: Any) -> Any:
 def encode_keys(keys: list[Hashable]) -> list[Any]:
     """Prompt ids as JSON values: strings and integers as they are, others tagged by type.
 
-    A TypeError if an id is not a string, number, boolean, bytes or tuple of these.
+    Raises a TypeError for any other id than strings, numbers, booleans, bytes and tuples of these.
     """
     return [key if type(key) in (str, int) else _encode_key(key) for key in keys]
 

@@ -18,7 +18,8 @@ from kaestat.history.prior import PLAIN_SUMS, Prior
 def with_history(state: EstimatorState, baseline: Baseline, history: RewardHistory, given: str) -> EstimatorState:
     """The state with a new history that begins with the visits of its priors; the given state is unchanged.
 
-    A ValueError if completions come with weights (``given``, as `Samples` has it), and a prior has none.
+    ``given`` names the inputs of the completions (`Samples.given`). Raises a ValueError if these include weights and a
+    prior has none.
     """
     carry, baseline, center = state.carry, baseline.less(history.center), history.center
     for prior in sorted(state.priors, key=lambda prior: prior.step):
@@ -76,7 +77,7 @@ def prior_sums(prior: Prior, given: str) -> dict[str, np.ndarray]:
     if "weights" in given:
         if not prior.weighted:
             raise ValueError(
-                "weights: the completions of the prior have none, and rates do not determine them; make the prior with "
+                "weights: the prior's completions have none, and mean rewards give none; make the prior with "
                 "Prior.of_samples(prompt_ids, rewards, weights=...), or leave weights or prior out."
             )
         return prior.sums

@@ -71,9 +71,9 @@ def group(plan: Plan, state: EstimatorState, samples: Samples, step: int) -> Bat
 
 
 def compute(plan: Plan, batch: Batch, visits: Visits, carry: Any) -> tuple[StepRecord, Served]:
-    """Values and advantages; nothing changes. A ValueError if a value is not finite.
+    """Compute the values and advantages of a step; no state changes. Raises a ValueError if a value is not finite.
 
-    Columns of the groups after those of the given ones are further completions that count for the values.
+    The groups may have more columns than were given: further completions, which count for the values alone.
     """
     baseline = plan.baseline.less(batch.center) if batch.center else plan.baseline
     given, packing, step = batch.given, batch.samples.packing, batch.step

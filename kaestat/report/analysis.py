@@ -87,12 +87,21 @@ def analyze(
     seed: int = 0,
     min_visits: int = 1,
 ) -> Analysis:
-    """A comparison of methods on a log, with a recommendation; parameters and errors are as for `kaestat.value_risk`.
+    """Compare methods on a log, and recommend one; errors are those of `kaestat.value_risk`.
 
-    None for ``methods`` means `default_methods`, of which only `offered_methods` are recommended, and scored unless
-    ``every``; and `TUNED_METHODS` at bandwidths chosen on the log. ``bandwidth_paths`` adds the risk of KAE along a
-    grid, ``sampling`` the replay of `kaestat.sampling_risk`. A log with one completion per visit gives differences
-    only; where every prompt occurs once, ``min_visits`` 1 becomes 0.
+    Parameters
+    ----------
+    log : RewardLog
+        A log with one completion per visit gives differences only.
+    methods : sequence of str or Baseline, optional
+        None means `default_methods`, and `TUNED_METHODS` at bandwidths chosen on the log. Only `offered_methods` are
+        recommended.
+    every : bool
+        If False, only `offered_methods` of the default methods are scored.
+    bandwidth_paths, sampling : bool
+        Also follow the risk of KAE along a grid of bandwidths; also run `kaestat.sampling_risk`.
+    n_boot, seed, min_visits
+        As for `kaestat.value_risk`. If every prompt occurs once, ``min_visits`` 1 becomes 0.
     """
     if methods is not None and not methods:
         raise ValueError("methods is empty: name at least one, for example 'kae', or None for all.")

@@ -74,7 +74,10 @@ def analyze_gradient(
     seed: int,
     min_visits: int,
 ) -> GradientAnalysis:
-    """The gradient noise of methods, by default `DEFAULT_METHODS` and ``also``, the one recommended for the value."""
+    """The noise that each method leaves in the gradient.
+
+    ``methods`` defaults to `DEFAULT_METHODS` and ``also``, the method recommended for the value.
+    """
     value = also.removesuffix(MARK)
     named = list(dict.fromkeys((*DEFAULT_METHODS, value))) if methods is None else methods
     unbiased = [method for method in named if not risk_baseline(method).leave_one_out().includes_own]
